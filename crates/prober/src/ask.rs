@@ -1,16 +1,16 @@
-//! Series of probes at work: each released at its instant through its target's dispatcher, answers heard in between.
+//! Sends series of probes: releases each probe on time through its target's dispatcher, and receives answers in between.
 //!
 //! ```text
-//!  Line (way, method, dispatcher, schedule) --\                     /--> Event: sent, answered, ... as it happens
-//!  Line ...                                ----> one thread, in order of instants
-//!                          ears  ------------/                     \--> Series of each line
+//!  ProbeLine (path, method, dispatcher, schedule) --\                     /--> AskEvent: answered, ended, as it happens
+//!  ProbeLine ...                                 ----> one thread, in order of departure times
+//!                       PacketListeners  ----------/                     \--> ProbeSeries of each line
 //! ```
-//! One thread does all: between instants it looks into the ears' rings, and the kernel has stamped what it finds there.
+//! One thread does all. Between two departures it reads the listeners' rings, where the kernel has stamped each frame.
 //!
-//! Invariant: instants are the schedule's, added to one start; being late never moves the next one.
+//! Invariant: departure times are the schedule's, added to one start; being late never moves the next one.
 
 use crate::Error;
-use crate::ear::{HeardFrame, PIECE, PacketListener};
+use crate::listener::{HeardFrame, PIECE, PacketListener};
 use crate::now;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
@@ -21,15 +21,14 @@ use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeSchedule};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
-/// The start is so far ahead that the first probe is not late.
+/// Time between the call and the first departure, so that the first probe is not late.
 const HEAD_START: Nanos = Nanos::from_millis(5);
-/// After the last answer that is expected one waits so much longer for what nobody expects.
+/// How long to listen after the last expected answer, for duplicates and late errors.
 const LINGER: Nanos = Nanos::from_millis(50);
 
 /// Probes to one target.
 pub struct ProbeLine<'m> {
     pub way: ProbePath,
-    /// What its probes say.
     pub method: Box<dyn ProbeMethod + 'm>,
     pub dispatcher: ReleaseDispatcher,
     pub schedule: ProbeSchedule,
@@ -50,13 +49,13 @@ pub enum LineEnd {
     Stopped,
     /// Too many were lost.
     Lossy,
-    /// Somebody on the way does not want them.
+    /// A host or router reported that probes are administratively prohibited.
     Prohibited,
     /// The limits did not allow them.
     Limits(BudgetExceeded),
 }
 
-/// What has just happened.
+/// Reported to the caller while a series runs.
 #[derive(Debug)]
 pub enum AskEvent<'a> {
     /// An answer that belongs to a probe.
@@ -68,7 +67,7 @@ pub enum AskEvent<'a> {
         /// Bytes of its frame.
         length: usize,
     },
-    /// A line has come to its end early.
+    /// A line ended before its schedule did.
     Ended { line: usize, end: LineEnd },
 }
 
@@ -76,7 +75,6 @@ pub enum AskEvent<'a> {
 #[derive(Debug)]
 pub struct LineOutcome {
     pub series: ProbeSeries,
-    /// Why there are no more.
     pub end: LineEnd,
 }
 
@@ -94,16 +92,17 @@ impl fmt::Debug for AskOptions<'_> {
     }
 }
 
-/// Whether a schedule keeps its target's limits: told before the first probe leaves.
+/// Checks a whole schedule against its target's limits, before the first probe leaves.
 pub fn fits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
     let mut budget = packetrig_probe::ProbeBudget::new(line.way.permitted.limits());
     line.schedule.probes().iter().try_for_each(|probe| {
+        // Methods never write a frame shorter than the Ethernet minimum (60 bytes without FCS), whatever the schedule says.
         let length = probe.length.max(60);
         budget.take(MonoTime::from_nanos(1) + probe.at, length)
     })
 }
 
-/// Sends all probes of all lines and hears their answers.
+/// Sends all probes of all lines and receives their answers.
 pub fn run(
     lines: &mut [ProbeLine<'_>],
     ears: &mut [PacketListener],
@@ -119,6 +118,7 @@ pub fn run(
         order.extend(due.zip(0..).map(|((at, line), probe)| (at, line, probe)));
         asking.lines.push(AskedProbe { line, series: ProbeSeries::new(), end: None, settled: 0 });
     }
+    // One thread serves all lines, so their probes are merged by departure time; a line's own probes stay in order of their numbers.
     order.sort_unstable();
     for (at, line, probe) in order {
         if asking.is_over() {
@@ -134,7 +134,7 @@ struct AskedProbe<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
     end: Option<LineEnd>,
-    /// Probes that have had their time.
+    /// The first probes of the series, those that had the whole patience to be answered.
     settled: usize,
 }
 
@@ -145,7 +145,7 @@ impl AskedProbe<'_, '_> {
         LineOutcome { series: self.series, end }
     }
 
-    /// Probes go to rest in order; counts those whose time is over.
+    /// Moves `settled` on: probes become overdue in order of their departure times.
     fn settle(&mut self, now: MonoTime, patience: Nanos) {
         let records = self.series.records();
         while records.get(self.settled).is_some_and(|record| record.planned + patience < now) {
@@ -154,6 +154,7 @@ impl AskedProbe<'_, '_> {
     }
 
     fn is_lossy(&self) -> bool {
+        // Only probes that can no longer be answered in time count: those in flight would look like loss on a long path.
         let (sent, lost) = self.series.losses(self.settled);
         self.line.way.permitted.limits().is_lossy(sent, lost)
     }
@@ -172,7 +173,7 @@ impl AskState<'_, '_, '_> {
         (self.patience.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
     }
 
-    /// Listens until it is time, then sends.
+    /// Listens until shortly before the departure time, then sends.
     fn send(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
         let lead = self.lines[line].line.dispatcher.lead();
         while now() + lead < at {
@@ -181,6 +182,7 @@ impl AskState<'_, '_, '_> {
                 return Ok(());
             }
         }
+        // After listening: an answer that came meanwhile may have ended the line, and counts before its loss is judged.
         self.judge(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
@@ -190,6 +192,7 @@ impl AskState<'_, '_, '_> {
         asked.line.method.write(planned.number, at, planned.length, &mut self.frame);
         let mut gone = Vec::with_capacity(1);
         let refused = asked.line.dispatcher.send(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
+        // The record says what left, not what was planned: a method may pad or shorten its frame.
         let length = u32::try_from(self.frame.len()).unwrap_or(u32::MAX);
         let gone = gone.pop().unwrap_or_default();
         asked.series.sent(gone.into_record(PlannedProbe { length, ..planned }, at));
@@ -215,9 +218,10 @@ impl AskState<'_, '_, '_> {
         }
     }
 
-    /// Waits for frames at most so long, and takes those there are.
+    /// Waits for frames, at most for `within`, and handles those that arrived.
     fn listen(&mut self, within: Nanos) -> Result<(), Error> {
-        // With several ears none may keep the others from being looked into.
+        // Only the first listener is waited for, so with several the wait must be short: frames of the others would lie in their
+        // rings, and a full ring drops.
         let piece = if self.ears.len() > 1 { Nanos::from_millis(2) } else { PIECE };
         if let Some(ear) = self.ears.first_mut() {
             ear.wait(within.min(piece))?;
@@ -237,7 +241,7 @@ impl AskState<'_, '_, '_> {
         Ok(())
     }
 
-    /// After the last probe: until all are answered and a little longer, or their time is over.
+    /// After the last probe: listens until all are answered and a little longer, or until the patience ends.
     fn hear_the_last(&mut self) -> Result<(), Error> {
         let begun = now();
         let last =
@@ -246,6 +250,8 @@ impl AskState<'_, '_, '_> {
         let mut complete_since = None;
         while now() < deadline && !(self.patience.stop)() {
             self.listen(PIECE)?;
+            // A duplicate, or an error after a good answer, comes after the last expected answer: so go on for `LINGER` from the
+            // first time that nothing was missing.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
             complete_since = if is_complete { complete_since.or_else(|| Some(now())) } else { None };
             if complete_since.is_some_and(|since| now().since(since) > LINGER) {
@@ -256,12 +262,13 @@ impl AskState<'_, '_, '_> {
     }
 }
 
-/// Finds the probe that a frame answers. Gives the line if the answer forbids more of them.
+/// Finds the probe that a frame answers. Returns the line if the answer prohibits further probes.
 fn take(
     lines: &mut [AskedProbe<'_, '_>],
     heard: &HeardFrame<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Option<usize> {
+    // Every line's method looks at the frame: listeners are shared by all targets of an interface.
     let answer = heard.answer()?;
     for (line, asked) in lines.iter_mut().enumerate() {
         let Some(reply) = asked.line.method.read(&answer) else { continue };

@@ -1,10 +1,10 @@
-//! How exact each mechanism is between two interfaces of this machine, by the far end's stamps; and whether stamps come in the order in which
-//! things happen.
+//! Measures how exact each mechanism is between two interfaces of this machine, by the far end's stamps, and whether the stamps of a frame
+//! are in the order of its way.
 //!
-//! Frames of a link type of their own go from one interface to the other and nowhere else. A frame counts where its number arrives; what a
-//! capture on the sending interface saw of it is compared, too. Interfaces that look like part of a real network are refused.
+//! Frames of an EtherType of their own go from one interface to the other and nowhere else. A frame has arrived when its number is seen at
+//! the far end. A capture on the sending interface stamps it, too. Interfaces that look like part of a real network are refused.
 //!
-//! Invariant: an error is the difference of two times of this node, the instant and the arrival, each with its bound.
+//! Invariant: an error is the difference of two times of this node, departure time and arrival, each with its bound.
 
 use crate::circumstances;
 use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
@@ -24,50 +24,50 @@ use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 
-/// EtherType for experiments of one's own (IEEE 802).
+/// Local experimental EtherType 1 (IEEE Std 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARK: [u8; 4] = *b"prPc";
 const NUMBER: usize = 18;
 const LENGTH: usize = 124;
-/// Looks in vain until what is missing counts as lost.
+/// So many waits without a new frame, and the missing ones count as lost.
 const LOOKS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationExtent {
     /// Probes with each mechanism.
     pub count: u32,
-    /// Between two of them.
+    /// Between two probes of a train.
     pub gap: Nanos,
     pub train: u32,
 }
 
-/// What was found of a mechanism.
+/// The calibration of one mechanism.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundMechanism {
     pub mechanism: ReleaseMechanism,
     /// Why it could not be used; the rest is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// What it could not do as it was asked to.
+    /// Requests that the mechanism could not fulfil, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// Probes given to it, and those that arrived.
     pub sent: u64,
     pub arrived: u64,
-    /// Those it flagged late or early.
+    /// Probes that were flagged late or early.
     pub flagged: u64,
-    /// Probes whose stamps were not in order; more than a few mean that something here is not what it seems.
+    /// Probes whose stamps were not in order; more than a few mean that the set-up is wrong.
     pub out_of_order: u64,
-    /// From the instant to the arrival.
+    /// From the departure time to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<ErrorSpread>,
-    /// By how much distances within trains were off at arrival, either way.
+    /// Error of the distances within trains at arrival, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
-    /// From the instant to the release, as the mechanism says.
+    /// From the departure time to the release, as the mechanism reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
-    /// From the release to the arrival: what a release stamp is off as a stamp of departure.
+    /// From the release to the arrival: the error of a release stamp that is used as a departure stamp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_to_arrival_ns: Option<ErrorSpread>,
     /// From a capture's stamp to the driver's.
@@ -78,7 +78,7 @@ pub struct FoundMechanism {
     pub driver_to_arrival_ns: Option<ErrorSpread>,
 }
 
-/// A mechanism's probes, as far as anybody saw them.
+/// A mechanism's probes and where each was seen.
 struct SeenProbes {
     planned: Vec<MonoTime>,
     trains: Vec<u32>,
@@ -87,14 +87,14 @@ struct SeenProbes {
     arrived: Vec<Option<ProbeStamp>>,
 }
 
-/// Two interfaces with an ear on each.
+/// Two interfaces with a receive ring on each.
 struct CalibrationBench {
     tap: RxRing,
     far: RxRing,
     frame: Vec<u8>,
 }
 
-/// What is to be kept for the choice of a mechanism.
+/// The part of a calibration that is stored, for the choice of a mechanism.
 pub fn kept(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
     let exact =
         |found: &FoundMechanism| found.error_ns.map(|errors| ReleaseExactness::of(found.mechanism, errors));
@@ -153,11 +153,11 @@ impl CalibrationBench {
         extent: CalibrationExtent,
         stop: &dyn Fn() -> bool,
     ) -> Result<FoundMechanism, Error> {
-        // A ring knows no distances.
+        // A transmit ring sends a train back to back, so planned gaps would only look like spacing errors.
         let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
         let extent = CalibrationExtent { gap, ..extent };
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
-        // Trains follow each other when they can; instants are given as each begins.
+        // Trains follow each other as soon as the last one has arrived; `send` gives them their departure times.
         let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| of_train(train, extent)).collect();
         let mut seen = SeenProbes::new(probes.len());
         self.warm_up(&mut dispatcher)?;
@@ -167,7 +167,7 @@ impl CalibrationBench {
         Ok(seen.found(mechanism, dispatcher.remarks().to_vec()))
     }
 
-    /// The first frames find stamping switched off and caches cold.
+    /// Sends a frame that does not count: the kernel switches arrival stamps on late, and caches are cold.
     fn warm_up(&mut self, dispatcher: &mut ReleaseDispatcher) -> Result<(), Error> {
         let at = now() + dispatcher.lead();
         let frame = self.frame.clone();
@@ -182,7 +182,7 @@ impl CalibrationBench {
         dispatcher: &mut ReleaseDispatcher,
         seen: &mut SeenProbes,
     ) -> Result<(), Error> {
-        // A ring may be done before its last instant; a budget wants times in order.
+        // A ring is done before the last departure time of its train, but the budget takes times in ascending order only.
         let last = seen.planned.last().copied().unwrap_or(MonoTime::from_nanos(0));
         let start = now().max(last) + dispatcher.lead();
         let frames: Vec<Vec<u8>> =
@@ -205,12 +205,13 @@ impl CalibrationBench {
         frame
     }
 
-    /// Reads both ears until so many have arrived, or nothing more comes.
+    /// Reads both rings until `count` frames have arrived, or no more come.
     fn listen(&mut self, seen: &mut SeenProbes, count: usize) {
+        // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time clock would part them.
         let offset = clock::realtime_offset();
         let (mut arrived, mut in_vain) = (0, 0);
         while arrived < count && in_vain < LOOKS {
-            // What cannot be waited for is seen as missing.
+            // If waiting fails, the loop ends all the same, and the frames count as missing.
             self.far.wait(2_000_000).unwrap_or(());
             let before = arrived;
             self.far.receive(usize::MAX, &mut |frame| {
@@ -218,6 +219,7 @@ impl CalibrationBench {
             });
             in_vain = if arrived == before { in_vain + 1 } else { 0 };
         }
+        // Not waited for: frames of a block that the kernel has not closed yet are read after the next train and found by their number.
         self.tap.receive(usize::MAX, &mut |frame| {
             enter(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
         });
@@ -231,7 +233,7 @@ fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = Plann
     (0..extent.train).map(move |nth| PlannedProbe { number: 0, train, kind, at: at(nth), length: 0 })
 }
 
-/// Notes when a frame of ours was seen; whether it was one.
+/// Notes when a calibration frame was seen; `false` if the frame is another one.
 fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
     if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
         return false;
@@ -244,7 +246,7 @@ fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset
     true
 }
 
-/// The interface, if nobody else can be reached through it, or it is confirmed.
+/// The interface, if no real network can be reached through it, or if the user confirmed it.
 fn lab_only(
     location: &PortLocation,
     confirmed: &[PortLocation],
@@ -267,6 +269,7 @@ impl SeenProbes {
     }
 
     fn found(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
+        // A probe enters a spread only if both of its stamps are there, so the spreads may have different numbers of samples.
         let probes = 0..self.planned.len();
         let difference = |to: Option<ProbeStamp>, from: Option<ProbeStamp>| Some(middle(to?) - middle(from?));
         let spread =
@@ -300,8 +303,9 @@ impl SeenProbes {
         }
     }
 
-    /// Handed over, into the queue, captured, to the driver, arrived: nothing may have ended before what comes before it began.
+    /// Whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
     fn is_out_of_order(&self, index: usize) -> bool {
+        // Stamps are intervals and may overlap. Only a stage that surely ended before the stage in front of it began is a contradiction.
         let gone = &self.gone[index];
         let order = [
             gone.handed_over,

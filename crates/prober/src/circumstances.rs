@@ -1,6 +1,6 @@
-//! What surrounds a series of probes and may explain it later: kernel, driver, queues, offloads.
+//! Records the surroundings of a series of probes that may explain it later: kernel, driver, queues, offloads.
 //!
-//! Nothing is changed; what cannot be asked is left out.
+//! It changes nothing, and leaves out what the system does not tell.
 
 use crate::Error;
 use crate::release::ReleaseOptions;
@@ -12,20 +12,20 @@ use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel, qdisc, sched};
 
-/// The clocks as they are now.
+/// How far the real-time clock is ahead of the monotonic one now.
 pub fn clocks() -> ClockOffset {
     let offset = clock::realtime_offset();
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
 }
 
-/// Who drives an interface, if it says so.
+/// The driver of an interface, if the kernel names it.
 pub fn driver(location: &PortLocation) -> Option<String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
     EthtoolCalls::open(&netns).ok()?.driver(&location.interface).ok().map(|driver| driver.name)
 }
 
-/// What is known before the first probe leaves; the caller adds whom they go to, and the clocks after the last. Without a schedule, trains are
-/// asked for one by one.
+/// The header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets, and the clocks after the
+/// last probe. There is no schedule if an estimator requests trains one by one.
 pub fn header(
     location: &PortLocation,
     mechanism: ReleaseMechanism,

@@ -1,4 +1,4 @@
-//! What can go wrong while probing, and by whose fault.
+//! Errors of probing. The first word of each doc says who is to act: the user, the machine ("World"), or we ("Bug").
 
 use packetrig_probe::{BudgetExceeded, PermitRefusal};
 use std::net::IpAddr;
@@ -10,13 +10,12 @@ pub enum Error {
     /// World: the kernel refused, or cannot.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// User: the interface looks like part of a network that people use, or somebody else holds it.
+    /// User: the interface looks like part of a real network, or another run uses it.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
     /// User: the target is not allowed.
     #[error(transparent)]
     Target(#[from] PermitRefusal),
-    /// World: this mechanism cannot be used here.
     #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
     Mechanism {
         mechanism: packetrig_probe::ReleaseMechanism,
@@ -42,7 +41,7 @@ pub enum Error {
     /// World: the kernel knows no way to the target.
     #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
     NoRoute(IpAddr, Option<String>),
-    /// World: the next hop does not say its hardware address.
+    /// World: the hardware address of the next hop is unknown.
     #[error("{0} does not answer ARP or neighbour discovery on {1}")]
     NobodyThere(IpAddr, String),
     /// User: more than is allowed.

@@ -1,12 +1,12 @@
-//! Probes at work: frames released at their instants, stamped on their way out, and what comes back.
+//! Sends probes: releases frames at their departure times, stamps them on their way out and receives the answers.
 //!
 //! ```text
 //!  Schedule + frames -> Dispatcher (budget) -> Release (one of eight mechanisms) -> interface
 //!                                                 |  Gone: hand-over, release, departure stamps
 //!  answers (a ring with the kernel's stamps) -----+-> Record of every probe
 //! ```
-//! What a series of probes says about a path is `packetrig_probe`'s to know; here are sockets, rings, programs in the kernel
-//! and clocks. Plain threads, no async.
+//! `packetrig_probe` knows what a series of probes says about a path. This crate has the sockets, rings, programs in the kernel
+//! and clocks. It uses plain threads, no async.
 //!
 //! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], which keeps the limits of the target.
 #![forbid(unsafe_code)]
@@ -14,10 +14,10 @@
 pub mod ask;
 pub mod calibrate;
 pub mod circumstances;
-pub mod ear;
 mod error;
 #[cfg(test)]
 mod lab;
+pub mod listener;
 pub mod oneprobe;
 pub mod path;
 pub mod reflect;

@@ -1,11 +1,11 @@
-//! A series of pairs of TCP segments at a web server ([`packetrig_probe::oneprobe`]): the machine's wishes carried out on frames.
+//! Probes a web server with pairs of TCP segments: carries out the steps of the state machine [`packetrig_probe::oneprobe`] on frames.
 //!
-//! The connection is ours alone: the kernel knows nothing of it, and a hushed port keeps it from answering.
+//! The kernel knows nothing of the connection. A silenced port keeps it from answering the server.
 //!
 //! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
 
 use crate::Error;
-use crate::ear::PacketListener;
+use crate::listener::PacketListener;
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use packetrig_probe::ProbeStamp;
@@ -28,16 +28,15 @@ pub enum End {
     Stopped,
     /// Too much was lost.
     Lossy,
-    /// Somebody on the way does not want them.
+    /// A host or router reported that probes are administratively prohibited.
     Prohibited,
-    /// The server is none, or not one that can be measured.
+    /// The target is no web server, or one that cannot be measured.
     Failed(OneprobeFailure),
 }
 
-/// A series at work.
+/// What a series needs of this machine.
 #[derive(Debug)]
 pub struct OneprobeTalk<'a> {
-    /// The way to the server.
     pub way: &'a ProbePath,
     pub port: u16,
     pub own_port: u16,
@@ -53,6 +52,7 @@ impl OneprobeTalk<'_> {
             early = early
                 .or_else(|| stop().then_some(End::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
+            // The machine is only told to stop: it still resets its connection, so that the server does not keep it half open.
             if early.is_some() {
                 machine.stop();
             }
@@ -85,8 +85,8 @@ impl OneprobeTalk<'_> {
         let frames: Vec<_> = outs.iter().map(|out| self.frame(out)).collect();
         let at = MonoTime::from_nanos(at);
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
-        // What the limits do not allow now is not lost to the machine: it tries again, or counts the probe as unsent. Half of a pair would
-        // be data that the server has and the machine knows nothing of.
+        // All or nothing. What the limits refuse now is unsent, and the machine tries again later or counts the probe as unsent. With
+        // half of a pair sent, the server would have data that the machine believes unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, u32::try_from(due.frame.len()).unwrap_or(u32::MAX)));
         if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![DepartedFrame::unsent(); due.len()]);
@@ -112,12 +112,13 @@ impl OneprobeTalk<'_> {
         frame
     }
 
-    /// Waits at most so long, and gives the machine what came.
+    /// Waits for frames, at most for `within`, and gives them to the machine.
     fn listen(&mut self, machine: &mut OneprobeMachine, within: Nanos) -> Result<Option<End>, Error> {
         self.ear.wait(within)?;
         let (ends, ports) = (self.way.ends, (self.port, self.own_port));
         let mut early = None;
         self.ear.listen(|heard| {
+            // A segment with a wrong checksum was never received, as for any TCP (RFC 9293, 3.1): retransmission makes up for it.
             let Some(answer) = heard.answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {
                 AnswerContent::Tcp(tcp)
@@ -150,7 +151,7 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
     (answer.from, answer.to) == (target, source)
 }
 
-/// When the first of two left, if both did.
+/// When the first segment of a pair departed, if both did.
 fn left(gone: &[DepartedFrame]) -> Option<u64> {
     let of = |gone: &DepartedFrame| gone.left_here().map(ProbeStamp::middle);
     let [one, other] = gone else { return None };

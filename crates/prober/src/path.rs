@@ -1,10 +1,10 @@
-//! The way from here to a target, as the kernel would take it: interface, addresses of both ends, the next hop.
+//! Finds the path from here to a target as the kernel would choose it: interface, addresses of both ends, the next hop.
 //!
-//! It sends no probe. Where the next hop's hardware address is not known, the kernel is made to ask for it, as it does before
-//! any packet.
+//! It sends no probe. If the next hop's hardware address is not known, it has the kernel ask for it, as the kernel does before any
+//! packet.
 //!
-//! Invariant: the source of a [`ProbePath`] is an address of the interface it leaves through, or of this machine for its own addresses:
-//! nothing here can be made to pretend to be somebody else. Only a target that is [`PermittedTarget`] has a way.
+//! Invariant: the source of a [`ProbePath`] is an address of the interface that it leaves through. For this machine's own addresses it is
+//! one of the machine. So no probe has a forged source. Only a [`PermittedTarget`] has a path.
 
 use crate::Error;
 use packetrig_plan::PortLocation;
@@ -16,7 +16,7 @@ use packetrig_sys::{UnsupportedFeature, clock, kernel};
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
-/// How long the next hop may take to say its hardware address; the kernel itself asks three times, a second apart.
+/// How long the next hop may take to tell its hardware address; the kernel itself asks three times, a second apart.
 const PATIENCE: Nanos = Nanos::from_millis(3_500);
 const POLL: Nanos = Nanos::from_millis(2);
 
@@ -27,9 +27,7 @@ pub struct ProbePath {
     pub index: u32,
     /// Bytes of the longest IP packet.
     pub mtu: u32,
-    /// Addresses of frames.
     pub ends: FrameEnds,
-    /// It is the loopback interface.
     pub is_loopback: bool,
     /// The proof that the target may be probed.
     pub permitted: PermittedTarget,
@@ -42,7 +40,7 @@ impl ProbePath {
     }
 }
 
-/// The way to a target, from a namespace (`None`: the caller's), through an interface if one is named.
+/// The path to a target, from a namespace (`None`: the caller's), through an interface if one is named.
 pub fn find(
     namespace: Option<&str>,
     target: PermittedTarget,
@@ -67,17 +65,18 @@ pub fn find(
     })
 }
 
-/// What the kernel says of its own addresses is where they are, not that packets to them go round through the loopback interface.
+/// The interface that packets of this route leave through.
 fn exit(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     let link = links.by_index(route.index)?;
     if !route.is_local || link.loopback {
         return Ok(link);
     }
+    // For an address of this machine, the kernel names the interface that has the address. Packets to it go through loopback.
     let loopback = links.list()?.into_iter().find(|link| link.loopback);
     Ok(loopback.unwrap_or(link))
 }
 
-/// The kernel's choice; it must be one of the interface's addresses, or the machine's own where packets stay inside.
+/// The kernel's choice. It must be an address of the interface, or one of this machine if packets stay inside it.
 fn source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         return Ok(Some(route.source.unwrap_or(to)));
@@ -98,6 +97,7 @@ fn macs(links: &mut NamespaceLinks, link: &Link, next: IpAddr) -> Result<([u8; 6
     })?;
     let deadline = clock::monotonic_ns() + PATIENCE.as_u64();
     let mut has_asked = false;
+    // An entry that failed before may be out of date, so `Silent` counts only after we have asked.
     loop {
         match links.neighbour(link.index, next)? {
             NeighbourEntry::At(mac) => return Ok((own, mac)),
@@ -116,8 +116,8 @@ fn macs(links: &mut NamespaceLinks, link: &Link, next: IpAddr) -> Result<([u8; 6
     Err(Error::NobodyThere(next, link.name.clone()))
 }
 
-/// Settings of the loopback interface without which the kernel takes frames between this machine's own IPv4 addresses, which it has not
-/// routed itself, for forged ones. Put back when dropped.
+/// Settings of the loopback interface that let frames between this machine's own IPv4 addresses pass. Without them the kernel discards them
+/// as forged, because it has not routed them itself. Restored when dropped.
 #[derive(Debug)]
 pub struct OpenLoopback {
     netns: NetNs,
@@ -125,11 +125,13 @@ pub struct OpenLoopback {
 }
 
 impl OpenLoopback {
-    /// Changes what a way needs: nothing unless it is IPv4 on the loopback interface.
+    /// Changes the settings that a path needs: none unless it is IPv4 on the loopback interface.
     pub fn open(way: &ProbePath) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
         let mut opened = Self { netns, before: Vec::new() };
         if way.is_loopback && way.ends.target.is_ipv4() {
+            // accept_local lets a source pass that is an address of this machine; route_localnet lets 127.0.0.0/8 pass, which is
+            // a martian address otherwise.
             for key in ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"] {
                 let before = kernel::read_setting(&opened.netns, key)?;
                 if before != "1" {
@@ -145,7 +147,7 @@ impl OpenLoopback {
 impl Drop for OpenLoopback {
     fn drop(&mut self) {
         for (key, value) in self.before.drain(..).rev() {
-            // It was written before: that it cannot be written now is nothing that could be helped here.
+            // A drop has nobody to report to, and the same setting could be written a moment ago.
             drop(kernel::write_setting(&self.netns, key, &value));
         }
     }

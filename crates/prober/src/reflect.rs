@@ -1,9 +1,9 @@
-//! The far end of a STAMP session at work: a socket, the kernel's stamps, and the reflector that says what is sent back.
+//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides what is sent back.
 //!
-//! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent; when it has left in truth, the kernel says,
-//! and the next reflection of the session, if it is asked.
+//! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel tells later when it really left;
+//! if the sender asks for it, the session's next reflection carries that time.
 //!
-//! Invariant: nothing is sent but in answer to a request of an allowed address, and never more bytes than it had.
+//! Invariant: it sends only in answer to a request of an allowed address, and never more bytes than the request had.
 
 use crate::Error;
 use packetrig_probe::session::StampReflector;
@@ -16,29 +16,28 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-/// How long one waits before looking whether to end.
+/// Longest wait before it checks whether to stop.
 const PIECE_NS: u64 = 50_000_000;
-/// Reflections whose departure the kernel may still tell.
+/// Reflections whose departure stamps are still awaited; older ones are given up.
 const PENDING: usize = 256;
-/// Requests taken in until one looks again whether to end.
+/// Requests that are handled before it checks again whether to stop.
 const ROUND: usize = 256;
 const LONGEST: usize = 65_535;
 
-/// What became of requests.
+/// Requests by what became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
     pub requests: u64,
-    /// Those that were reflected.
     pub reflected: u64,
-    /// Those of addresses that are not allowed.
+    /// Requests of addresses that are not allowed.
     pub foreign: u64,
-    /// Those that were not reflected, by reason.
+    /// Requests that were not reflected, by reason.
     pub refused: BTreeMap<ReflectionRefusal, u64>,
-    /// Reflections the kernel did not take.
+    /// Reflections that the kernel did not take.
     pub unsent: u64,
 }
 
-/// Reflects until it is to stop.
+/// Reflects requests until `stop` says so.
 pub fn run(
     socket: &mut WatchedSocket,
     reflector: &mut StampReflector,
@@ -51,6 +50,7 @@ pub fn run(
     let (mut buffer, mut out) = (vec![0; LONGEST], Vec::with_capacity(LONGEST));
     while !stop(&counts) {
         socket.wait(PIECE_NS)?;
+        // Departures first: Follow-Up Telemetry (RFC 8972, 4.7) carries the departure of the reflection before this one.
         note_departures(socket, reflector, &mut pending)?;
         for _ in 0..ROUND {
             let Some(received) = socket.receive(&mut buffer)? else { break };
@@ -85,7 +85,7 @@ pub fn run(
 fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<ArrivedRequest<'a>> {
     let (now, monotonic) = (clock::wall_clock_ns(), clock::monotonic_ns());
     let realtime_ns = received.stamps.software_ns.unwrap_or(now);
-    // What the kernel has not stamped came at some time before now: since the last look, at most.
+    // Without a kernel stamp, the packet came at some time since the last wait began.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
     Some(ArrivedRequest {
         bytes,
@@ -104,7 +104,7 @@ fn note_departures(
     reflector: &mut StampReflector,
     pending: &mut VecDeque<(u32, PreparedReflection)>,
 ) -> Result<(), Error> {
-    /// As STAMP says that the kernel has stamped.
+    /// Timestamping method "SW local" (RFC 8972, 4.3).
     const BY_KERNEL: u8 = 2;
     socket.reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };

@@ -1,4 +1,4 @@
-//! Probes sent by a schedule, without listening: trains to one target or to several in turn, each through its own dispatcher.
+//! Sends probes by a schedule, without listening: trains to one target or to several in turn, each through its own dispatcher.
 //!
 //! Invariant: there is one record for each probe of the schedule, in order, sent or not.
 
@@ -12,32 +12,31 @@ use packetrig_units::{MonoTime, Nanos};
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// The first train is not late for what is done before it.
+/// Time between the call and the first train, so that it is not late.
 const HEAD_START: Nanos = Nanos::from_millis(1);
-/// Trains nearer to each other than this and the lead are given together: between them there is no time for anything else.
+/// Trains nearer to each other than this plus the lead are given to the mechanism together: there is no time for another call in between.
 const NEAR: Nanos = Nanos::from_millis(4);
-/// Frames that are given together at most, unless they are of one train.
+/// Most frames that are given together, unless they are of one train.
 const MOST: usize = 400;
-/// Waiting is cut in pieces, so that a wish to end is seen.
+/// Longest wait before it checks whether to stop.
 const PIECE: Nanos = Nanos::from_millis(50);
 
 /// What probes to a target look like.
 #[derive(Clone, Debug)]
 pub enum ProbeContent {
-    /// Datagrams with the probe's number and who answers for it, as far as there is room (RFC 9511).
+    /// Datagrams with the probe's number and the person responsible for it, as far as there is room (RFC 9511).
     Datagram {
-        /// From where to where.
         ends: FrameEnds,
         /// Source and target port.
         ports: (u16, u16),
-        /// Who answers for it.
+        /// Who is responsible for it.
         about: Option<String>,
     },
     Frame(Vec<u8>),
 }
 
-/// Whether a frame goes from an end of a way to the other and says so: IPv4 or IPv6 without a VLAN tag, from the interface's own address
-/// to the target's. Nothing else may be sent as a probe.
+/// Whether a frame is IPv4 or IPv6 without a VLAN tag, from the interface's own address to the target's. Nothing else may be sent as a
+/// probe.
 pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
     let addresses: Option<(IpAddr, IpAddr)> = match frame.get(12..14) {
         Some([0x08, 0x00]) => {
@@ -83,13 +82,11 @@ impl ProbeContent {
 pub struct ProbeAim {
     pub way: ProbePath,
     pub dispatcher: ReleaseDispatcher,
-    /// What they look like.
     pub content: ProbeContent,
 }
 
 #[derive(Debug)]
 pub struct SendOutcome {
-    /// What is known of each probe.
     pub records: Vec<ProbeRecord>,
     /// Which limit ended it early, if one did.
     pub refused: Option<BudgetExceeded>,
@@ -104,7 +101,7 @@ pub fn perform(
     let lead = aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO);
     let start = now() + lead + HEAD_START;
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
-    // A ring knows trains only, and gets each for itself.
+    // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
@@ -147,7 +144,7 @@ fn unsent(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
     DepartedFrame::unsent().into_record(*probe, start + probe.at)
 }
 
-/// Waits until it is time to give a train; `false` if nobody wants it any more.
+/// Waits until it is time to give a train; `false` if it is to stop.
 fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let until = (at - lead).as_nanos();
     loop {
@@ -162,12 +159,13 @@ fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     }
 }
 
-/// What is given together.
+/// Divides a schedule into the parts that are given to the mechanism at once.
 fn batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (index, probe) in probes.iter().enumerate() {
         let joins = found.last().is_some_and(|batch| {
             let before = &probes[index - 1];
+            // Cannot underflow: departure times of a `ProbeSchedule` never decrease.
             let distance = Nanos::new(probe.at.as_u64() - before.at.as_u64());
             probe.train == before.train || !single && distance < near && batch.len() < MOST
         });

@@ -1,12 +1,12 @@
-//! Trains at a target, one after the other as an estimator asks for them, and what became of each.
+//! Sends trains to a target, one after the other as an estimator requests them, and reports what became of each.
 //!
-//! Only one is under way at a time: the next one is asked for when the last one has been answered or given up. What a train says is the
-//! estimator's business ([`packetrig_probe::estimate`]).
+//! Only one is under way at a time: the estimator is asked for the next one when the last one has been answered or given up. What a train
+//! says about the path is the estimator's business ([`packetrig_probe::estimate`]).
 //!
 //! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
 
 use crate::Error;
-use crate::ear::PacketListener;
+use crate::listener::PacketListener;
 use crate::now;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
@@ -20,9 +20,9 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalRule {
-    /// Those at the far end, by its word: what happens on the way there.
+    /// Arrivals at the far end, as it reports them: measures the path to the target.
     Far,
-    /// Those of the answers here: whatever is narrower, the way there or the way back.
+    /// Arrivals of the answers here: measures the narrower direction.
     Near,
 }
 
@@ -34,12 +34,11 @@ pub enum End {
     Stopped,
     /// Too many were lost.
     Lossy,
-    /// Somebody on the way does not want them.
+    /// A host or router reported that probes are administratively prohibited.
     Prohibited,
 }
 
 pub struct TrainSender<'a> {
-    /// The way to the target.
     pub way: &'a ProbePath,
     pub method: Box<dyn ProbeMethod>,
     pub dispatcher: ReleaseDispatcher,
@@ -53,7 +52,7 @@ pub struct TrainSender<'a> {
     /// When the last probe was due.
     last: MonoTime,
     is_prohibited: bool,
-    /// What the far clock seemed to be ahead when it was first heard of.
+    /// How far the far clock seemed to be ahead, by the first probe that it reported.
     far_ahead: Option<u64>,
 }
 
@@ -67,7 +66,6 @@ impl fmt::Debug for TrainSender<'_> {
 }
 
 impl<'a> TrainSender<'a> {
-    /// None has been sent yet.
     pub fn new(
         way: &'a ProbePath,
         method: Box<dyn ProbeMethod>,
@@ -96,7 +94,7 @@ impl<'a> TrainSender<'a> {
         self.series.records()
     }
 
-    /// Sends what an estimator asks for until it asks no more.
+    /// Sends the trains that an estimator requests, until it requests no more.
     pub fn run(
         &mut self,
         estimator: &mut dyn RateEstimator,
@@ -131,8 +129,9 @@ impl<'a> TrainSender<'a> {
         self.way.permitted.limits().is_lossy(counts.sent, counts.lost)
     }
 
-    /// Sends a train and hears its answers.
+    /// Sends a train and receives its answers.
     pub fn pass(&mut self, ask: &TrainRequest, stop: &dyn Fn() -> bool) -> Result<Vec<PassedProbe>, Error> {
+        // The whole train must fit in the budget before its first probe leaves: a train that is cut short measures nothing.
         let train = ask.probes.iter().map(|probe| (probe.at, probe.length));
         let lead = self.dispatcher.lead();
         let soonest = (now() + lead).max(self.last + ask.pause);
@@ -152,6 +151,8 @@ impl<'a> TrainSender<'a> {
         let ahead = |record: &ProbeRecord| {
             Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
         };
+        // The clocks need not agree: one offset is taken from all trains alike, so it cancels in every difference of arrivals. It only
+        // keeps the numbers near to this node's clock.
         self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(ahead));
         let far_ahead = self.far_ahead.unwrap_or(0);
         Ok(records.iter().map(|record| PassedProbe::forward(record, far_ahead)).collect())
@@ -159,6 +160,7 @@ impl<'a> TrainSender<'a> {
 
     fn send(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
         let mut frames = Vec::with_capacity(ask.probes.len());
+        // Numbers go on over all trains, so that a late answer to an earlier train is not taken for one to this train.
         for (probe, number) in ask.probes.iter().zip(self.sent..) {
             let mut frame = Vec::new();
             self.method.write(number, begins + probe.at, probe.length, &mut frame);
@@ -183,7 +185,7 @@ impl<'a> TrainSender<'a> {
         Ok(())
     }
 
-    /// Until all probes from `first` on are answered, or their time is over.
+    /// Listens until all probes from `first` on are answered, or their time is over.
     fn hear(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let deadline = now() + self.patience;
         let is_open = |series: &ProbeSeries| {
@@ -198,7 +200,7 @@ impl<'a> TrainSender<'a> {
         Ok(())
     }
 
-    /// Waits for frames at most so long, and takes those there are.
+    /// Waits for frames, at most for `within`, and handles those that arrived.
     fn listen(&mut self, within: Nanos) -> Result<(), Error> {
         self.ear.wait(within)?;
         let (method, series, is_prohibited) = (&mut self.method, &mut self.series, &mut self.is_prohibited);

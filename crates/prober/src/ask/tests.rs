@@ -1,5 +1,5 @@
 use super::*;
-use crate::ear::{SilencedPort, WantedPackets};
+use crate::listener::{SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::path;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, SynMethod};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ear::{SilencedPort, WantedPackets};
+use crate::listener::{SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab};
 use crate::path;
 use crate::release::FrameRelease;

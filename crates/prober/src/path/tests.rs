@@ -1,5 +1,5 @@
 use super::*;
-use crate::ear::{PacketListener, SilencedPort, WantedPackets};
+use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::lab::{ProbeLab, permitted, send};
 use packetrig_probe::ProbeStamp;
 use packetrig_probe::answer::AnswerContent;

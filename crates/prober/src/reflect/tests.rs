@@ -1,6 +1,6 @@
 use super::*;
 use crate::ask::{self, AskOptions, ProbeLine};
-use crate::ear::{PacketListener, SilencedPort, WantedPackets};
+use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::path;
 use crate::release::ReleaseDispatcher;

@@ -1,6 +1,6 @@
-//! What became of each frame of a train: stamps fetched and put on this node's clock, contradictions and lateness noted.
+//! Accounts for each frame of a train: fetches its stamps, converts them to this node's clock, and flags contradictions and lateness.
 //!
-//! Invariant: a flag says only what the intervals leave no way around.
+//! Invariant: a flag is set only if the intervals of the stamps allow no other conclusion.
 
 use super::train::TrainRelease;
 use super::{DepartedFrame, ReleaseOptions};
@@ -16,10 +16,10 @@ use packetrig_units::{MonoTime, Nanos};
 const PATIENCE: Nanos = Nanos::from_millis(20);
 const LOOK: Nanos = Nanos::from_micros(100);
 
-/// Gives everything a socket knows of departures.
+/// Reads all departure reports that a socket has.
 type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
-/// What is kept from train to train.
+/// The part of the account that lasts from train to train.
 #[derive(Debug)]
 pub(super) struct ReleaseAccount {
     wanted: WantedStamps,
@@ -27,7 +27,7 @@ pub(super) struct ReleaseAccount {
     tolerance: Nanos,
     /// Number of the train's first frame on its socket.
     first: u32,
-    /// How far the clocks were apart before the train.
+    /// Real-time against monotonic clock, before the train.
     before: RealtimeOffset,
 }
 
@@ -38,7 +38,6 @@ impl ReleaseAccount {
         Self { wanted, device, tolerance: manner.tolerance, first: 0, before: clock::realtime_offset() }
     }
 
-    /// The stamps to ask for.
     pub(super) const fn wanted(&self) -> WantedStamps {
         self.wanted
     }
@@ -49,8 +48,8 @@ impl ReleaseAccount {
         }
     }
 
-    /// After a train of which the kernel was given the first `given` frames: fetches stamps through `reports`. `times` are the release
-    /// times as they were given with the frames, if they were, to tell which was dropped.
+    /// Fetches the stamps of a train through `reports`, after the kernel got its first `given` frames. `times` are the release times that
+    /// were given with the frames, if any: a report of a drop names nothing else.
     pub(super) fn fetch(
         &mut self,
         given: usize,
@@ -64,6 +63,7 @@ impl ReleaseAccount {
         let mut dropped = 0;
         let end = now() + PATIENCE;
         loop {
+            // Stamps arrive after the send call has returned, once the frame has passed each stage: so read until all are there.
             reports(&mut |report| match report {
                 KernelReport::Departed { number, stage, stamps } => found.push((number, stage, stamps)),
                 KernelReport::Missed { at_ns } | KernelReport::Invalid { at_ns } => {
@@ -84,6 +84,7 @@ impl ReleaseAccount {
                 gone.flags.push(ProbeFlag::StampMissing);
             }
         }
+        // The kernel numbers the frames of a socket (SOF_TIMESTAMPING_OPT_ID) from 0 and counts on over all trains.
         self.first = self.first.wrapping_add(u32::try_from(given).unwrap_or(0));
         Ok(())
     }
@@ -91,6 +92,7 @@ impl ReleaseAccount {
     fn enter(&self, found: &[(u32, stamping::SendStage, PacketStamps)], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
         for (number, stage, stamps) in found {
+            // A stamp of an earlier train that comes late wraps to a huge index, which is not in `gone`.
             let index = number.wrapping_sub(self.first) as usize;
             let Some(gone) = gone.get_mut(index) else { continue };
             if let Some(at) = stamps.software_ns {
@@ -111,7 +113,7 @@ impl ReleaseAccount {
         }
     }
 
-    /// Notes what the stamps say of each frame: late, early, in contradiction.
+    /// Flags each frame that its stamps prove late, early or contradictory.
     pub(super) fn judge(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
             judge(train.at(index), self.tolerance, gone);
@@ -119,7 +121,7 @@ impl ReleaseAccount {
     }
 }
 
-/// A stamp of the real-time clock, as wide as the two comparisons of the clocks around it leave it.
+/// Converts a stamp of the real-time clock. The result covers both conversions, by the clock comparison before and by the one after.
 fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let (one, other) = (before.to_monotonic(at), after.to_monotonic(at));
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
@@ -127,6 +129,7 @@ fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp
     ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
 }
 
+/// Flags the frame that a drop report is about. ETF reports the release time only; frames with the same one are taken in turn.
 fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     let is_it =
         |(index, time): &(usize, &u64)| **time == at_ns && !gone[*index].flags.contains(&ProbeFlag::Dropped);
@@ -136,17 +139,17 @@ fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
 }
 
 fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
-    // Dropped or never sent: there is nothing to be late.
+    // A frame that was dropped or never sent cannot be late.
     if gone.handed_over.is_none() || gone.flags.contains(&ProbeFlag::Dropped) {
         return;
     }
-    // Entering a queue that holds it back is not leaving.
+    // `fq` and `etf` hold a frame back after its queue stamp, so that stamp is no departure. Stamps of a device's clock cannot be compared.
     let is_out =
         |d: &&DepartureStamp| d.stage > DepartureStage::Queue && d.stamp.clock == StampClock::Monotonic;
     let own = gone.departures.iter().filter(is_out);
     let left = own.clone().max_by_key(|departure| departure.stage).map(|departure| departure.stamp);
     if let Some(left) = gone.released.or(left) {
-        // Whatever left earlier than its release, or is known better, decides.
+        // For "early", the earliest upper bound of all stamps decides: a driver's stamp is often narrower than the call around it.
         let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
         if left.lo > (due + tolerance).as_nanos() {
             gone.flags.push(ProbeFlag::Late);
@@ -159,7 +162,7 @@ fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     }
 }
 
-/// The order is: handed over, into the queue, released, to the driver. Each may be as early as the one before began.
+/// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the one in front of it began.
 fn disagree(gone: &DepartedFrame) -> bool {
     let at = |stage| {
         let found =

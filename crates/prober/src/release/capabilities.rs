@@ -1,4 +1,4 @@
-//! Which mechanisms an interface can have, and what each could tell of a departure.
+//! Finds the mechanisms that work at an interface, and the departure stamps that each can have.
 
 use super::place::ReleasePlace;
 use super::queued::check;
@@ -7,17 +7,17 @@ use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{DepartureStage, ReleaseMechanism};
 
-/// What is known of a mechanism at an interface.
+/// Whether a mechanism works at an interface.
 #[derive(Debug)]
 pub struct MechanismCapability {
     pub mechanism: ReleaseMechanism,
     /// Why it cannot be used; `None`: it can.
     pub obstacle: Option<Error>,
-    /// Stages of a departure that are stamped; the release itself is always known but of `fq`, `etf` and `launch`.
+    /// Stages of a departure that are stamped. The release itself is always known, except with `fq`, `etf` and `launch`.
     pub stages: Vec<DepartureStage>,
 }
 
-/// Tries all of them, for a moment each. Nothing is sent.
+/// Opens each mechanism for a moment. It sends nothing.
 pub fn capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
     let place = ReleasePlace::open(location)?;
     let of = |mechanism| MechanismCapability {

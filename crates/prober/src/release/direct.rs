@@ -1,4 +1,4 @@
-//! `sleep` and `spin`: the sender waits for each instant itself and sends by a call.
+//! `sleep` and `spin`: the sender waits for each departure time itself and sends by a system call.
 
 use super::DepartedFrame;
 use super::account::ReleaseAccount;
@@ -41,6 +41,7 @@ impl Line for DirectRelease {
         for (index, gone) in gone.iter_mut().enumerate() {
             let due = train.at(index);
             let WaitOutcome { at, stolen } = if self.spins { pace.spin(due) } else { sleep(due) };
+            // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send(train.frame(index));
             let call = ProbeStamp::between(StampSource::Program, at, now());
             (gone.handed_over, gone.released) = (Some(call), Some(call));

@@ -1,6 +1,6 @@
 //! The only way out for probes: a mechanism behind a budget.
 //!
-//! Invariant: a frame the budget refuses is not given to the mechanism, and nothing after it of the same train is either.
+//! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the frames after it in the same train.
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::Error;
@@ -8,7 +8,7 @@ use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
-/// To make the frames of a train.
+/// Time to write the frames of a train.
 const MAKING: Nanos = Nanos::from_millis(1);
 
 pub struct ReleaseDispatcher {
@@ -31,17 +31,17 @@ impl ReleaseDispatcher {
         Self { release, budget }
     }
 
-    /// Which mechanism it has.
     pub fn mechanism(&self) -> ReleaseMechanism {
         self.release.mechanism()
     }
 
-    /// How long before its first instant one is to begin with a train: it is still to be made, and the mechanism wants it early.
+    /// How long before its first departure time a caller must begin with a train: its frames take time to write, and the mechanism wants it
+    /// early.
     pub fn lead(&self) -> Nanos {
         MAKING + self.release.lead()
     }
 
-    /// What the mechanism could not do as it was asked to, in words.
+    /// Requests that the mechanism could not fulfil, in words.
     pub fn remarks(&self) -> &[String] {
         self.release.remarks()
     }
@@ -55,7 +55,7 @@ impl ReleaseDispatcher {
         self.budget.earliest(at, train)
     }
 
-    /// Sends a train as far as the budget goes: what the budget refuses is told as unsent. Gives the reason, if there was one.
+    /// Sends a train as far as the budget allows and reports the rest as unsent. Returns the limit that stopped it, if one did.
     pub fn send(
         &mut self,
         train: &[DueFrame<'_>],

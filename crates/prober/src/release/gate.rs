@@ -1,4 +1,4 @@
-//! `gate`: frames are handed over ahead of their instants, and a program at the interface's egress holds each back until then.
+//! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
 use super::account::ReleaseAccount;
 use super::open::not_taken;
@@ -13,7 +13,7 @@ use packetrig_sys::hold::{self, GatedFrame};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
 
-/// What is left of the longest hold for the call itself.
+/// Reserve for the call itself: it must reach the program when the longest hold suffices.
 const MARGIN: Nanos = Nanos::from_micros(50);
 
 pub(super) struct GateRelease {
@@ -21,7 +21,7 @@ pub(super) struct GateRelease {
     socket: FrameSocket,
     account: ReleaseAccount,
     ahead: Nanos,
-    /// Far enough ahead that a late waking does no harm.
+    /// Frames are handed over so early that a late wake-up does no harm.
     sleeps: bool,
 }
 
@@ -37,22 +37,25 @@ impl GateRelease {
     }
 
     fn enter(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
+        // Programs at egress run in the context of the send call. If the program's count stands still, the frame never got to it, and
+        // its table still has the record of an earlier one.
         if self.held_by.passed() == number {
             gone.flags.push(ProbeFlag::StampMissing);
             return;
         }
+        // The program spins on this processor, inside our call, so it counts against the spin budget of this thread.
         let held = self.held_by.held(number);
         pace.note_spun(MonoTime::from_nanos(held.entered_ns), MonoTime::from_nanos(held.released_ns));
         enter(held, gone);
     }
 }
 
-/// The instant to hand over at is so long before the other at most.
+/// How long before its departure time a frame is handed over, limited to what the program may hold.
 pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
     ahead.min(Nanos::new(hold::MOST_HELD_NS - MARGIN.as_u64()))
 }
 
-/// What the program in the kernel says of a frame.
+/// Enters the kernel program's record of a frame.
 pub(super) fn enter(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
     gone.released = Some(ProbeStamp::between(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));

@@ -1,6 +1,6 @@
-//! `live`: the kernel makes the frames, and a program of ours lets each go at its instant, a train in one call. Nothing else of the machine sees
-//! them leave: no queue, no capture, no stamps of the kernel's. That the driver has a frame is known from what comes next: the program is
-//! called again, for another one or in vain.
+//! `live`: the kernel makes the frames, and our XDP program releases each at its departure time, a train in one call. Nothing else on the
+//! machine sees them leave: no queue, no capture, no kernel stamps. The program's next call shows that the driver has the frame before it,
+//! so the kernel calls the program once more after the last frame.
 
 use super::account::ReleaseAccount;
 use super::gate::{enter, most_ahead};
@@ -16,9 +16,9 @@ use packetrig_sys::stamping::WantedStamps;
 use packetrig_sys::{UnsupportedFeature, netdev};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Frames this near to each other are sent in one call; the processor does nothing else between them.
+/// Frames with shorter distances than this are sent in one call. In between, the processor does nothing else.
 const NEAR: Nanos = Nanos::from_micros(300);
-/// Calls in vain until a frame counts as stuck.
+/// So many calls without a frame sent, and the frame counts as stuck.
 const CALLS: usize = 100;
 
 pub(super) struct LiveRelease {
@@ -28,17 +28,17 @@ pub(super) struct LiveRelease {
     stamps: bool,
 }
 
-/// A call that has sent frames off.
+/// The result of one call.
 struct SendCall {
-    /// Whether the driver got them together.
+    /// Whether the driver got all frames of the call at once.
     together: bool,
-    /// The number behind its last frame's.
+    /// One more than the number of its last frame.
     end: u64,
 }
 
 impl LiveRelease {
     pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
-        // Kernels that cannot be asked may be able to.
+        // Kernels before 6.3 do not tell the features of a driver: try it there.
         let can =
             netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
         if !can {
@@ -58,7 +58,7 @@ impl LiveRelease {
         Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead, stamps })
     }
 
-    /// Gives the program as many of the train as it has room for, from `next` on.
+    /// Gives the program as many frames of the train as it has room for, from `next` on. Returns the first one that had no room.
     fn give(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
@@ -72,7 +72,7 @@ impl LiveRelease {
         index
     }
 
-    /// Sends frame `from` and what follows closely, of those that were given. What is due at once the driver gets at once.
+    /// Sends frame `from` and those that follow closely, as far as they were given. The driver gets frames of one departure time at once.
     fn run(
         &mut self,
         train: &TrainRelease,
@@ -84,6 +84,8 @@ impl LiveRelease {
             let is_near = |index: &usize| train.at(*index).since(train.at(*index - 1)) <= most;
             1 + (from + 1..given).take_while(is_near).count()
         };
+        // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure time may share a batch;
+        // for others a batch of one keeps each departure time.
         let together = within(Nanos::ZERO);
         let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
         pace.sleep(train.at(from) - self.ahead, train.at(from));
@@ -93,7 +95,7 @@ impl LiveRelease {
         Ok(SendCall { together: together > 1, end })
     }
 
-    /// What is known of frame `number`, one of those that this call sent off.
+    /// Enters the record of frame `number`, one of those that this call sent.
     fn enter(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
         let held = self.train.held(number);
         if held.released_ns == 0 {
@@ -102,6 +104,7 @@ impl LiveRelease {
         }
         enter(held, gone);
         if self.stamps {
+            // The driver got the frame between its release and the next call of the program; a batch is flushed after its last frame.
             let again = self.train.held(if call.together { call.end } else { number + 1 });
             let [lo, hi] = [held.released_ns, again.entered_ns].map(MonoTime::from_nanos);
             let stamp = ProbeStamp::between(StampSource::Bpf, lo, hi);
@@ -126,6 +129,7 @@ impl Line for LiveRelease {
         let (mut sent, mut given, mut in_vain) = (0, 0, 0);
         while sent < train.len() && in_vain < CALLS {
             given = self.give(train, given, gone);
+            // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
             let call = self.run(train, sent, given, pace)?;
             let off = usize::try_from(call.end - first).unwrap_or(0);
             in_vain = if off == sent { in_vain + 1 } else { 0 };

@@ -1,9 +1,9 @@
-//! Frames released at their instants.
+//! Releases frames at their departure times.
 //!
-//! A [`FrameRelease`] is one mechanism at one interface. It is given whole trains ahead of time and does with them what its kind can: hold
-//! them in the kernel, or sleep itself. A [`ReleaseDispatcher`] stands in front of it and keeps the budget.
+//! A [`FrameRelease`] is one mechanism at one interface. It takes whole trains ahead of time. Some mechanisms hold them in the kernel until
+//! they are due, others sleep themselves. A [`ReleaseDispatcher`] stands in front of it and keeps the budget.
 //!
-//! Invariant: whatever was given comes back exactly once as a [`DepartedFrame`], sent or not, in order.
+//! Invariant: each given frame comes back exactly once as a [`DepartedFrame`], sent or not, in order.
 
 mod account;
 mod capabilities;
@@ -28,16 +28,16 @@ use crate::Error;
 use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeRecord, ProbeStamp, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 
-/// How a mechanism is to work. What does not concern a mechanism is ignored by it.
+/// How a mechanism works. Each mechanism ignores the options that do not concern it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseOptions {
-    /// How long before its first instant a train is handed over.
+    /// How long before its departure time a frame is handed over.
     pub ahead: Nanos,
     /// How much later than asked the kernel may wake the sender (timer slack), and `fq` may release.
     pub slack: Nanos,
-    /// How long before an instant sleeping ends and spinning begins.
+    /// How long before a departure time the sender stops sleeping and spins.
     pub spin_from: Nanos,
-    /// Whether to send a few frames over the loopback interface after sleeping, so that the kernel's way of a frame is in the caches.
+    /// Whether to send a few frames over the loopback interface after sleeping, so that the kernel's send path is in the CPU caches.
     pub warm: bool,
     /// Real-time priority (`SCHED_FIFO`) of the sender; `None`: ordinary.
     pub priority: Option<i32>,
@@ -45,12 +45,12 @@ pub struct ReleaseOptions {
     pub cpu: Option<usize>,
     /// Whether to ask for departure stamps, which costs time for each frame.
     pub stamps: bool,
-    /// Released later than this after its instant, or earlier before it, a probe is flagged.
+    /// A probe that is released further than this from its departure time is flagged late or early.
     pub tolerance: Nanos,
 }
 
 impl ReleaseOptions {
-    /// What a mechanism is like unless it is told otherwise: a sender that sleeps is as most programs are.
+    /// The default of a mechanism. `sleep` is like most programs: default timer slack, no real-time priority.
     pub const fn usual_for(mechanism: ReleaseMechanism) -> Self {
         match mechanism {
             ReleaseMechanism::Sleep => {
@@ -60,7 +60,7 @@ impl ReleaseOptions {
         }
     }
 
-    /// What suits a mechanism on most machines.
+    /// The default of all mechanisms but `sleep`.
     pub const fn usual() -> Self {
         Self {
             ahead: Nanos::from_micros(500),
@@ -75,7 +75,7 @@ impl ReleaseOptions {
     }
 }
 
-/// A frame and when it is to go.
+/// A frame and its departure time.
 #[derive(Clone, Copy, Debug)]
 pub struct DueFrame<'a> {
     pub at: MonoTime,
@@ -83,20 +83,20 @@ pub struct DueFrame<'a> {
     pub frame: &'a [u8],
 }
 
-/// What became of a frame.
+/// When a frame left, and doubts about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DepartedFrame {
     /// When it was given to the kernel; `None`: it was not.
     pub handed_over: Option<ProbeStamp>,
-    /// When whoever held it back let it go.
+    /// When the mechanism released it.
     pub released: Option<ProbeStamp>,
-    /// When it left, as far as the system says.
+    /// Departure stamps of the system, one for each stage that it stamps.
     pub departures: Vec<DepartureStamp>,
     pub flags: Vec<ProbeFlag>,
 }
 
 impl DepartedFrame {
-    /// Of a frame that was not given to the kernel.
+    /// A frame that was not given to the kernel.
     pub fn unsent() -> Self {
         Self { flags: vec![ProbeFlag::Unsent], ..Self::default() }
     }
@@ -106,7 +106,7 @@ impl DepartedFrame {
         DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
     }
 
-    /// The record of a probe that became this; `at` is its instant.
+    /// The record of the probe; `at` is its departure time.
     pub fn into_record(self, planned: PlannedProbe, at: MonoTime) -> ProbeRecord {
         let Self { handed_over, released, departures, flags } = self;
         let mut record =
@@ -125,16 +125,16 @@ impl DepartedFrame {
 pub trait FrameRelease: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Sends a train and tells what became of each frame; gives back control when the last one is gone. The caller is early enough:
-    /// by [`Self::lead`] before the first instant. Instants that are past are sent at once and flagged.
+    /// Sends a train and adds what became of each frame to `gone`; returns when the last one has left. The caller must be early enough,
+    /// by [`Self::lead`] before the first departure time. Frames that are overdue are sent at once and flagged.
     fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
-    /// How long before its first instant a train is to be given.
+    /// How long before its first departure time a train must be given.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
 
-    /// What it could not do as it was asked to, in words.
+    /// Requests that it could not fulfil, in words.
     fn remarks(&self) -> &[String] {
         &[]
     }

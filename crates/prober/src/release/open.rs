@@ -12,10 +12,10 @@ use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{ProbeFlag, ReleaseMechanism};
 
-/// ENOBUFS: the queue or the interface had no room.
+/// ENOBUFS: the queue or the interface had no room for a frame.
 const NO_ROOM: i32 = 105;
 
-/// Opens a mechanism at an interface. What it set up there ends with it.
+/// Opens a mechanism at an interface. All that it sets up there is removed when it is dropped.
 pub fn open(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
@@ -42,7 +42,7 @@ pub fn open(
     Ok(Box::new(worker))
 }
 
-/// Notes that the kernel had no room for a frame; other failures end the train.
+/// Flags a frame for which the kernel had no room; other errors end the train.
 pub(super) fn not_taken(
     sent: Result<(), packetrig_sys::Error>,
     gone: &mut DepartedFrame,

@@ -1,9 +1,9 @@
-//! Waiting for an instant: asleep, or asleep and then awake.
+//! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
-//! A [`Pace`] belongs to the thread it prepared. A thread of a real-time class that spins keeps everybody else off its processor; so after
-//! [`MOST_SPUN`] of spinning within [`WINDOW`] it is an ordinary one until the window is over.
+//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins keeps all others off its processor. So after
+//! [`MOST_SPUN`] of spinning within [`WINDOW`] it becomes an ordinary thread until the window is over.
 //!
-//! Invariant: waiting never ends before the instant.
+//! Invariant: waiting never ends before the departure time.
 
 use super::ReleaseOptions;
 use super::warm::{TAKES, WarmRelease};
@@ -13,10 +13,10 @@ use packetrig_units::{MonoTime, Nanos};
 
 const WINDOW: Nanos = Nanos::from_millis(1_000);
 const MOST_SPUN: Nanos = Nanos::from_millis(500);
-/// Two readings of the clock further apart than this: somebody else had the processor.
+/// If two clock readings of a spin are further apart than this, something else had the processor in between.
 pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
 
-/// Who sleeps longer than this finds the caches cold.
+/// After a longer sleep than this the CPU caches count as cold.
 const COLD: Nanos = Nanos::from_micros(200);
 
 /// How a wait ended.
@@ -24,7 +24,7 @@ const COLD: Nanos = Nanos::from_micros(200);
 pub(super) struct WaitOutcome {
     /// The reading of the clock that ended it.
     pub(super) at: MonoTime,
-    /// The processor was taken away meanwhile.
+    /// The processor was taken away during the wait.
     pub(super) stolen: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ReleasePace {
     priority: Option<i32>,
     warm: Option<WarmRelease>,
     duty: SpinBudget,
-    /// What could not be had, in words.
+    /// Requests that could not be fulfilled, in words.
     pub(super) remarks: Vec<String>,
 }
 
@@ -48,6 +48,7 @@ impl ReleasePace {
         if let Some(cpu) = manner.cpu {
             sched::pin(cpu)?;
         }
+        // The kernel may wake a thread up to its timer slack late (50 us by default): with 1 ns, the median wake-up is 26 us late, not 74.
         clock::set_timer_slack(manner.slack.as_u64())?;
         let mut priority = manner.priority;
         if let Some(Err(error)) = priority.map(sched::request_fifo) {
@@ -57,13 +58,16 @@ impl ReleasePace {
         Ok(Self { spin_from: manner.spin_from, priority, warm, duty: SpinBudget::default(), remarks })
     }
 
-    /// Sleeps until shortly before an instant, warms up and spins to it.
+    /// Sleeps until shortly before the deadline, warms up and spins until it.
     pub(super) fn spin(&mut self, until: MonoTime) -> WaitOutcome {
         self.heed_duty();
+        // Warming comes out of the sleep, not out of the spin: the spin must still cover a late wake-up.
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
         let awake = until - (self.spin_from + warming);
         let began = self.sleep(awake, until).at;
         let (mut at, mut longest) = (began, Nanos::ZERO);
+        // The loop reads the clock all the time, so a gap between two readings shows that the thread did not run: an interrupt, another
+        // thread, or a hypervisor that gave the processor to another guest.
         while at < until {
             clock::spin_hint();
             let next = now();
@@ -74,7 +78,7 @@ impl ReleasePace {
         WaitOutcome { at, stolen: longest > STOLEN }
     }
 
-    /// Sleeps until an instant and warms up, if there is time for that until another one.
+    /// Sleeps until `until` and warms up, if there is time for that before `busy_from`.
     pub(super) fn sleep(&mut self, until: MonoTime, busy_from: MonoTime) -> WaitOutcome {
         let began = now();
         let waited = sleep(until);
@@ -85,13 +89,13 @@ impl ReleasePace {
         waited
     }
 
-    /// Notes that a program in the kernel turned on this processor meanwhile.
+    /// Notes that a program in the kernel spun on this processor on our behalf.
     pub(super) fn note_spun(&mut self, from: MonoTime, to: MonoTime) {
         self.duty.add(from, to);
         self.heed_duty();
     }
 
-    /// Goes over to the ordinary class or back.
+    /// Leaves the real-time class, or returns to it.
     fn heed_duty(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.look(now()) {
@@ -102,7 +106,7 @@ impl ReleasePace {
     }
 }
 
-/// Sleeps until an instant, on a thread that is prepared.
+/// Sleeps until `until`, on a thread that is prepared.
 pub(super) fn sleep(until: MonoTime) -> WaitOutcome {
     let mut at = now();
     if at < until {
@@ -137,8 +141,10 @@ impl SpinBudget {
         self.spun += to.since(from);
     }
 
-    /// Whether something is to change now.
+    /// The change of class that is due now, if any.
     fn look(&mut self, now: MonoTime) -> Option<PaceTurn> {
+        // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
+        // that one, the kernel would stop the thread for the rest of the period, in the middle of a wait.
         if now.since(self.window) >= WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;

@@ -1,4 +1,4 @@
-//! The interface that frames are released at.
+//! The interface through which frames are released.
 
 use packetrig_plan::PortLocation;
 use packetrig_sys::Error;
@@ -28,7 +28,7 @@ impl ReleasePlace {
         Ok(Self { netns, link, name, stamps })
     }
 
-    /// The stamps of departure it can give; those of the queue only of what passes one.
+    /// The departure stamps that it can give. `queued`: whether the mechanism's frames pass a queueing discipline.
     pub(super) const fn wanted(&self, queued: bool) -> WantedStamps {
         WantedStamps {
             queued,

@@ -1,6 +1,7 @@
-//! `fq`, `etf`, `launch`: frames are handed over ahead with their instants, and the interface's queueing discipline, or its device, releases them.
+//! `fq`, `etf`, `launch`: frames are handed over early with their departure times (SO_TXTIME), and the queueing discipline or the network
+//! card releases them.
 //!
-//! Any other discipline ignores the instants without a word, so the one that is there is read back before.
+//! Any other discipline ignores departure times silently. So `open` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
 use super::open::not_taken;
@@ -16,9 +17,9 @@ use packetrig_sys::qdisc::{self, QueueingDiscipline};
 use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::{MonoTime, Nanos};
 
-/// `CLOCK_TAI`.
+/// The number of `CLOCK_TAI`.
 const TAI: i32 = 11;
-/// Frames that `fq` holds of one socket, where it does not say.
+/// Frames that `fq` holds of one socket (`flow_limit`), unless the kernel tells another number.
 const FLOW_LIMIT: usize = 100;
 
 pub(super) struct QueuedRelease {
@@ -28,12 +29,12 @@ pub(super) struct QueuedRelease {
     clock: ReleaseClock,
     /// Frames that may wait at once.
     most: usize,
-    /// How late it may release.
+    /// How late the discipline may release a frame.
     slack: Nanos,
     times: Vec<u64>,
 }
 
-/// The discipline at work, if it is one that this mechanism needs.
+/// The interface's queueing discipline, if it is one that this mechanism needs.
 pub(super) fn check(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
     let suits = |qdisc: &&QueueingDiscipline| match mechanism {
@@ -74,13 +75,14 @@ impl QueuedRelease {
             account,
             ahead: manner.ahead,
             clock,
+            // `fq` drops frames beyond its flow limit. Packet sockets share a flow with others without a connection, so leave a tenth.
             most: limit.saturating_sub(limit / 10).max(1),
             slack: Nanos::new(fq.slack_ns.unwrap_or(0).into()),
             times: Vec::new(),
         })
     }
 
-    /// An instant as the discipline's clock shows it.
+    /// A departure time on the discipline's clock.
     fn time(&self, at: MonoTime, tai_ahead: u64) -> u64 {
         match self.clock {
             ReleaseClock::Monotonic => at.as_nanos(),
@@ -92,6 +94,7 @@ impl QueuedRelease {
 /// How far `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
 fn tai_ahead() -> u64 {
     const SECOND: u64 = 1_000_000_000;
+    // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds: so round.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
     u64::try_from(clock::realtime_offset().offset_ns).unwrap_or(0) + seconds * SECOND
 }
@@ -111,7 +114,7 @@ impl Line for QueuedRelease {
         self.times = times;
         for (index, gone) in gone.iter_mut().enumerate() {
             let early = train.at(index) - self.ahead;
-            // No more than it has room for may wait.
+            // At most `most` frames may wait in the discipline: frame n is handed over when frame n - most has surely left.
             let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
             let at = sleep(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_at(train.frame(index), self.times[index]);

@@ -1,6 +1,7 @@
-//! `ring`: all frames of a train lie ready in a transmit ring, and one call at the instant of the first hands them to the driver, back to back.
+//! `ring`: all frames of a train lie ready in a transmit ring. One call at the departure time of the first frame hands them to the driver,
+//! back to back.
 //!
-//! The instants of the others are not kept: what is due later leaves early, and is flagged.
+//! The departure times of the others are not kept: a frame that is due later leaves early, and is flagged.
 
 use super::account::ReleaseAccount;
 use super::pace::ReleasePace;
@@ -72,8 +73,11 @@ impl Line for RingRelease {
                 break;
             }
         }
+        // One stamp serves all frames: each left between the last clock reading before the kick and now.
         let call = ProbeStamp::between(StampSource::Program, waited.at, now());
+        // Frames still in the ring would leave with the next train's kick: take them back.
         self.slots.withdraw();
+        // The kernel takes frames in order, and `fill` has checked their lengths: the refused ones are the last ones.
         let taken = train.len() - usize::try_from(self.slots.counts().refused - refused).unwrap_or(0);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {

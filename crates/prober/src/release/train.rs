@@ -1,6 +1,6 @@
-//! A train in memory of its own, so that another thread can send it.
+//! A copy of a train, so that another thread can send it.
 //!
-//! Invariant: the memory of the last train serves the next.
+//! Invariant: the memory of the last train is reused for the next one.
 
 use super::DueFrame;
 use packetrig_units::MonoTime;
@@ -8,12 +8,12 @@ use packetrig_units::MonoTime;
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrainRelease {
     bytes: Vec<u8>,
-    /// When each is due and where its bytes end.
+    /// When each frame is due, and where its bytes end.
     probes: Vec<(MonoTime, usize)>,
 }
 
 impl TrainRelease {
-    /// Becomes a copy of this.
+    /// Replaces the content by a copy of `train`.
     pub(super) fn copy(&mut self, train: &[DueFrame<'_>]) {
         self.bytes.clear();
         self.probes.clear();

@@ -1,7 +1,7 @@
-//! Walking the kernel's way of a frame shortly before one is due.
+//! Warms up the kernel's send path shortly before a frame is due.
 //!
-//! Whoever has slept finds its caches full of others: the first frame after that takes the kernel some tens of microseconds longer. A few frames
-//! over the loopback interface, of a type that nobody listens to, take most of the same way: socket, buffers, softirq and receiver. The
+//! After a sleep the CPU caches are cold, and the first frame takes the kernel some tens of microseconds longer. A few frames over the
+//! loopback interface, of an EtherType without receivers, use most of the same code: socket, buffers, softirq and receiver. The
 //! interface's own driver stays cold.
 //!
 //! Invariant: nothing leaves this machine.
@@ -12,13 +12,13 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 use packetrig_units::Nanos;
 
-/// It takes no longer than this, unless somebody else gets the processor.
+/// It takes no longer than this, unless something else gets the processor.
 pub(super) const TAKES: Nanos = Nanos::from_micros(80);
 /// Frames at a time.
 const FRAMES: usize = 3;
 const LENGTH: usize = 60;
 const LOOPBACK: &str = "lo";
-/// For local experiments (IEEE Std 802).
+/// Local experimental EtherType 1 (IEEE Std 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const SAYS: &[u8] = b"packetrig warms up";
 
@@ -29,8 +29,8 @@ pub(super) struct WarmRelease {
 }
 
 impl WarmRelease {
-    /// Over the loopback interface beside the interface that frames are released at, else over this process's own; `None` if neither is up,
-    /// or if it is the interface itself.
+    /// Uses the loopback interface of the namespace of `place`, else that of this process. `None` if neither is up, or if frames are released
+    /// through the loopback interface itself.
     pub(super) fn open(place: &ReleasePlace) -> Option<Self> {
         if place.link.loopback {
             return None;
@@ -47,7 +47,7 @@ impl WarmRelease {
         Some(Self { socket, frame })
     }
 
-    /// Does it. What does not get through has warmed, too.
+    /// Sends the warm-up frames. A frame that is refused has warmed the caches, too.
     pub(super) fn up(&self) {
         for _ in 0..FRAMES {
             drop(self.socket.send(&self.frame));

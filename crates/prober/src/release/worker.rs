@@ -1,6 +1,6 @@
-//! The thread that releases: in the interface's namespace, with the priority and the timers it was told to have, which end with it.
+//! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and timer slack, which end with it.
 //!
-//! Invariant: one train is under way at a time; the thread ends before its [`Worker`] does.
+//! Invariant: one train is under way at a time; the thread ends before its [`ReleaseWorker`] does.
 
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
@@ -14,7 +14,7 @@ use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// What differs from mechanism to mechanism.
+/// The part that differs from mechanism to mechanism.
 pub(super) trait Line: Send {
     /// Sends a train. `gone` has a place for each of its frames.
     fn send(
@@ -24,13 +24,13 @@ pub(super) trait Line: Send {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
 
-    /// How long before its first instant it has to begin.
+    /// How long before the first departure time it has to begin.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
 }
 
-/// Waking the thread and the like.
+/// Time to wake the thread and to hand the train over.
 const WAKING: Nanos = Nanos::from_millis(2);
 
 /// A train on its way to the thread and back.
@@ -43,7 +43,7 @@ struct TrainJob {
 pub(super) struct ReleaseWorker {
     mechanism: ReleaseMechanism,
     remarks: Vec<String>,
-    /// Has the card stamp, where it can.
+    /// Keeps the card's stamping switched on.
     card: Option<CardStamping>,
     lead: Nanos,
     idle: Option<TrainJob>,
@@ -60,13 +60,15 @@ impl ReleaseWorker {
         mut line: impl Line + 'static,
     ) -> Result<Self, Error> {
         let lead = WAKING + line.lead();
+        // Rendezvous in practice: `release` waits for each answer, so neither channel ever has more than one entry. The job travels to
+        // the thread and back, so that its memory is allocated once.
         let (jobs, orders) = sync_channel::<TrainJob>(1);
         let (answers, done) = sync_channel(1);
         let (ready, is_ready) = sync_channel(1);
         let warm = if manner.warm { WarmRelease::open(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare(&manner, warm)?;
-            // Whoever waits for it has gone if it cannot be given.
+            // It fails only if `start` has given up already; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             ready.send(remarks).unwrap_or(());
             for mut job in orders {
@@ -100,7 +102,7 @@ impl ReleaseWorker {
         Ok(worker)
     }
 
-    /// Why the thread is gone.
+    /// Joins the thread and returns why it ended.
     fn end(&mut self) -> Error {
         self.jobs = None;
         match self.thread.take().map(JoinHandle::join) {
@@ -145,7 +147,7 @@ impl Drop for ReleaseWorker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // Its errors were told with the train they befell.
+            // Errors of a train were returned by `release`; errors of the preparation by `start`.
             drop(thread.join());
         }
     }

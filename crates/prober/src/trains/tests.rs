@@ -1,5 +1,5 @@
 use super::*;
-use crate::ear::WantedPackets;
+use crate::listener::WantedPackets;
 use crate::lab::ProbeLab;
 use crate::path;
 use crate::release::{self, ReleaseOptions};

@@ -11,7 +11,7 @@ use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
 use packetrig_prober::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_prober::circumstances;
-use packetrig_prober::ear::{PacketListener, WantedPackets};
+use packetrig_prober::listener::{PacketListener, WantedPackets};
 use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_store::probes::{self, ProbeForm};
 use packetrig_sys::clock;

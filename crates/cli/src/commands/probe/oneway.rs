@@ -11,7 +11,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::method::OneWayMethod;
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_prober::ask::{self, AskEvent};
-use packetrig_prober::ear::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_prober::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::signal;

@@ -10,7 +10,7 @@ use packetrig_probe::ProbePermit;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_prober::ask::{self, AskEvent};
-use packetrig_prober::ear::SilencedPort;
+use packetrig_prober::listener::SilencedPort;
 use packetrig_prober::path::ProbePath;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::ports::ReservedPort;

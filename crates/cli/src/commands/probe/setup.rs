@@ -9,7 +9,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ProbePermit, TargetLimits};
 use packetrig_prober::circumstances;
-use packetrig_prober::ear::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_prober::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_prober::release::ReleaseDispatcher;
 use std::net::IpAddr;

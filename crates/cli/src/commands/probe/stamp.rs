@@ -12,7 +12,7 @@ use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionD
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
 use packetrig_prober::ask::{self, AskEvent, LineOutcome};
-use packetrig_prober::ear::SilencedPort;
+use packetrig_prober::listener::SilencedPort;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
-//! The kernel-side filter of an ear, as classic BPF.
+//! The listener's filter in the kernel, as classic BPF.
 //!
-//! The kernel sees frames without the VLAN tag it took out, and answers to untagged probes have none. Programs are written with
-//! labels of two ends only: `PASS` and `DROP`, put in place at the end.
+//! The kernel shows frames to the filter without the VLAN tag, which it has taken out; answers to untagged probes have none. Jumps are
+//! relative and forward, as classic BPF wants them: each block either decides, or falls through to the block of the next address.
 
 use super::WantedPackets;
 use packetrig_sys::pcap::ClassicInsn;
@@ -15,7 +15,7 @@ const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_HALF_BEHIND: u16 = 0x48;
-/// The index register becomes the length of the IPv4 header at an offset.
+/// The index register becomes the length of the IPv4 header at an offset (`ldxb 4*([k]&0xf)`): options make it vary.
 const INDEX_HEADER: u16 = 0xb1;
 const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
@@ -32,6 +32,7 @@ const fn on(k: u32, then: u8, other: u8) -> ClassicInsn {
 const PASS: ClassicInsn = insn(RETURN, u32::MAX);
 const DROP: ClassicInsn = insn(RETURN, 0);
 
+/// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read` checks every frame again.
 pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for address in &wanted.addresses {
@@ -44,9 +45,10 @@ pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     program
 }
 
-/// Passes what is for this address; goes on behind its last instruction otherwise.
+/// Passes what is wanted of this address; falls through behind its last instruction if the frame has another address.
 fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
     let body = vec![
+        // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
         insn(LOAD_BYTE, NETWORK + 9),
         on(1, 5, 0),
         on(6, 1, 0),
@@ -62,6 +64,7 @@ fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
 
 fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
     let body = vec![
+        // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
         insn(LOAD_BYTE, NETWORK + 6),
         on(58, 4, 0),
         on(6, 1, 0),
@@ -79,19 +82,20 @@ fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
     guarded(&[(LOAD_HALF, ETHER_TYPE, 0x86dd), word(0), word(1), word(2), word(3)], body)
 }
 
-/// In front of `PASS, DROP`: the first if the port is ours.
+/// Stands in front of `PASS, DROP`: goes to the first if the port is ours.
 const fn port_or_never(port: Option<u16>) -> ClassicInsn {
     match port {
         Some(port) => on(port as u32, 0, 1),
-        // More than sixteen bits are never equal to them.
+        // A loaded half word has sixteen bits, so it never equals this.
         None => on(u32::MAX, 0, 1),
     }
 }
 
-/// The body if every load gives its value; behind the body otherwise.
+/// Runs the body if every load gives its value; jumps behind the body otherwise.
 fn guarded(conditions: &[(u16, u32, u32)], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for (nth, (load, at, value)) in conditions.iter().enumerate() {
+        // The instructions to skip: two for each further condition, and the body. With five conditions that is 16, far below 255.
         let rest = 2 * (conditions.len() - nth - 1) + body.len();
         program.push(insn(*load, *at));
         program.push(on(*value, 0, u8::try_from(rest).unwrap_or(u8::MAX)));

@@ -1,9 +1,9 @@
-//! What comes back: frames from a ring that the kernel fills, with the kernel's stamp of each arrival.
+//! Receives answers: frames from a ring that the kernel fills, with the kernel's stamp of each arrival.
 //!
-//! An [`PacketListener`] belongs to one interface. Looking into the ring takes no system call, so whoever waits between probes can look as
-//! often as it likes; the kernel puts into it only what is addressed to us and could be an answer.
+//! A [`PacketListener`] belongs to one interface. Reading the ring takes no system call, so a sender can read it between two probes as often
+//! as it likes. The kernel's filter passes only frames that are addressed to us and could be an answer.
 //!
-//! Invariant: the stamp of a frame is an interval of the monotonic clock that holds the instant at which the kernel stamped it, as long
+//! Invariant: the stamp of a frame is an interval of the monotonic clock that contains the time at which the kernel stamped it, as long
 //! as the real-time clock does not step twice between two readings.
 
 mod filter;
@@ -19,14 +19,14 @@ use packetrig_sys::ports::{HeldPort, PortProtocol};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, SocketAddr};
 
-/// The two clocks are compared this often, at least, while frames come.
+/// The real-time clock is compared with the monotonic one again if the last comparison is older than this.
 const COMPARED_EVERY: u64 = 100_000_000;
-/// Waiting is cut in pieces, so that a wish to end is seen.
+/// Longest wait before the caller can check whether to stop.
 pub(crate) const PIECE: Nanos = Nanos::from_millis(20);
-/// Frames that are taken in a row, before whoever listens looks at the time again.
+/// Most frames of one call, so that the caller can look at the time again: the next probe may be due.
 const BATCH: usize = 256;
 
-/// Of a ring, at least.
+/// Blocks of a ring, at least.
 const BLOCKS: u32 = 64;
 
 /// What to listen for: packets to one of the addresses that are ICMP, or come to the port.
@@ -40,15 +40,15 @@ pub struct WantedPackets {
 /// A frame that was heard.
 #[derive(Clone, Copy, Debug)]
 pub struct HeardFrame<'a> {
-    /// Its bytes, without FCS.
+    /// The frame without FCS.
     pub frame: &'a [u8],
     pub at: ProbeStamp,
-    /// Its sender is on this machine and left a checksum to a card that never was.
+    /// Its sender is on this machine and left the checksum to a network card, which it never passed.
     pub lacks_checksum: bool,
 }
 
 impl<'a> HeardFrame<'a> {
-    /// What it says, if it could be an answer.
+    /// Reads it as an answer; `None` if it cannot be one.
     pub fn answer(&self) -> Option<ProbeAnswer<'a>> {
         answer::read(self.frame, self.lacks_checksum)
     }
@@ -67,8 +67,8 @@ impl PacketListener {
         Self::open_holding(location, index, wanted, 0)
     }
 
-    /// The same, with room for so many frames that come while nobody listens: each may take a block of the ring for itself, because the
-    /// kernel closes one that was begun within a millisecond.
+    /// The same, with room for this many frames that come while the caller does not listen. Each may take a whole block of the ring,
+    /// because the kernel closes a block a millisecond after its first frame.
     pub fn open_holding(
         location: &PortLocation,
         index: u32,
@@ -79,6 +79,7 @@ impl PacketListener {
         let options = RxOptions {
             blocks: BLOCKS.max(frames + BLOCKS / 4),
             block_bytes: 1 << 16,
+            // The shortest that TPACKET_V3 knows. Stamps are taken at arrival, so it delays only when the program sees a frame.
             retire_ms: 1,
             promiscuous: false,
             outgoing: false,
@@ -88,13 +89,15 @@ impl PacketListener {
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
-    /// Gives what is there to `take`, no more than can be taken in a row; says how many. Waits for nothing.
+    /// Gives the frames that have arrived to `take`, a limited number in a row, and returns how many. It does not wait.
     pub fn listen(&mut self, mut take: impl FnMut(HeardFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > COMPARED_EVERY {
             (self.offset, self.compared_at) = (clock::realtime_offset(), now);
         }
+        // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
+        // between, nobody knows on which side of the step: a stamp covers both conversions.
         let after = self.offset;
         self.ring.receive(BATCH, &mut |raw| {
             take(HeardFrame {
@@ -105,12 +108,12 @@ impl PacketListener {
         })
     }
 
-    /// Waits until something is there, at most so long; the wait is cut in pieces, so that a wish to end is seen.
+    /// Waits until frames are there, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
     pub fn wait(&mut self, within: Nanos) -> Result<(), Error> {
         Ok(self.ring.wait(within.min(PIECE).as_u64())?)
     }
 
-    /// Frames that were lost because nobody listened in time.
+    /// Frames that the kernel dropped because the ring was full.
     pub fn lost(&mut self) -> Result<u64, Error> {
         Ok(self.ring.stats()?.dropped)
     }
@@ -126,21 +129,21 @@ fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> P
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
-/// Keeps the kernel from answering what comes back to our port, as it does when nobody has it: with a TCP reset, or "port unreachable".
-/// The ear hears it all the same. Dropping it gives the port back.
+/// Keeps the kernel from answering what comes back to our port. If no socket had the port, it would send a TCP reset or "port unreachable".
+/// The listener gets the frames all the same. Dropping this frees the port.
 #[derive(Debug)]
 pub struct SilencedPort {
     held: Vec<HeldPort>,
 }
 
 impl SilencedPort {
-    /// Holds a free port of both protocols at an own address in a namespace.
+    /// Reserves a free port for both protocols at an own address in a namespace.
     pub fn any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(namespace)?;
         let mut attempts = 0;
         loop {
             let tcp = HeldPort::hold(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
-            // The same port of the other protocol may be somebody's.
+            // The kernel chose a port that is free for TCP. For UDP it may be in use: then try with another one.
             match HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
                 Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
                 Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,
@@ -149,7 +152,7 @@ impl SilencedPort {
         }
     }
 
-    /// Holds the same port at another own address, too.
+    /// Reserves the same port at another own address, too.
     pub fn also(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
         for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
