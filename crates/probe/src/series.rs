@@ -50,6 +50,14 @@ pub struct SeriesCounts {
     pub corrupted: u64,
 }
 
+/// Probes that can no longer be answered in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettledCounts {
+    pub sent: u64,
+    /// Those of them without a sound answer.
+    pub lost: u64,
+}
+
 /// What an answer meant for the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMeaning {
@@ -185,13 +193,16 @@ impl ProbeSeries {
         SeriesCounts { lost, ..self.counts }
     }
 
-    /// Of the first `settled` probes, which have had the time to be answered: how many have left, and how many of them were not.
-    pub fn losses(&self, settled: usize) -> (u64, u64) {
-        let of = self.records.iter().zip(&self.states).take(settled);
-        let left = of.filter(|(record, _)| !record.flags.contains(&ProbeFlag::Unsent));
-        left.fold((0, 0), |(sent, lost), (_, state)| {
-            (sent + 1, lost + u64::from(*state != ProbeState::Answered))
-        })
+    /// Losses among the first `settled` probes, those that have had the time to be answered.
+    pub fn losses(&self, settled: usize) -> SettledCounts {
+        let mut counts = SettledCounts::default();
+        for (record, state) in self.records.iter().zip(&self.states).take(settled) {
+            if !record.flags.contains(&ProbeFlag::Unsent) {
+                counts.sent += 1;
+                counts.lost += u64::from(*state != ProbeState::Answered);
+            }
+        }
+        counts
     }
 
     /// What is known of each probe.

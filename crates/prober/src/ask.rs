@@ -11,9 +11,9 @@
 
 use crate::Error;
 use crate::listener::{HeardFrame, PIECE, PacketListener};
-use crate::now;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
+use crate::{frame_length, now};
 use packetrig_probe::answer::{PathTrouble, ProbeAnswer};
 use packetrig_probe::method::{ProbeMethod, ProbeReply, ReplyMeaning};
 use packetrig_probe::series::{AnswerMeaning, ProbeSeries};
@@ -111,16 +111,19 @@ pub fn run(
 ) -> Result<Vec<LineOutcome>, Error> {
     let start = now() + HEAD_START;
     let mut asking = AskState { lines: Vec::new(), ears, patience, tell, frame: Vec::new() };
-    let mut order: Vec<(Nanos, usize, usize)> = Vec::new();
+    let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
         fits(line)?;
-        let due = line.schedule.probes().iter().map(|probe| (probe.at + line.shift, number));
-        order.extend(due.zip(0..).map(|((at, line), probe)| (at, line, probe)));
+        order.extend(line.schedule.probes().iter().enumerate().map(|(probe, planned)| PlannedDeparture {
+            at: planned.at + line.shift,
+            line: number,
+            probe,
+        }));
         asking.lines.push(AskedProbe { line, series: ProbeSeries::new(), end: None, settled: 0 });
     }
     // One thread serves all lines, so their probes are merged by departure time; a line's own probes stay in order of their numbers.
     order.sort_unstable();
-    for (at, line, probe) in order {
+    for PlannedDeparture { at, line, probe } in order {
         if asking.is_over() {
             break;
         }
@@ -128,6 +131,14 @@ pub fn run(
     }
     asking.hear_the_last()?;
     Ok(asking.lines.into_iter().map(AskedProbe::outcome).collect())
+}
+
+/// A probe's place in the merged order of all lines; the order of the fields matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PlannedDeparture {
+    at: Nanos,
+    line: usize,
+    probe: usize,
 }
 
 struct AskedProbe<'a, 'm> {
@@ -155,8 +166,8 @@ impl AskedProbe<'_, '_> {
 
     fn is_lossy(&self) -> bool {
         // Only probes that can no longer be answered in time count: those in flight would look like loss on a long path.
-        let (sent, lost) = self.series.losses(self.settled);
-        self.line.way.permitted.limits().is_lossy(sent, lost)
+        let settled = self.series.losses(self.settled);
+        self.line.way.permitted.limits().is_lossy(settled.sent, settled.lost)
     }
 }
 
@@ -193,7 +204,7 @@ impl AskState<'_, '_, '_> {
         let mut gone = Vec::with_capacity(1);
         let refused = asked.line.dispatcher.send(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
         // The record says what left, not what was planned: a method may pad or shorten its frame.
-        let length = u32::try_from(self.frame.len()).unwrap_or(u32::MAX);
+        let length = frame_length(&self.frame);
         let gone = gone.pop().unwrap_or_default();
         asked.series.sent(gone.into_record(PlannedProbe { length, ..planned }, at));
         if let Some(exceeded) = refused {
@@ -228,7 +239,8 @@ impl AskState<'_, '_, '_> {
         }
         let mut prohibited = Vec::new();
         for ear in &mut *self.ears {
-            let (lines, tell) = (&mut self.lines, &mut *self.tell);
+            let lines = &mut self.lines;
+            let tell = &mut *self.tell;
             ear.listen(|heard| {
                 if let Some(line) = take(lines, &heard, tell) {
                     prohibited.push(line);

@@ -8,17 +8,17 @@
 
 use crate::circumstances;
 use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
-use crate::{Error, now};
+use crate::{Error, now, small_count};
 use packetrig_engine::packet::guard;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{CalibrationResult, ReleaseExactness};
 use packetrig_probe::{
-    DepartureStage, DepartureStamp, ErrorSpread, PlannedProbe, ProbeBudget, ProbeStamp, ReleaseMechanism,
-    TargetLimits,
+    DepartureStage, DepartureStamp, ErrorSpread, PlannedProbe, ProbeBudget, ProbeFlag, ProbeStamp,
+    ReleaseMechanism, TargetLimits,
 };
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::kernel;
-use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_units::{MonoTime, Nanos};
@@ -96,9 +96,10 @@ struct CalibrationBench {
 
 /// The part of a calibration that is stored, for the choice of a mechanism.
 pub fn kept(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
-    let exact =
-        |found: &FoundMechanism| found.error_ns.map(|errors| ReleaseExactness::of(found.mechanism, errors));
-    let mechanisms = found.iter().filter_map(exact).collect();
+    let mechanisms = found
+        .iter()
+        .filter_map(|found| Some(ReleaseExactness::of(found.mechanism, found.error_ns?)))
+        .collect();
     let driver = circumstances::driver(near).unwrap_or_default();
     CalibrationResult { kernel: kernel::release(), driver, mechanisms }
 }
@@ -130,18 +131,18 @@ pub fn perform(
 
 impl CalibrationBench {
     fn open(near: &PortLocation, far: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
-        let (near_netns, near_link) = lab_only(near, confirmed)?;
-        let (far_netns, far_link) = lab_only(far, confirmed)?;
+        let near_end = LabInterface::open(near, confirmed)?;
+        let far_end = LabInterface::open(far, confirmed)?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; LENGTH];
-        frame[..6].copy_from_slice(&far_link.mac.unwrap_or([0xff; 6]));
-        frame[6..12].copy_from_slice(&near_link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
+        frame[..6].copy_from_slice(&far_end.link.mac.unwrap_or([0xff; 6]));
+        frame[6..12].copy_from_slice(&near_end.link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
         frame[12..14].copy_from_slice(&ETHER_TYPE);
         frame[14..NUMBER].copy_from_slice(&MARK);
         Ok(Self {
-            tap: RxRing::open(&near_netns, near_link.index, &near.to_string(), outgoing)?,
-            far: RxRing::open(&far_netns, far_link.index, &far.to_string(), options)?,
+            tap: RxRing::open(&near_end.netns, near_end.link.index, &near.to_string(), outgoing)?,
+            far: RxRing::open(&far_end.netns, far_end.link.index, &far.to_string(), options)?,
             frame,
         })
     }
@@ -187,10 +188,12 @@ impl CalibrationBench {
         let start = now().max(last) + dispatcher.lead();
         let frames: Vec<Vec<u8>> =
             (seen.planned.len()..).take(train.len()).map(|n| self.numbered(n)).collect();
-        let first = train[0].at;
-        let at = |probe: &PlannedProbe| start + Nanos::new(probe.at.as_u64() - first.as_u64());
-        let due = |(probe, frame)| DueFrame { at: at(probe), frame };
-        let dues: Vec<DueFrame<'_>> = train.iter().zip(frames.iter().map(Vec::as_slice)).map(due).collect();
+        let first = train[0].at.as_u64();
+        let dues: Vec<DueFrame<'_>> = train
+            .iter()
+            .zip(&frames)
+            .map(|(probe, frame)| DueFrame { at: start + Nanos::new(probe.at.as_u64() - first), frame })
+            .collect();
         dispatcher.send(&dues, &mut seen.gone)?;
         seen.planned.extend(dues.iter().map(|due| due.at));
         seen.trains.extend(train.iter().map(|probe| probe.train));
@@ -200,8 +203,7 @@ impl CalibrationBench {
 
     fn numbered(&self, number: usize) -> Vec<u8> {
         let mut frame = self.frame.clone();
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        frame[NUMBER..NUMBER + 4].copy_from_slice(&number.to_be_bytes());
+        frame[NUMBER..NUMBER + 4].copy_from_slice(&small_count(number).to_be_bytes());
         frame
     }
 
@@ -209,10 +211,11 @@ impl CalibrationBench {
     fn listen(&mut self, seen: &mut SeenProbes, count: usize) {
         // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time clock would part them.
         let offset = clock::realtime_offset();
-        let (mut arrived, mut in_vain) = (0, 0);
+        let mut arrived = 0;
+        let mut in_vain = 0;
         while arrived < count && in_vain < LOOKS {
             // If waiting fails, the loop ends all the same, and the frames count as missing.
-            self.far.wait(2_000_000).unwrap_or(());
+            drop(self.far.wait(2_000_000));
             let before = arrived;
             self.far.receive(usize::MAX, &mut |frame| {
                 arrived += usize::from(enter(&mut seen.arrived, frame.bytes, frame.realtime_ns, offset));
@@ -229,8 +232,13 @@ impl CalibrationBench {
 /// The probes of a train, from its first.
 fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = PlannedProbe> {
     let kind = packetrig_probe::ProbeKind::Train;
-    let at = move |nth: u32| Nanos::new(extent.gap.as_u64().saturating_mul(nth.into()));
-    (0..extent.train).map(move |nth| PlannedProbe { number: 0, train, kind, at: at(nth), length: 0 })
+    (0..extent.train).map(move |nth| PlannedProbe {
+        number: 0,
+        train,
+        kind,
+        at: Nanos::new(extent.gap.as_u64().saturating_mul(nth.into())),
+        length: 0,
+    })
 }
 
 /// Notes when a calibration frame was seen; `false` if the frame is another one.
@@ -246,15 +254,19 @@ fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset
     true
 }
 
-/// The interface, if no real network can be reached through it, or if the user confirmed it.
-fn lab_only(
-    location: &PortLocation,
-    confirmed: &[PortLocation],
-) -> Result<(NetNs, packetrig_sys::link::Link), Error> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
-    guard::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
-    Ok((netns, link))
+/// An interface through which no real network can be reached, or which the user confirmed.
+struct LabInterface {
+    netns: NetNs,
+    link: Link,
+}
+
+impl LabInterface {
+    fn open(location: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        guard::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
+        Ok(Self { netns, link })
+    }
 }
 
 impl SeenProbes {
@@ -269,38 +281,45 @@ impl SeenProbes {
     }
 
     fn found(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
-        // A probe enters a spread only if both of its stamps are there, so the spreads may have different numbers of samples.
         let probes = 0..self.planned.len();
-        let difference = |to: Option<ProbeStamp>, from: Option<ProbeStamp>| Some(middle(to?) - middle(from?));
-        let spread =
-            |of: &dyn Fn(usize) -> Option<i64>| ErrorSpread::of(probes.clone().filter_map(of).collect());
-        let error = |stamp: Option<ProbeStamp>, index: usize| {
-            Some(middle(stamp?) - self.planned[index].as_nanos().cast_signed())
-        };
-        let driver = |index: usize| DepartureStamp::of(&self.gone[index].departures, DepartureStage::Driver);
-        let spacing = |index: usize| {
-            let before = index.checked_sub(1).filter(|before| self.trains[*before] == self.trains[index])?;
-            let off = error(self.arrived[index], index)? - error(self.arrived[before], before)?;
-            Some(off.saturating_abs())
-        };
-        let flags = [packetrig_probe::ProbeFlag::Late, packetrig_probe::ProbeFlag::Early];
-        let is_flagged = |gone: &&DepartedFrame| gone.flags.iter().any(|flag| flags.contains(flag));
         FoundMechanism {
             remarks,
             sent: self.gone.iter().filter(|gone| gone.handed_over.is_some()).count() as u64,
             arrived: self.arrived.iter().flatten().count() as u64,
-            flagged: self.gone.iter().filter(is_flagged).count() as u64,
-            out_of_order: probes.clone().filter(|index| self.is_out_of_order(*index)).count() as u64,
-            error_ns: spread(&|index| error(self.arrived[index], index)),
-            spacing_error_ns: spread(&spacing),
-            release_error_ns: spread(&|index| error(self.gone[index].released, index)),
-            release_to_arrival_ns: spread(&|index| {
-                difference(self.arrived[index], self.gone[index].released)
-            }),
-            capture_to_driver_ns: spread(&|index| difference(driver(index), self.captured[index])),
-            driver_to_arrival_ns: spread(&|index| difference(self.arrived[index], driver(index))),
+            flagged: self.gone.iter().filter(|gone| is_late_or_early(gone)).count() as u64,
+            out_of_order: probes.filter(|index| self.is_out_of_order(*index)).count() as u64,
+            error_ns: self.spread(|index| self.error(self.arrived[index], index)),
+            spacing_error_ns: self.spread(|index| self.spacing_error(index)),
+            release_error_ns: self.spread(|index| self.error(self.gone[index].released, index)),
+            release_to_arrival_ns: self
+                .spread(|index| difference(self.arrived[index], self.gone[index].released)),
+            capture_to_driver_ns: self
+                .spread(|index| difference(self.driver_stamp(index), self.captured[index])),
+            driver_to_arrival_ns: self
+                .spread(|index| difference(self.arrived[index], self.driver_stamp(index))),
             ..FoundMechanism::none(mechanism)
         }
+    }
+
+    /// The spread of a value of each probe. A probe enters it only if its stamps are there, so spreads may have different numbers of samples.
+    fn spread(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
+        ErrorSpread::of((0..self.planned.len()).filter_map(value).collect())
+    }
+
+    /// How much later than the departure time of a probe a stamp is.
+    fn error(&self, stamp: Option<ProbeStamp>, index: usize) -> Option<i64> {
+        Some(middle(stamp?) - self.planned[index].as_nanos().cast_signed())
+    }
+
+    fn driver_stamp(&self, index: usize) -> Option<ProbeStamp> {
+        DepartureStamp::of(&self.gone[index].departures, DepartureStage::Driver)
+    }
+
+    /// The error of the distance between a probe and the one before it in its train.
+    fn spacing_error(&self, index: usize) -> Option<i64> {
+        let before = index.checked_sub(1).filter(|before| self.trains[*before] == self.trains[index])?;
+        let error = self.error(self.arrived[index], index)? - self.error(self.arrived[before], before)?;
+        Some(error.saturating_abs())
     }
 
     /// Whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
@@ -321,6 +340,14 @@ impl SeenProbes {
 
 fn middle(stamp: ProbeStamp) -> i64 {
     stamp.middle().cast_signed()
+}
+
+fn difference(to: Option<ProbeStamp>, from: Option<ProbeStamp>) -> Option<i64> {
+    Some(middle(to?) - middle(from?))
+}
+
+fn is_late_or_early(gone: &DepartedFrame) -> bool {
+    gone.flags.iter().any(|flag| matches!(flag, ProbeFlag::Late | ProbeFlag::Early))
 }
 
 impl FoundMechanism {

@@ -35,8 +35,8 @@ pub fn header(
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
     let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
     let ethtool = EthtoolCalls::open(&netns)?;
-    let is_on = |offload: &Offload| ethtool.offload(&link.name, *offload).unwrap_or(false);
-    let offloads = Offload::ALL.into_iter().filter(is_on).map(|offload| offload.name().to_owned());
+    let offloads =
+        Offload::ALL.into_iter().filter(|offload| ethtool.offload(&link.name, *offload).unwrap_or(false));
     let qdiscs = qdisc::of(&netns, link.index, &link.name).unwrap_or_default();
     let before = clocks();
     Ok(ProbeHeader {
@@ -59,7 +59,7 @@ pub fn header(
         kernel: kernel::release(),
         driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
         qdiscs: qdiscs.into_iter().map(|qdisc| qdisc.kind).collect(),
-        offloads: offloads.collect(),
+        offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
         real_time_share_us: sched::real_time_share(),
         clock_before: before,
         clock_after: before,

@@ -33,3 +33,18 @@ use packetrig_units::MonoTime;
 fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
+
+/// Bytes of a frame without FCS, as budgets and records count them.
+fn frame_length(frame: &[u8]) -> u32 {
+    small_count(frame.len())
+}
+
+/// A number of frames or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.
+fn small_count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A number of frames in memory: it cannot exceed what the machine can address, so it is never clamped.
+fn frames_in_memory(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

@@ -4,16 +4,15 @@
 //!
 //! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
 
-use crate::Error;
 use crate::listener::PacketListener;
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
+use crate::{Error, frame_length, small_count};
 use packetrig_probe::ProbeStamp;
 use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer};
 use packetrig_probe::frame::TcpSegment;
 use packetrig_probe::oneprobe::{
-    DirectionCounts, IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeReport, OneprobeStep,
-    OutgoingSegment,
+    IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeReport, OneprobeStep, OutgoingSegment,
 };
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -63,7 +62,7 @@ impl OneprobeTalk<'_> {
                 }
                 OneprobeStep::Pair { at, segments: [one, other] } => {
                     let gone = self.send(&[&one, &other], at)?;
-                    machine.left(left(&gone));
+                    machine.left(first_departure(&gone));
                 }
                 OneprobeStep::Wait(until) => {
                     let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
@@ -77,8 +76,8 @@ impl OneprobeTalk<'_> {
 
     fn is_lossy(&self, report: &OneprobeReport) -> Option<End> {
         let limits = self.way.permitted.limits();
-        let is_lossy = |way: DirectionCounts| limits.is_lossy(way.sent, way.lost);
-        (is_lossy(report.forward) || is_lossy(report.reverse)).then_some(End::Lossy)
+        let directions = [report.forward, report.reverse];
+        directions.iter().any(|counts| limits.is_lossy(counts.sent, counts.lost)).then_some(End::Lossy)
     }
 
     fn send(&mut self, outs: &[&OutgoingSegment], at: u64) -> Result<Vec<DepartedFrame>, Error> {
@@ -87,7 +86,7 @@ impl OneprobeTalk<'_> {
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
         // All or nothing. What the limits refuse now is unsent, and the machine tries again later or counts the probe as unsent. With
         // half of a pair sent, the server would have data that the machine believes unsent.
-        let lengths = due.iter().map(|due| (Nanos::ZERO, u32::try_from(due.frame.len()).unwrap_or(u32::MAX)));
+        let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
         if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![DepartedFrame::unsent(); due.len()]);
         }
@@ -115,7 +114,8 @@ impl OneprobeTalk<'_> {
     /// Waits for frames, at most for `within`, and gives them to the machine.
     fn listen(&mut self, machine: &mut OneprobeMachine, within: Nanos) -> Result<Option<End>, Error> {
         self.ear.wait(within)?;
-        let (ends, ports) = (self.way.ends, (self.port, self.own_port));
+        let ends = self.way.ends;
+        let ports = (self.port, self.own_port);
         let mut early = None;
         self.ear.listen(|heard| {
             // A segment with a wrong checksum was never received, as for any TCP (RFC 9293, 3.1): retransmission makes up for it.
@@ -125,13 +125,12 @@ impl OneprobeTalk<'_> {
                     if is_from(&answer, ends.target, ends.source)
                         && (tcp.source_port, tcp.target_port) == ports =>
                 {
-                    let length = u32::try_from(tcp.payload.len()).unwrap_or(u32::MAX);
                     let segment = IncomingSegment {
                         sequence: tcp.sequence,
                         acknowledgement: tcp.acknowledgement,
                         flags: tcp.flags,
                         window: tcp.window,
-                        length,
+                        length: small_count(tcp.payload.len()),
                     };
                     machine.heard(&segment, heard.at.middle());
                 }
@@ -152,10 +151,10 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
 }
 
 /// When the first segment of a pair departed, if both did.
-fn left(gone: &[DepartedFrame]) -> Option<u64> {
-    let of = |gone: &DepartedFrame| gone.left_here().map(ProbeStamp::middle);
-    let [one, other] = gone else { return None };
-    of(other).and_then(|_| of(one))
+fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
+    let [first, second] = gone else { return None };
+    second.left_here()?;
+    first.left_here().map(ProbeStamp::middle)
 }
 
 #[cfg(test)]

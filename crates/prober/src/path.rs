@@ -50,19 +50,22 @@ pub fn find(
     let mut links = NamespaceLinks::open(&netns)?;
     let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
-    let no_route = || Error::NoRoute(ip, through.map(str::to_owned));
-    let route = links.route(ip, index)?.ok_or_else(no_route)?;
+    let route = links.route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
     let link = exit(&mut links, route)?;
-    let source = source(&mut links, route, ip)?.ok_or_else(no_route)?;
-    let (own_mac, next_mac) = macs(&mut links, &link, route.gateway.unwrap_or(ip))?;
+    let source = source(&mut links, route, ip)?.ok_or_else(|| no_route(ip, through))?;
+    let macs = hardware_addresses(&mut links, &link, route.gateway.unwrap_or(ip))?;
     Ok(ProbePath {
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
         index: link.index,
         mtu: link.mtu,
-        ends: FrameEnds { own_mac, next_mac, source, target: ip, class: 0 },
+        ends: FrameEnds { own_mac: macs.own, next_mac: macs.next, source, target: ip, class: 0 },
         is_loopback: link.loopback,
         permitted: target,
     })
+}
+
+fn no_route(ip: IpAddr, through: Option<&str>) -> Error {
+    Error::NoRoute(ip, through.map(str::to_owned))
 }
 
 /// The interface that packets of this route leave through.
@@ -82,13 +85,23 @@ fn source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<
         return Ok(Some(route.source.unwrap_or(to)));
     }
     let addresses = links.addresses()?;
-    let of_interface = |ip: IpAddr| addresses.iter().any(|a| a.index == route.index && a.ip == ip);
-    Ok(route.source.filter(|ip| of_interface(*ip)))
+    let chosen = route.source.filter(|ip| addresses.iter().any(|a| a.index == route.index && a.ip == *ip));
+    Ok(chosen)
 }
 
-fn macs(links: &mut NamespaceLinks, link: &Link, next: IpAddr) -> Result<([u8; 6], [u8; 6]), Error> {
+/// Ethernet addresses of a path's first hop.
+struct HardwareAddresses {
+    own: [u8; 6],
+    next: [u8; 6],
+}
+
+fn hardware_addresses(
+    links: &mut NamespaceLinks,
+    link: &Link,
+    next: IpAddr,
+) -> Result<HardwareAddresses, Error> {
     if link.loopback {
-        return Ok(([0; 6], [0; 6]));
+        return Ok(HardwareAddresses { own: [0; 6], next: [0; 6] });
     }
     let own = link.mac.ok_or_else(|| UnsupportedFeature {
         feature: "probes as Ethernet frames",
@@ -100,7 +113,7 @@ fn macs(links: &mut NamespaceLinks, link: &Link, next: IpAddr) -> Result<([u8; 6
     // An entry that failed before may be out of date, so `Silent` counts only after we have asked.
     loop {
         match links.neighbour(link.index, next)? {
-            NeighbourEntry::At(mac) => return Ok((own, mac)),
+            NeighbourEntry::At(mac) => return Ok(HardwareAddresses { own, next: mac }),
             NeighbourEntry::Silent if has_asked => break,
             NeighbourEntry::Asked => {}
             NeighbourEntry::Unknown | NeighbourEntry::Silent => {

@@ -47,7 +47,8 @@ pub fn run(
     let to_port = socket.address()?.port();
     let mut counts = RequestCounts::default();
     let mut pending: VecDeque<(u32, PreparedReflection)> = VecDeque::new();
-    let (mut buffer, mut out) = (vec![0; LONGEST], Vec::with_capacity(LONGEST));
+    let mut buffer = vec![0; LONGEST];
+    let mut out = Vec::with_capacity(LONGEST);
     while !stop(&counts) {
         socket.wait(PIECE_NS)?;
         // Departures first: Follow-Up Telemetry (RFC 8972, 4.7) carries the departure of the reflection before this one.
@@ -83,15 +84,14 @@ pub fn run(
 }
 
 fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<ArrivedRequest<'a>> {
-    let (now, monotonic) = (clock::wall_clock_ns(), clock::monotonic_ns());
-    let realtime_ns = received.stamps.software_ns.unwrap_or(now);
+    let realtime_ns = received.stamps.software_ns.unwrap_or_else(clock::wall_clock_ns);
     // Without a kernel stamp, the packet came at some time since the last wait began.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
     Some(ArrivedRequest {
         bytes,
         from: received.from?,
         to_port,
-        at: MonoTime::from_nanos(monotonic),
+        at: MonoTime::from_nanos(clock::monotonic_ns()),
         realtime_ns,
         bound_ns,
         hops: received.hops,

@@ -4,7 +4,7 @@
 
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
-use crate::{Error, now};
+use crate::{Error, frame_length, now};
 use packetrig_probe::frame::{self, FrameEnds};
 use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::clock;
@@ -39,17 +39,19 @@ pub enum ProbeContent {
 /// probe.
 pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
     let addresses: Option<(IpAddr, IpAddr)> = match frame.get(12..14) {
-        Some([0x08, 0x00]) => {
-            let at = |from: usize| frame.get(from..)?.first_chunk::<4>().map(|ip| IpAddr::from(*ip));
-            at(26).zip(at(30))
-        }
-        Some([0x86, 0xdd]) => {
-            let at = |from: usize| frame.get(from..)?.first_chunk::<16>().map(|ip| IpAddr::from(*ip));
-            at(22).zip(at(38))
-        }
+        Some([0x08, 0x00]) => address::<4>(frame, 26).zip(address::<4>(frame, 30)),
+        Some([0x86, 0xdd]) => address::<16>(frame, 22).zip(address::<16>(frame, 38)),
         _ => None,
     };
     addresses == Some((ends.source, ends.target))
+}
+
+/// The IP address of `BYTES` bytes at an offset of a frame.
+fn address<const BYTES: usize>(frame: &[u8], offset: usize) -> Option<IpAddr>
+where
+    IpAddr: From<[u8; BYTES]>,
+{
+    frame.get(offset..)?.first_chunk::<BYTES>().map(|ip| IpAddr::from(*ip))
 }
 
 /// Bytes of a probe's number, at the beginning of its payload.
@@ -126,16 +128,12 @@ fn batch(
     for (probe, frame) in probes.iter().zip(&mut frames) {
         aim.content.write(probe, frame);
     }
-    let due = |(probe, frame)| {
-        let (probe, frame): (&PlannedProbe, &Vec<u8>) = (probe, frame);
-        DueFrame { at: start + probe.at, frame }
-    };
-    let train: Vec<DueFrame<'_>> = probes.iter().zip(&frames).map(due).collect();
+    let train: Vec<DueFrame<'_>> =
+        probes.iter().zip(&frames).map(|(probe, frame)| DueFrame { at: start + probe.at, frame }).collect();
     let mut gone = Vec::with_capacity(train.len());
     let refused = aim.dispatcher.send(&train, &mut gone)?;
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
-        let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
-        gone.into_record(PlannedProbe { length, ..*probe }, due.at)
+        gone.into_record(PlannedProbe { length: frame_length(due.frame), ..*probe }, due.at)
     }));
     Ok(refused)
 }

@@ -5,11 +5,10 @@
 //!
 //! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
 
-use crate::Error;
 use crate::listener::PacketListener;
-use crate::now;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
+use crate::{Error, frame_length, now};
 use packetrig_probe::answer::PathTrouble;
 use packetrig_probe::estimate::{PassedProbe, RateEstimator, TrainRequest};
 use packetrig_probe::method::{ProbeMethod, ReplyMeaning};
@@ -148,12 +147,9 @@ impl<'a> TrainSender<'a> {
         if self.arrival == ArrivalRule::Near {
             return Ok(records.iter().map(PassedProbe::there_and_back).collect());
         }
-        let ahead = |record: &ProbeRecord| {
-            Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
-        };
         // The clocks need not agree: one offset is taken from all trains alike, so it cancels in every difference of arrivals. It only
         // keeps the numbers near to this node's clock.
-        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(ahead));
+        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(far_clock_ahead));
         let far_ahead = self.far_ahead.unwrap_or(0);
         Ok(records.iter().map(|record| PassedProbe::forward(record, far_ahead)).collect())
     }
@@ -175,7 +171,7 @@ impl<'a> TrainSender<'a> {
         let mut gone = Vec::with_capacity(due.len());
         self.dispatcher.send(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
-            let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
+            let length = frame_length(due.frame);
             let planned = PlannedProbe { number: self.sent, train: self.begun, length, ..*probe };
             self.series.sent(gone.into_record(planned, due.at));
             self.sent += 1;
@@ -188,29 +184,34 @@ impl<'a> TrainSender<'a> {
     /// Listens until all probes from `first` on are answered, or their time is over.
     fn hear(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let deadline = now() + self.patience;
-        let is_open = |series: &ProbeSeries| {
-            let open = |record: &ProbeRecord| {
-                record.answered.is_none() && !record.flags.contains(&ProbeFlag::Unsent)
-            };
-            series.records()[first..].iter().any(open)
-        };
-        while is_open(&self.series) && now() < deadline && !stop() && !self.is_prohibited {
+        while self.has_unanswered(first) && now() < deadline && !stop() && !self.is_prohibited {
             self.listen(deadline.since(now()))?;
         }
         Ok(())
     }
 
+    /// Whether a probe from `first` on was sent and is not answered.
+    fn has_unanswered(&self, first: usize) -> bool {
+        self.series.records()[first..]
+            .iter()
+            .any(|record| record.answered.is_none() && !record.flags.contains(&ProbeFlag::Unsent))
+    }
+
     /// Waits for frames, at most for `within`, and handles those that arrived.
     fn listen(&mut self, within: Nanos) -> Result<(), Error> {
         self.ear.wait(within)?;
-        let (method, series, is_prohibited) = (&mut self.method, &mut self.series, &mut self.is_prohibited);
         self.ear.listen(|heard| {
-            let Some(reply) = heard.answer().and_then(|answer| method.read(&answer)) else { return };
-            *is_prohibited |= reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited);
-            series.answered(&reply, heard.at);
+            let Some(reply) = heard.answer().and_then(|answer| self.method.read(&answer)) else { return };
+            self.is_prohibited |= reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited);
+            self.series.answered(&reply, heard.at);
         });
         Ok(())
     }
+}
+
+/// How far the far clock seems to be ahead, the way there included; `None` without an answer.
+fn far_clock_ahead(record: &ProbeRecord) -> Option<u64> {
+    Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
 }
 
 #[cfg(test)]

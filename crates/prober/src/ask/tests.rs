@@ -1,6 +1,6 @@
 use super::*;
-use crate::listener::{SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab, permitted};
+use crate::listener::{SilencedPort, WantedPackets};
 use crate::path;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, SynMethod};
 use packetrig_probe::{ProbeBudget, ProbeFlag};

@@ -59,7 +59,11 @@ fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
         PASS,
         DROP,
     ];
-    guarded(&[(LOAD_HALF, ETHER_TYPE, 0x0800), (LOAD_WORD, NETWORK + 16, u32::from(ip))], body)
+    let conditions = [
+        LoadCondition { load: LOAD_HALF, at: ETHER_TYPE, value: 0x0800 },
+        LoadCondition { load: LOAD_WORD, at: NETWORK + 16, value: u32::from(ip) },
+    ];
+    guarded(&conditions, body)
 }
 
 fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
@@ -74,12 +78,23 @@ fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
         PASS,
         DROP,
     ];
-    let bits = u128::from(ip);
-    let word = |n: u32| {
-        let value = u32::try_from(bits >> (96 - 32 * n) & 0xffff_ffff).unwrap_or_default();
-        (LOAD_WORD, NETWORK + 24 + 4 * n, value)
-    };
-    guarded(&[(LOAD_HALF, ETHER_TYPE, 0x86dd), word(0), word(1), word(2), word(3)], body)
+    // The accumulator has 32 bits, so an address is compared in four words.
+    let halves = ip.segments().map(u32::from);
+    let words = [0, 2, 4, 6].map(|first| halves[first] << 16 | halves[first + 1]);
+    let mut conditions = vec![LoadCondition { load: LOAD_HALF, at: ETHER_TYPE, value: 0x86dd }];
+    conditions.extend((NETWORK + 24..).step_by(4).zip(words).map(|(at, value)| LoadCondition {
+        load: LOAD_WORD,
+        at,
+        value,
+    }));
+    guarded(&conditions, body)
+}
+
+/// What a frame must have at an offset.
+struct LoadCondition {
+    load: u16,
+    at: u32,
+    value: u32,
 }
 
 /// Stands in front of `PASS, DROP`: goes to the first if the port is ours.
@@ -92,16 +107,21 @@ const fn port_or_never(port: Option<u16>) -> ClassicInsn {
 }
 
 /// Runs the body if every load gives its value; jumps behind the body otherwise.
-fn guarded(conditions: &[(u16, u32, u32)], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
+fn guarded(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
-    for (nth, (load, at, value)) in conditions.iter().enumerate() {
+    for (nth, condition) in conditions.iter().enumerate() {
         // The instructions to skip: two for each further condition, and the body. With five conditions that is 16, far below 255.
         let rest = 2 * (conditions.len() - nth - 1) + body.len();
-        program.push(insn(*load, *at));
-        program.push(on(*value, 0, u8::try_from(rest).unwrap_or(u8::MAX)));
+        program.push(insn(condition.load, condition.at));
+        program.push(on(condition.value, 0, jump_over(rest)));
     }
     program.extend(body);
     program
+}
+
+/// The offset of a forward jump. Blocks have at most 18 instructions, so it is never clamped.
+fn jump_over(instructions: usize) -> u8 {
+    u8::try_from(instructions).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]

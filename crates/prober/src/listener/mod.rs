@@ -94,7 +94,8 @@ impl PacketListener {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > COMPARED_EVERY {
-            (self.offset, self.compared_at) = (clock::realtime_offset(), now);
+            self.offset = clock::realtime_offset();
+            self.compared_at = now;
         }
         // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
         // between, nobody knows on which side of the step: a stamp covers both conversions.
@@ -121,12 +122,14 @@ impl PacketListener {
 
 /// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
 fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
-    let around = |offset: RealtimeOffset| {
-        let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
-        ProbeStamp::around(StampSource::Kernel, at, offset.bound_ns)
-    };
-    let (one, other) = (around(before), around(after));
+    let one = converted(before, realtime_ns);
+    let other = converted(after, realtime_ns);
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
+}
+
+fn converted(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
+    let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
+    ProbeStamp::around(StampSource::Kernel, at, offset.bound_ns)
 }
 
 /// Keeps the kernel from answering what comes back to our port. If no socket had the port, it would send a TCP reset or "port unreachable".

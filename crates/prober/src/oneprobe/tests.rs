@@ -1,6 +1,6 @@
 use super::*;
-use crate::listener::{SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab};
+use crate::listener::{SilencedPort, WantedPackets};
 use crate::path;
 use crate::release::FrameRelease;
 use packetrig_probe::oneprobe::{ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeOptions, ProbeVerdict};

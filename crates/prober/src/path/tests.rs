@@ -1,6 +1,6 @@
 use super::*;
-use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::lab::{ProbeLab, permitted, send};
+use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_probe::ProbeStamp;
 use packetrig_probe::answer::AnswerContent;
 use packetrig_probe::frame::{TcpSegment, flags};

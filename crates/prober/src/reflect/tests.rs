@@ -1,7 +1,7 @@
 use super::*;
 use crate::ask::{self, AskOptions, ProbeLine};
-use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::lab::{PlainRelease, ProbeLab, permitted};
+use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::path;
 use crate::release::ReleaseDispatcher;
 use packetrig_probe::session::reflector::ReflectorSettings;

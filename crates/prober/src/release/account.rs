@@ -4,8 +4,7 @@
 
 use super::train::TrainRelease;
 use super::{DepartedFrame, ReleaseOptions};
-use crate::Error;
-use crate::now;
+use crate::{Error, now, small_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, StampClock, StampSource};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::ethtool::StampAbilities;
@@ -29,6 +28,13 @@ pub(super) struct ReleaseAccount {
     first: u32,
     /// Real-time against monotonic clock, before the train.
     before: RealtimeOffset,
+}
+
+/// A departure stamp of the kernel, for the frame of this number on its socket.
+struct ReportedStamp {
+    number: u32,
+    stage: stamping::SendStage,
+    stamps: PacketStamps,
 }
 
 impl ReleaseAccount {
@@ -59,13 +65,15 @@ impl ReleaseAccount {
     ) -> Result<(), Error> {
         let stages = [self.wanted.queued, self.wanted.sent, self.wanted.wire];
         let expected = given * stages.iter().filter(|wanted| **wanted).count();
-        let mut found: Vec<(u32, stamping::SendStage, PacketStamps)> = Vec::with_capacity(expected);
+        let mut found: Vec<ReportedStamp> = Vec::with_capacity(expected);
         let mut dropped = 0;
         let end = now() + PATIENCE;
         loop {
             // Stamps arrive after the send call has returned, once the frame has passed each stage: so read until all are there.
             reports(&mut |report| match report {
-                KernelReport::Departed { number, stage, stamps } => found.push((number, stage, stamps)),
+                KernelReport::Departed { number, stage, stamps } => {
+                    found.push(ReportedStamp { number, stage, stamps });
+                }
                 KernelReport::Missed { at_ns } | KernelReport::Invalid { at_ns } => {
                     dropped += usize::from(drop_of(times, at_ns, gone));
                 }
@@ -85,13 +93,13 @@ impl ReleaseAccount {
             }
         }
         // The kernel numbers the frames of a socket (SOF_TIMESTAMPING_OPT_ID) from 0 and counts on over all trains.
-        self.first = self.first.wrapping_add(u32::try_from(given).unwrap_or(0));
+        self.first = self.first.wrapping_add(small_count(given));
         Ok(())
     }
 
-    fn enter(&self, found: &[(u32, stamping::SendStage, PacketStamps)], gone: &mut [DepartedFrame]) {
+    fn enter(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
-        for (number, stage, stamps) in found {
+        for ReportedStamp { number, stage, stamps } in found {
             // A stamp of an earlier train that comes late wraps to a huge index, which is not in `gone`.
             let index = number.wrapping_sub(self.first) as usize;
             let Some(gone) = gone.get_mut(index) else { continue };
@@ -123,7 +131,8 @@ impl ReleaseAccount {
 
 /// Converts a stamp of the real-time clock. The result covers both conversions, by the clock comparison before and by the one after.
 fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
-    let (one, other) = (before.to_monotonic(at), after.to_monotonic(at));
+    let one = before.to_monotonic(at);
+    let other = after.to_monotonic(at);
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
     ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
@@ -131,11 +140,13 @@ fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp
 
 /// Flags the frame that a drop report is about. ETF reports the release time only; frames with the same one are taken in turn.
 fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
-    let is_it =
-        |(index, time): &(usize, &u64)| **time == at_ns && !gone[*index].flags.contains(&ProbeFlag::Dropped);
-    let Some((index, _)) = times.iter().enumerate().find(is_it) else { return false };
-    gone[index].flags.push(ProbeFlag::Dropped);
-    true
+    for (time, gone) in times.iter().zip(gone) {
+        if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {
+            gone.flags.push(ProbeFlag::Dropped);
+            return true;
+        }
+    }
+    false
 }
 
 fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
@@ -144,9 +155,10 @@ fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
         return;
     }
     // `fq` and `etf` hold a frame back after its queue stamp, so that stamp is no departure. Stamps of a device's clock cannot be compared.
-    let is_out =
-        |d: &&DepartureStamp| d.stage > DepartureStage::Queue && d.stamp.clock == StampClock::Monotonic;
-    let own = gone.departures.iter().filter(is_out);
+    let own = gone
+        .departures
+        .iter()
+        .filter(|d| d.stage > DepartureStage::Queue && d.stamp.clock == StampClock::Monotonic);
     let left = own.clone().max_by_key(|departure| departure.stage).map(|departure| departure.stamp);
     if let Some(left) = gone.released.or(left) {
         // For "early", the earliest upper bound of all stamps decides: a driver's stamp is often narrower than the call around it.
@@ -164,17 +176,21 @@ fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
 
 /// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the one in front of it began.
 fn disagree(gone: &DepartedFrame) -> bool {
-    let at = |stage| {
-        let found =
-            gone.departures.iter().find(|d| d.stage == stage && d.stamp.clock == StampClock::Monotonic);
-        found.map(|departure| departure.stamp)
-    };
-    let order = [gone.handed_over, at(DepartureStage::Queue), at(DepartureStage::Driver)];
-    let backwards = |stamps: &[Option<ProbeStamp>]| {
-        let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
-        known.windows(2).any(|two| two[0].lo > two[1].hi)
-    };
-    backwards(&order) || backwards(&[gone.released, at(DepartureStage::Driver)])
+    let queued = own_stamp(gone, DepartureStage::Queue);
+    let driver = own_stamp(gone, DepartureStage::Driver);
+    is_backwards(&[gone.handed_over, queued, driver]) || is_backwards(&[gone.released, driver])
+}
+
+/// The stamp of a stage on this node's clock.
+fn own_stamp(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> {
+    let mut own = gone.departures.iter().filter(|d| d.stamp.clock == StampClock::Monotonic);
+    own.find(|departure| departure.stage == stage).map(|departure| departure.stamp)
+}
+
+/// Whether one of the known stamps ended before the one in front of it began.
+fn is_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
+    let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
+    known.windows(2).any(|two| two[0].lo > two[1].hi)
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ pub struct MechanismCapability {
 /// Opens each mechanism for a moment. It sends nothing.
 pub fn capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
     let place = ReleasePlace::open(location)?;
-    let of = |mechanism| MechanismCapability {
+    let all = ReleaseMechanism::ALL.into_iter().map(|mechanism| MechanismCapability {
         mechanism,
         obstacle: attempt(location, &place, mechanism).err(),
         stages: stages(&place, mechanism),
-    };
-    Ok(ReleaseMechanism::ALL.into_iter().map(of).collect())
+    });
+    Ok(all.collect())
 }
 
 fn attempt(location: &PortLocation, place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use super::pace::{ReleasePace, WaitOutcome, sleep};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::worker::Line;
-use super::{ReleaseOptions, open::not_taken};
+use super::{ReleaseOptions, open::flag_if_no_room};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -44,11 +44,12 @@ impl Line for DirectRelease {
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send(train.frame(index));
             let call = ProbeStamp::between(StampSource::Program, at, now());
-            (gone.handed_over, gone.released) = (Some(call), Some(call));
+            gone.handed_over = Some(call);
+            gone.released = Some(call);
             if stolen {
                 gone.flags.push(ProbeFlag::Stolen);
             }
-            not_taken(sent, gone)?;
+            flag_if_no_room(sent, gone)?;
         }
         self.account.fetch(train.len(), gone, &[], &|take| self.socket.reports(take))?;
         self.account.judge(train, gone);

@@ -3,7 +3,7 @@
 //! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the frames after it in the same train.
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
-use crate::Error;
+use crate::{Error, frame_length};
 use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
@@ -65,8 +65,7 @@ impl ReleaseDispatcher {
         let allowed = train
             .iter()
             .take_while(|due| {
-                let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
-                refused = self.budget.take(due.at, length).err();
+                refused = self.budget.take(due.at, frame_length(due.frame)).err();
                 refused.is_none()
             })
             .count();

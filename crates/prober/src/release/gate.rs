@@ -1,7 +1,7 @@
 //! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
 use super::account::ReleaseAccount;
-use super::open::not_taken;
+use super::open::flag_if_no_room;
 use super::pace::{ReleasePace, STOLEN};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -80,7 +80,7 @@ impl Line for GateRelease {
             let sent = self.socket.send_at(train.frame(index), due.as_nanos());
             gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
             self.enter(number, pace, gone);
-            not_taken(sent, gone)?;
+            flag_if_no_room(sent, gone)?;
         }
         self.account.fetch(train.len(), gone, &[], &|take| self.socket.reports(take))?;
         self.account.judge(train, gone);

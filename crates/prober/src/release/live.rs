@@ -9,12 +9,13 @@ use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::worker::Line;
 use super::{DepartedFrame, ReleaseOptions};
-use crate::{Error, now};
+use crate::{Error, frames_in_memory, now, small_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::hold::{FRAMES, LONGEST, LiveTrain};
 use packetrig_sys::stamping::WantedStamps;
 use packetrig_sys::{UnsupportedFeature, netdev};
 use packetrig_units::{MonoTime, Nanos};
+use std::ops::Range;
 
 /// Frames with shorter distances than this are sent in one call. In between, the processor does nothing else.
 const NEAR: Nanos = Nanos::from_micros(300);
@@ -54,8 +55,8 @@ impl LiveRelease {
             });
         }
         let account = ReleaseAccount::new(WantedStamps::default(), place.stamps, manner);
-        let (ahead, stamps) = (most_ahead(manner.ahead), manner.stamps);
-        Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead, stamps })
+        let train = LiveTrain::open(place.link.index)?;
+        Ok(Self { train, account, ahead: most_ahead(manner.ahead), stamps: manner.stamps })
     }
 
     /// Gives the program as many frames of the train as it has room for, from `next` on. Returns the first one that had no room.
@@ -80,17 +81,13 @@ impl LiveRelease {
         given: usize,
         pace: &mut ReleasePace,
     ) -> Result<SendCall, Error> {
-        let within = |most: Nanos| {
-            let is_near = |index: &usize| train.at(*index).since(train.at(*index - 1)) <= most;
-            1 + (from + 1..given).take_while(is_near).count()
-        };
         // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure time may share a batch;
         // for others a batch of one keeps each departure time.
-        let together = within(Nanos::ZERO);
-        let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
+        let together = frames_within(train, from..given, Nanos::ZERO);
+        let most = if together > 1 { together } else { frames_within(train, from..given, NEAR) };
         pace.sleep(train.at(from) - self.ahead, train.at(from));
         let began = now();
-        let end = self.train.run(train.longest(), most, u32::try_from(at_once).unwrap_or(u32::MAX))?;
+        let end = self.train.run(train.longest(), most, small_count(together))?;
         pace.note_spun(began, now());
         Ok(SendCall { together: together > 1, end })
     }
@@ -113,6 +110,13 @@ impl LiveRelease {
     }
 }
 
+/// The first frames of `range` whose distances are at most `most`.
+fn frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
+    1 + (range.start + 1..range.end)
+        .take_while(|index| train.at(*index).since(train.at(*index - 1)) <= most)
+        .count()
+}
+
 impl Line for LiveRelease {
     fn send(
         &mut self,
@@ -121,17 +125,23 @@ impl Line for LiveRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         if train.longest() > LONGEST {
-            let (frames, length) = (train.len(), train.longest());
-            let mechanism = ReleaseMechanism::Live;
-            return Err(Error::Train { mechanism, most: FRAMES, longest: LONGEST, frames, length });
+            return Err(Error::Train {
+                mechanism: ReleaseMechanism::Live,
+                most: FRAMES,
+                longest: LONGEST,
+                frames: train.len(),
+                length: train.longest(),
+            });
         }
         let first = self.train.sent_off();
-        let (mut sent, mut given, mut in_vain) = (0, 0, 0);
+        let mut sent = 0;
+        let mut given = 0;
+        let mut in_vain = 0;
         while sent < train.len() && in_vain < CALLS {
             given = self.give(train, given, gone);
             // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
             let call = self.run(train, sent, given, pace)?;
-            let off = usize::try_from(call.end - first).unwrap_or(0);
+            let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
                 self.enter(number, &call, gone);

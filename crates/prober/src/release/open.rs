@@ -43,7 +43,7 @@ pub fn open(
 }
 
 /// Flags a frame for which the kernel had no room; other errors end the train.
-pub(super) fn not_taken(
+pub(super) fn flag_if_no_room(
     sent: Result<(), packetrig_sys::Error>,
     gone: &mut DepartedFrame,
 ) -> Result<(), Error> {

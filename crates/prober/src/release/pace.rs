@@ -65,7 +65,8 @@ impl ReleasePace {
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
         let awake = until - (self.spin_from + warming);
         let began = self.sleep(awake, until).at;
-        let (mut at, mut longest) = (began, Nanos::ZERO);
+        let mut at = began;
+        let mut longest = Nanos::ZERO;
         // The loop reads the clock all the time, so a gap between two readings shows that the thread did not run: an interrupt, another
         // thread, or a hypervisor that gave the processor to another guest.
         while at < until {
@@ -99,8 +100,9 @@ impl ReleasePace {
     fn heed_duty(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.look(now()) {
-            Some(PaceTurn::Rest) => sched::return_to_ordinary().unwrap_or(()),
-            Some(PaceTurn::Work) => sched::request_fifo(priority).unwrap_or(()),
+            // `prepare` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
+            Some(PaceTurn::Rest) => drop(sched::return_to_ordinary()),
+            Some(PaceTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
         }
     }

@@ -4,7 +4,7 @@
 //! Any other discipline ignores departure times silently. So `open` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
-use super::open::not_taken;
+use super::open::flag_if_no_room;
 use super::pace::{ReleasePace, sleep};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -37,12 +37,7 @@ pub(super) struct QueuedRelease {
 /// The interface's queueing discipline, if it is one that this mechanism needs.
 pub(super) fn check(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
-    let suits = |qdisc: &&QueueingDiscipline| match mechanism {
-        ReleaseMechanism::Fq => qdisc.kind == "fq",
-        ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
-        _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
-    };
-    if let Some(qdisc) = found.iter().find(suits) {
+    if let Some(qdisc) = found.iter().find(|qdisc| is_suitable(qdisc, mechanism)) {
         return Ok(qdisc.clone());
     }
     let needs = match mechanism {
@@ -54,6 +49,14 @@ pub(super) fn check(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result
     let found = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
     let source = UnsupportedFeature { feature: "release times of frames", needs: needs.into(), found };
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
+}
+
+fn is_suitable(qdisc: &QueueingDiscipline, mechanism: ReleaseMechanism) -> bool {
+    match mechanism {
+        ReleaseMechanism::Fq => qdisc.kind == "fq",
+        ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
+        _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
+    }
 }
 
 impl QueuedRelease {
@@ -96,7 +99,8 @@ fn tai_ahead() -> u64 {
     const SECOND: u64 = 1_000_000_000;
     // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds: so round.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
-    u64::try_from(clock::realtime_offset().offset_ns).unwrap_or(0) + seconds * SECOND
+    // Below zero only if the wall clock shows a time before 1970 plus the uptime: no release time can be right then.
+    clock::realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
 }
 
 impl Line for QueuedRelease {
@@ -119,7 +123,7 @@ impl Line for QueuedRelease {
             let at = sleep(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_at(train.frame(index), self.times[index]);
             gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
-            not_taken(sent, gone)?;
+            flag_if_no_room(sent, gone)?;
         }
         if let Some(last) = train.len().checked_sub(1) {
             sleep(train.at(last) + self.slack);

@@ -9,7 +9,7 @@ use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::worker::Line;
 use super::{DepartedFrame, ReleaseOptions};
-use crate::{Error, now};
+use crate::{Error, frames_in_memory, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
@@ -78,13 +78,14 @@ impl Line for RingRelease {
         // Frames still in the ring would leave with the next train's kick: take them back.
         self.slots.withdraw();
         // The kernel takes frames in order, and `fill` has checked their lengths: the refused ones are the last ones.
-        let taken = train.len() - usize::try_from(self.slots.counts().refused - refused).unwrap_or(0);
+        let taken = train.len() - frames_in_memory(self.slots.counts().refused - refused);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {
                 gone.flags.push(ProbeFlag::Dropped);
                 continue;
             }
-            (gone.handed_over, gone.released) = (Some(call), Some(call));
+            gone.handed_over = Some(call);
+            gone.released = Some(call);
             if waited.stolen {
                 gone.flags.push(ProbeFlag::Stolen);
             }

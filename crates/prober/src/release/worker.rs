@@ -70,7 +70,7 @@ impl ReleaseWorker {
             let mut pace = ReleasePace::prepare(&manner, warm)?;
             // It fails only if `start` has given up already; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
-            ready.send(remarks).unwrap_or(());
+            drop(ready.send(remarks));
             for mut job in orders {
                 let result = line.send(&job.train, &mut pace, &mut job.gone);
                 if answers.send((job, result)).is_err() {

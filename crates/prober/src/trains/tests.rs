@@ -1,6 +1,6 @@
 use super::*;
-use crate::listener::WantedPackets;
 use crate::lab::ProbeLab;
+use crate::listener::WantedPackets;
 use crate::path;
 use crate::release::{self, ReleaseOptions};
 use packetrig_probe::estimate::{NoAnswer, PairEstimator, PairPick, TrainShape};
