@@ -1,8 +1,8 @@
-//! What comes back to probes: frames read as answers.
+//! Reads received frames as answers to probes.
 //!
-//! It knows nothing of which probe an answer belongs to; whoever sent them looks at the identifier, ports and numbers.
+//! It does not know which probe an answer belongs to: the method that wrote the probes compares identifier, ports and numbers.
 //!
-//! Invariant: an [`ProbeAnswer`] is given only for a whole IP packet that is not a fragment; garbage gives none and never panics.
+//! Invariant: a [`ProbeAnswer`] is a whole IP packet that is not a fragment; garbage gives none and never panics.
 
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
@@ -11,7 +11,7 @@ use crate::frame::{
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A packet that came in.
+/// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer<'a> {
     pub from: IpAddr,
@@ -20,7 +20,7 @@ pub struct ProbeAnswer<'a> {
     pub hops: u8,
     /// Differentiated services code point and ECN bits.
     pub class: u8,
-    /// Every checksum in it is right.
+    /// Whether every checksum in it is right.
     pub is_sound: bool,
     pub content: AnswerContent<'a>,
 }
@@ -32,7 +32,7 @@ pub enum AnswerContent<'a> {
     Echo {
         identifier: u16,
         sequence: u16,
-        /// Of the request, sent back.
+        /// The payload of the request, sent back.
         payload: &'a [u8],
     },
     Udp {
@@ -45,24 +45,23 @@ pub enum AnswerContent<'a> {
     /// An error, with the beginning of the packet it is about.
     Error {
         what: PathTrouble,
-        /// Which packet of ours.
         about: QuotedPacket<'a>,
     },
 }
 
-/// What somebody on the way, or the target, says is wrong.
+/// The error that a router on the path, or the target, reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathTrouble {
     /// Nobody listens at the port.
     PortUnreachable,
-    /// Somebody does not want this traffic: probing must end.
+    /// Administratively prohibited: probing must end.
     Prohibited,
     /// The target cannot be reached.
     Unreachable,
-    /// It was on its way for too many hops.
+    /// The hop limit was used up.
     TooManyHops,
-    /// It is too long for the way.
+    /// It is too long for a link of the path.
     TooLong,
     Other,
 }
@@ -70,7 +69,6 @@ pub enum PathTrouble {
 /// What an error quotes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotedPacket<'a> {
-    /// Who sent that packet.
     pub source: IpAddr,
     pub target: IpAddr,
     /// Its protocol: 1 and 58 echo, 6 TCP, 17 UDP.
@@ -79,7 +77,7 @@ pub struct QuotedPacket<'a> {
     pub first: [u8; 4],
     /// The next four: the sequence number of TCP, identifier and sequence of an echo.
     pub second: [u8; 4],
-    /// What is quoted behind them; often nothing.
+    /// The rest of the quote; often nothing (RFC 792 demands eight bytes of what IP carried).
     pub rest: &'a [u8],
 }
 
@@ -107,8 +105,8 @@ struct IpPacket<'a> {
     carried: &'a [u8],
 }
 
-/// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and has not written the checksum of what IP carries, which
-/// is then not looked at.
+/// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and left the checksum of what IP carries to a network card.
+/// That checksum is then not checked.
 pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = packet(be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
     let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
@@ -117,14 +115,14 @@ pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     Some(ProbeAnswer { from, to, hops, class, is_sound, content })
 }
 
-/// Whether the checksum of what IP carries is right; a UDP checksum of zero says that there is none.
+/// Whether the checksum of what IP carries is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
 fn is_right(packet: &IpPacket<'_>) -> bool {
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
         || sum_of(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
 }
 
-/// `is_quoted`: only the beginning is there, and whatever its length says.
+/// `is_quoted`: the packet is quoted in an error, so it may be shorter than its header says.
 fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     match ether_type {
         ETHER_IPV4 => ipv4(bytes, is_quoted),
@@ -137,11 +135,12 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let first = *bytes.first()?;
     let header = usize::from(first & 15) * 4;
     let length = usize::from(be16(bytes, 2)?);
-    // A fragment, or the first of several.
+    // Offset and "more fragments": the first of several fragments counts, too.
     let is_piece = be16(bytes, 6)? & 0x3fff != 0;
     if first >> 4 != 4 || header < IPV4 || is_piece {
         return None;
     }
+    // Not the end of the frame: short frames are padded to the Ethernet minimum.
     let end = if is_quoted { bytes.len().min(length) } else { length };
     let address = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*bytes.get(at..)?.first_chunk::<4>()?)));
     Some(IpPacket {
@@ -168,7 +167,7 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
         to: address(24)?,
         hops: head[7],
         class: head[0] << 4 | head[1] >> 4,
-        // Extension headers are not followed: no answer to a probe of ours has any.
+        // Extension headers are not followed: hosts answer our probes without any.
         protocol: head[6],
         is_sound: true,
         carried: bytes.get(IPV6..end)?,
@@ -218,6 +217,7 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         (PROTOCOL_ICMPV6, 1..=4) => ETHER_IPV6,
         _ => return None,
     };
+    // An ICMP error has eight bytes of its own, then the packet that it is about, from its IP header on.
     let quoted = packet(ether_type, carried.get(UDP..)?, true)?;
     let about = QuotedPacket {
         source: quoted.from,
@@ -231,6 +231,8 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
 }
 
 fn trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
+    // Prohibited: RFC 792 type 3 with codes 9 and 10 (RFC 1122, 3.2.2.1) and 13 (RFC 1812, 5.2.7.1); ICMPv6 type 1 with codes 1, 5
+    // and 6 (RFC 4443, 3.1).
     match (protocol, kind, code) {
         (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => PathTrouble::PortUnreachable,
         (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => PathTrouble::Prohibited,

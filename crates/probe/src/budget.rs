@@ -1,26 +1,24 @@
-//! What may still be released: a bucket for probes and one for bits, looked at before every frame.
+//! The rate limit of a target: a token bucket for probes and one for bits, checked before every frame.
 //!
-//! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes and the like of bits were allowed.
+//! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes are allowed, and bits likewise.
 
 use crate::TargetLimits;
 use packetrig_units::{MonoTime, Nanos};
 
-/// What does not fit in the limits.
+/// The limit that a frame would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetExceeded {
     #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
         limit in the permit file", .0.probes_per_s, .0.burst)]
     Probes(TargetLimits),
-    /// Too many bits.
     #[error("at most {} bit/s (bursts of {} probes) are allowed to this target; send more slowly, or raise the \
         limit in the permit file", .0.bits_per_s, .0.burst)]
     Bits(TargetLimits),
-    /// Too many in all.
     #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in the permit file", .0.most)]
     Most(TargetLimits),
 }
 
-/// See the module. Quantities are in nanoseconds of waiting, so that nothing is rounded.
+/// The state of both buckets. A quantity is the time that it takes to refill, so nothing accumulates rounding errors.
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
@@ -30,10 +28,10 @@ pub struct ProbeBudget {
     taken: u64,
 }
 
-/// The longest frame a burst is reckoned with.
+/// The frame length for which the bucket of bits has room `burst` times.
 const FULL_FRAME_BITS: u64 = 1_514 * 8;
 
-/// How much later than possible a train may be let begin.
+/// How much later than possible a train may begin.
 const FINE: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
@@ -41,12 +39,11 @@ impl ProbeBudget {
         Self { limits, probes_full_at: 0, bits_full_at: 0, taken: 0 }
     }
 
-    /// The limits it keeps.
     pub const fn limits(&self) -> TargetLimits {
         self.limits
     }
 
-    /// The earliest instant, not before `at`, at which a train may begin: its frames leave so long after its beginning and are so long.
+    /// The earliest time from `at` on at which a train may begin. `train` has, for each frame, the time after the beginning and the length.
     pub fn earliest(
         &self,
         at: MonoTime,
@@ -56,7 +53,7 @@ impl ProbeBudget {
             let mut copy = self.clone();
             train.clone().try_for_each(|(after, length)| copy.take(begins + after, length))
         };
-        // When both buckets are full, nothing more is to be had by waiting.
+        // Full buckets are the best case: a train that does not fit then never fits.
         let full = at.max(MonoTime::from_nanos(self.probes_full_at.max(self.bits_full_at)));
         fits(full)?;
         let (mut late, mut early) = (full, at);
@@ -67,7 +64,7 @@ impl ProbeBudget {
         Ok(if fits(at).is_ok() { at } else { late })
     }
 
-    /// Takes a frame of `length` bytes that is to leave at `at`; times may not go back. Takes nothing when it refuses.
+    /// Takes a frame of `length` bytes with departure time `at`; times must not decrease. A refusal takes nothing.
     pub fn take(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let (at, limits) = (at.as_nanos(), self.limits);
         if self.taken >= limits.most {
@@ -75,11 +72,14 @@ impl ProbeBudget {
         }
         let cost =
             |amount: u64, per_s: u64| Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1);
+        // The bucket as a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a frame fits if the time at
+        // which the bucket is full again is at most one burst ahead.
         let room = cost(u64::from(limits.burst), limits.probes_per_s);
         let probes = self.probes_full_at.max(at).saturating_add(cost(1, limits.probes_per_s));
         if limits.probes_per_s == 0 || probes - at > room {
             return Err(BudgetExceeded::Probes(limits));
         }
+        // Both buckets are checked before either is charged.
         let room = cost(u64::from(limits.burst).saturating_mul(FULL_FRAME_BITS), limits.bits_per_s);
         let bits = self.bits_full_at.max(at).saturating_add(cost(u64::from(length) * 8, limits.bits_per_s));
         if limits.bits_per_s == 0 || bits - at > room {

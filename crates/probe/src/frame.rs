@@ -1,9 +1,8 @@
-//! Frames of probes: Ethernet, IP and a segment, datagram or echo request, with their checksums.
+//! Writes the frames of probes: Ethernet, IP and a segment, datagram or echo request, with their checksums.
 //!
-//! It does not know when a frame is sent, nor what comes back ([`crate::answer`]). What can be told apart only by its bytes is
-//! written here and read there, so the two hold each other in the tests.
+//! Answers are read by [`crate::answer`]; the tests check each against the other.
 //!
-//! Invariant: a frame that was written has right lengths and checksums, and is never shorter than [`SHORTEST`].
+//! Invariant: a frame has right lengths and checksums, and is never shorter than [`SHORTEST`].
 
 use packetrig_wire::checksum::ChecksumSum;
 use std::net::IpAddr;
@@ -25,14 +24,14 @@ pub(crate) const PROTOCOL_TCP: u8 = 6;
 pub(crate) const PROTOCOL_UDP: u8 = 17;
 pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
 
-/// Who sends to whom.
+/// Addresses of sender and target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameEnds {
     /// Hardware address of the sender.
     pub own_mac: [u8; 6],
     /// Hardware address of the next hop.
     pub next_mac: [u8; 6],
-    /// Address of the sender: one of its own, always.
+    /// Always one of the sender's own addresses.
     pub source: IpAddr,
     /// Address of the target, of the same family.
     pub target: IpAddr,
@@ -65,12 +64,12 @@ pub mod flags {
 }
 
 impl FrameEnds {
-    /// Bytes in front of what IP carries.
+    /// Bytes of the Ethernet and IP headers.
     pub const fn headers(&self) -> usize {
         ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
     }
 
-    /// A datagram, into `frame`, whose old content is forgotten.
+    /// Writes a datagram into `frame`, in place of its old content.
     pub fn udp(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let at = self.begin(PROTOCOL_UDP, UDP + payload.len(), frame);
         frame.extend(source_port.to_be_bytes());
@@ -78,7 +77,7 @@ impl FrameEnds {
         frame.extend(length16(UDP + payload.len()).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(payload);
-        // No checksum at all is written as zero, so a sum of zero is written as its other form.
+        // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, its other form in ones' complement.
         let sum = match self.checksum(PROTOCOL_UDP, &frame[at..]) {
             0 => 0xffff,
             sum => sum,
@@ -102,6 +101,7 @@ impl FrameEnds {
     }
 
     pub fn tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
+        // The data offset counts words of four bytes: options that are no whole word are cut.
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());
@@ -118,7 +118,7 @@ impl FrameEnds {
         end(frame);
     }
 
-    /// Ethernet and IP headers for `carried` bytes; gives the offset behind them.
+    /// Writes Ethernet and IP headers for `carried` bytes. Returns the offset behind them.
     fn begin(&self, protocol: u8, carried: usize, frame: &mut Vec<u8>) -> usize {
         frame.clear();
         frame.extend(self.next_mac);
@@ -127,7 +127,7 @@ impl FrameEnds {
             frame.extend(ETHER_IPV4.to_be_bytes());
             frame.extend([0x45, self.class]);
             frame.extend(length16(IPV4 + carried).to_be_bytes());
-            // Without an identification, and not to be cut in pieces (RFC 6864).
+            // "Don't fragment" is set, so the identification may be zero (RFC 6864, 4.1).
             frame.extend([0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             frame.extend(source.octets());
             frame.extend(target.octets());
@@ -151,6 +151,7 @@ impl FrameEnds {
 
 /// The sum over what IP carries, with its pseudo header where the protocol has one; all ones if the checksum in it is right.
 pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
+    // ICMP has no pseudo header (RFC 792). The other protocols have, ICMPv6 included (RFC 4443, 2.3).
     let mut sum = ChecksumSum::default();
     if protocol != PROTOCOL_ICMP {
         for ip in [source, target] {
@@ -166,7 +167,7 @@ pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8
     sum.folded()
 }
 
-/// As IPv6 has it; a mixed pair, which nobody makes, becomes a mapped address.
+/// The address in IPv6's form. A pair of both families, which no caller makes, becomes a mapped address.
 fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -188,7 +189,7 @@ fn end(frame: &mut Vec<u8>) {
     }
 }
 
-/// Who probes and why, as the payload of a probe has it where there is room (RFC 9511): as much of `about` as fits.
+/// Who probes and why, for the payload of a probe (RFC 9511): as much of `about` as fits.
 pub fn attribution(about: Option<&str>, room: usize) -> &[u8] {
     let text = about.unwrap_or("packetrig probe").as_bytes();
     &text[..text.len().min(room)]

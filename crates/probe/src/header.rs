@@ -1,4 +1,4 @@
-//! How a series of probes came about: what is written in front of its records, so that they can be judged, and sent again.
+//! The header of a probe file: how its records were made, so that they can be judged, and sent again.
 
 use crate::ReleaseMechanism;
 use serde::{Deserialize, Serialize};
@@ -12,37 +12,34 @@ pub struct ClockOffset {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeHeader {
-    /// The form of this file.
     pub format: String,
     pub argv: Vec<String>,
-    /// What chance was drawn from.
+    /// Seed of all random values.
     pub seed: u64,
-    /// Names the schedule: the same for the same instants, lengths and trains. Empty where trains were asked for one by one.
+    /// Fingerprint of the schedule: the same for the same times, lengths and trains. Empty if an estimator requested trains one by one.
     pub schedule: String,
-    /// Probes planned, or sent where nothing was planned.
+    /// Probes planned, or sent if there was no schedule.
     pub probes: u64,
-    /// Where they were sent to.
     pub targets: Vec<String>,
-    /// Who answers for them.
+    /// Who is responsible for them.
     pub about: Option<String>,
     pub interface: String,
-    /// What let them go.
     pub mechanism: ReleaseMechanism,
-    /// Why it and no other.
+    /// Why this mechanism was used.
     pub why: String,
-    /// What it could not do as it was asked to.
+    /// Requests that the mechanism could not fulfil.
     pub remarks: Vec<String>,
-    /// How long before its instant a probe was handed over, in nanoseconds.
+    /// How long before its departure time a probe was handed over, in nanoseconds.
     pub ahead_ns: u64,
     /// How much later than asked the kernel may wake a sender.
     pub slack_ns: u64,
     /// Real-time priority that was asked for.
     pub priority: Option<i32>,
-    /// Processor the sender was kept on.
+    /// Processor that the sender was pinned to.
     pub cpu: Option<usize>,
-    /// What counts as late or early.
+    /// A probe that was further from its departure time than this is flagged.
     pub tolerance_ns: u64,
-    /// Release of the kernel.
+    /// The kernel's release number.
     pub kernel: String,
     /// Driver of the interface.
     pub driver: String,

@@ -1,14 +1,13 @@
-//! The pure half of probing: when probes are to leave, what is known of each one, what their sender may not exceed, and what
-//! series of them say about a path.
+//! The pure half of probing: schedules, records, limits, and what a series of probes says about a path.
 //!
 //! ```text
-//!  Schedule --(prober: released, stamped, answered)--> Record --> estimates, summaries
-//!     ^                     ^
-//!   Limits of a Permit      Budget, kept frame by frame where frames are released
+//!  ProbeSchedule --(prober: released, stamped, answered)--> ProbeRecord --> estimates, summaries
+//!     ^                             ^
+//!   limits of a ProbePermit         ProbeBudget, checked for each frame that is released
 //! ```
-//! It opens no socket and reads no clock: times are given to it.
+//! It opens no socket and reads no clock: callers pass the time.
 //!
-//! Invariant: a time that is not known is absent, and one that is known has a clock and two ends.
+//! Invariant: an unknown time is absent, and a known one names its clock and has a lower and an upper bound.
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -1,24 +1,24 @@
-//! The names of the ways in which a probe can be held back until its instant.
+//! The release mechanisms and their names.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Who lets a probe go at its instant, and how.
+/// How a probe is released on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleaseMechanism {
-    /// The sender sleeps until the instant and then sends: what most programs do.
+    /// The sender sleeps until the departure time and then sends, as most programs do.
     Sleep,
-    /// The sender, with real-time priority if it may, sleeps until shortly before and spins to the instant.
+    /// The sender, with real-time priority if allowed, sleeps until shortly before the departure time and then spins.
     Spin,
-    /// Frames lie ready in a ring; one call at the instant of the first hands over all of a train.
+    /// Frames lie ready in a ring; one call at the departure time of the first hands over the whole train.
     Ring,
-    /// Frames are handed over early; a program at the interface's egress holds each back until its instant.
+    /// Frames are handed over early; a program at the interface's egress holds each one back until it is due.
     Gate,
-    /// A program in the driver's receive path makes each frame at its instant, a train in one call.
+    /// An XDP program makes each frame when it is due, a train in one call.
     Live,
-    /// Frames are handed over early with their instants; the queueing discipline `fq` releases them.
+    /// Frames are handed over early with their departure times; the queueing discipline `fq` releases them.
     Fq,
     /// The same with `etf`, in software.
     Etf,
@@ -30,7 +30,6 @@ impl ReleaseMechanism {
     pub const ALL: [Self; 8] =
         [Self::Sleep, Self::Spin, Self::Ring, Self::Gate, Self::Live, Self::Fq, Self::Etf, Self::Launch];
 
-    /// As it is written.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sleep => "sleep",

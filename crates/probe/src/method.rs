@@ -1,10 +1,10 @@
-//! What a probe says, and how its answer is known: one method for each kind of probe that any host answers.
+//! Probe methods: how to write a probe and recognise its answer, one for each kind of probe.
 //!
-//! A [`ProbeMethod`] writes frames and reads answers; when they leave and arrive is not its business, nor is what a series of them
-//! says ([`crate::series`]).
+//! A [`ProbeMethod`] writes frames and reads answers. It does not know when they leave and arrive, nor what a series of them says
+//! ([`crate::series`]).
 //!
-//! Invariant: a reply is given only for an answer that names a number this method has written, and comes from the target or is about
-//! a packet of ours to it.
+//! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target or quotes a
+//! packet of ours to it.
 
 use crate::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
 use crate::frame::{self, FrameEnds, PROTOCOL_TCP, PROTOCOL_UDP, TcpSegment, flags};
@@ -16,10 +16,10 @@ use std::fmt::Debug;
 
 /// A kind of probe towards one target.
 pub trait ProbeMethod: Debug + Send {
-    /// Writes the frame of a probe, which is to leave at an instant and to be `length` bytes long, or as short as this kind can be.
+    /// Writes the frame of a probe with departure time `at`. It has `length` bytes, or the least that this kind of probe needs.
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
 
-    /// Which probe an answer that came in is of; `None`: none of this method's.
+    /// Finds the probe that a received packet answers; `None` if it is none of this method.
     fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
@@ -40,11 +40,11 @@ pub struct ProbeReply {
     /// The number of the probe.
     pub number: u32,
     pub says: ReplyMeaning,
-    /// All its checksums are right, and it has in it what the probe had.
+    /// All its checksums are right, and it returns what the probe had.
     pub is_sound: bool,
-    /// When the far end took the probe in, by its word.
+    /// When the far end received the probe, as it reports.
     pub far_arrival: Option<ProbeStamp>,
-    /// When the far end answered, by its word.
+    /// When the far end answered, as it reports.
     pub far_departure: Option<ProbeStamp>,
 }
 
@@ -52,13 +52,13 @@ pub struct ProbeReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyMeaning {
-    /// What was asked came back.
+    /// The probe's content came back.
     Echo,
-    /// Somebody listens at the port.
+    /// A program listens at the port.
     Open,
-    /// Nobody listens at the port.
+    /// No program listens at the port.
     Closed,
-    /// It did not reach the target, or the target does not want it.
+    /// The probe did not reach the target, or the target refuses it.
     Trouble(PathTrouble),
 }
 
@@ -69,12 +69,12 @@ impl ReplyMeaning {
     }
 }
 
-/// In front of the number in a payload.
+/// Stands in front of the number in a payload.
 const MAGIC: [u8; 4] = *b"PRPB";
-/// Bytes that say which probe it is.
+/// Bytes of magic and number.
 const NAMED: usize = 8;
 
-/// What a payload has in it: which probe it is, who probes and why, and a pattern to the end.
+/// A payload: the probe's number, who probes and why, and a pattern to the end.
 #[derive(Clone, Debug)]
 struct ProbePayload {
     about: Option<String>,
@@ -86,7 +86,7 @@ impl ProbePayload {
         Self { about, bytes: Vec::new() }
     }
 
-    /// Of `length` bytes, at least those that name the probe.
+    /// Writes `length` bytes, or more if magic and number need them.
     fn write(&mut self, number: u32, length: usize) -> &[u8] {
         let bytes = &mut self.bytes;
         bytes.clear();
@@ -100,9 +100,10 @@ impl ProbePayload {
         bytes
     }
 
-    /// Which probe it is of, and whether nothing else is in it than was written.
+    /// The number in it, and whether all its bytes are as they were written.
     fn read(&mut self, payload: &[u8]) -> Option<(u32, bool)> {
         let number = number_of(payload)?;
+        // A payload is a function of number and length, so nothing has to be remembered: write it again and compare.
         let is_whole = self.write(number, payload.len()) == payload;
         Some((number, is_whole))
     }
@@ -126,7 +127,7 @@ fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
-/// What an error says: that nobody listens at a port is the answer of a target that was asked for that.
+/// What an error means. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
 pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
     match what {
         PathTrouble::PortUnreachable => ReplyMeaning::Closed,
@@ -134,8 +135,8 @@ pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
     }
 }
 
-/// Which probe an error is about, as its quote says. Somebody who forbids probing ends the series whichever probe it was, so where the quote is
-/// too short to tell, the last one is as good as any.
+/// The probe that an error is about, by its quote. If the quote is too short to tell, an error that prohibits probing counts for the last
+/// probe: it ends the series, whichever probe it was.
 pub(crate) fn quoted(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
     number.or(if what == PathTrouble::Prohibited { last } else { None })
 }
@@ -154,7 +155,7 @@ pub struct EchoMethod {
 }
 
 impl EchoMethod {
-    /// With an identifier that no other program uses now, one hopes.
+    /// `identifier` should be one that no other program uses for its echo requests.
     pub const fn new(ends: FrameEnds, identifier: u16, about: Option<String>) -> Self {
         Self { ends, identifier, payload: ProbePayload::new(about), last: None }
     }
@@ -180,7 +181,8 @@ impl ProbeMethod for EchoMethod {
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about) && about.echo().0 == self.identifier =>
             {
-                // Every quote has the header, and with it the lower half.
+                // A quote has at least the echo header, with the lower half of the number. The upper half is that of the latest
+                // number which has this lower half: no error is older than 65 536 probes.
                 let of_header = self.last.map(|last| {
                     let [.., high, low] = last.to_be_bytes();
                     last.wrapping_sub(u16::from_be_bytes([high, low]).wrapping_sub(about.echo().1).into())
@@ -192,7 +194,7 @@ impl ProbeMethod for EchoMethod {
     }
 }
 
-/// Datagrams to a port that is closed, or echoes.
+/// Datagrams to a closed port, or to an echo service.
 #[derive(Clone, Debug)]
 pub struct DatagramMethod {
     ends: FrameEnds,
@@ -203,7 +205,7 @@ pub struct DatagramMethod {
 }
 
 impl DatagramMethod {
-    /// From an own port, which is held, to a port of the target.
+    /// From an own port, which is reserved, to a port of the target.
     pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self { ends, own_port, port, payload: ProbePayload::new(about), last: None }
     }
@@ -236,12 +238,12 @@ impl ProbeMethod for DatagramMethod {
     }
 }
 
-/// Datagrams that are heard where they arrive: nobody answers them.
+/// Datagrams that this machine receives at another interface: they are not answered.
 #[derive(Clone, Debug)]
 pub struct OneWayMethod(DatagramMethod);
 
 impl OneWayMethod {
-    /// From an own port to a port of the target; both are held.
+    /// From an own port to a port of the target; both are reserved.
     pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self(DatagramMethod::new(ends, own_port, port, about))
     }
@@ -267,7 +269,7 @@ impl ProbeMethod for OneWayMethod {
     }
 }
 
-/// The first segment of a TCP connection that is never made: the own port is not listened at, so that the kernel takes an offer back.
+/// The first segment of a TCP connection that is never made. The kernel knows no connection of the own port, so it resets a SYN/ACK.
 #[derive(Clone, Debug)]
 pub struct SynMethod {
     ends: FrameEnds,
@@ -277,18 +279,18 @@ pub struct SynMethod {
 }
 
 impl SynMethod {
-    /// From an own port to a port of the target; the seed makes sequence numbers.
+    /// From an own port to a port of the target; sequence numbers come from the seed.
     pub fn new(ends: FrameEnds, own_port: u16, port: u16, seed: u64) -> Self {
         let [a, b, c, d, ..] = mix(seed, 0).to_be_bytes();
         Self { ends, own_port, port, first: u32::from_be_bytes([a, b, c, d]) }
     }
 
-    /// Sequence numbers of probes are so far apart that a target which remembers the last one takes the next for new.
+    /// The sequence number of a probe. They are far apart, so a target that still remembers the last SYN takes the next for a new one.
     fn sequence(&self, number: u32) -> u32 {
         self.first.wrapping_add(number.wrapping_mul(STRIDE))
     }
 
-    /// Which probe has this sequence number.
+    /// The probe that has this sequence number.
     fn number(&self, sequence: u32) -> Option<u32> {
         let distance = sequence.wrapping_sub(self.first);
         distance.is_multiple_of(STRIDE).then_some(distance / STRIDE)
@@ -305,7 +307,7 @@ impl ProbeMethod for SynMethod {
             sequence: self.sequence(number),
             flags: flags::SYN,
             window: 1024,
-            // Longest segment, as hosts expect it to be said.
+            // Maximum segment size 1460, as the SYN of nearly every host has it (RFC 9293, 3.7.1).
             options: &[2, 4, 5, 0xb4],
             ..TcpSegment::default()
         };
@@ -319,6 +321,7 @@ impl ProbeMethod for SynMethod {
                     && tcp.flags & flags::ACK != 0
                     && is_from(&self.ends, answer) =>
             {
+                // A SYN takes one sequence number, so its answer acknowledges one more (RFC 9293, 3.4).
                 let number = self.number(tcp.acknowledgement.wrapping_sub(1))?;
                 let says = match tcp.flags {
                     flags if flags & flags::RST != 0 => ReplyMeaning::Closed,

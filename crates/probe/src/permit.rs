@@ -1,7 +1,7 @@
-//! Whom this machine may probe, and how much: nobody but itself, unless somebody says so.
+//! Which targets this machine may probe, and how much: only itself, unless a user or the owner allows more.
 //!
-//! A target is allowed by name on the command line, within [`TargetLimits::USUAL`]; more than that only the owner of the machine can allow,
-//! in a file on it:
+//! The command line can allow a target within [`TargetLimits::USUAL`]. Only the owner of the machine can allow more than that, in a file
+//! on it:
 //!
 //! ```toml
 //! about = "https://lab.example/probes"     # who probes and why; travels in every probe that has room (RFC 9511)
@@ -10,13 +10,13 @@
 //! [[target]]
 //! network = "10.0.0.0/8"
 //! owner = "the lab"                        # who agreed
-//! until = "2027-01-01"                     # and how long it holds
+//! until = "2027-01-01"                     # the last day
 //! probes_per_s = 100000
 //! bits_per_s = "100Mbps"
 //! burst = 1000
-//! loss_percent = 100                       # a series goes on whatever is lost
+//! loss_percent = 100                       # no loss ends a series
 //! ```
-//! Invariant: an address is allowed only if a word names a network that holds it, and none forbids it.
+//! Invariant: an address that is not loopback is allowed only if an entry names a network that contains it, and none forbids it.
 
 use packetrig_units::{BitRate, Network};
 use serde::Deserialize;
@@ -25,13 +25,12 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Probes that must have had their time before a series may end for what is lost.
+/// Probes that must have had their time before loss can end a series.
 const JUDGED_FROM: u64 = 50;
 
-/// What may be sent towards one target.
+/// Limits for the probes to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetLimits {
-    /// Probes per second.
     pub probes_per_s: u64,
     /// Bits of frames per second.
     pub bits_per_s: u64,
@@ -42,7 +41,7 @@ pub struct TargetLimits {
 }
 
 impl TargetLimits {
-    /// Between two interfaces of one's own, with nobody in between.
+    /// For two interfaces of this machine that are connected directly.
     pub const NONE: Self = Self {
         probes_per_s: u64::MAX,
         bits_per_s: u64::MAX,
@@ -50,7 +49,7 @@ impl TargetLimits {
         most: u64::MAX,
         loss_percent: 100,
     };
-    /// Without a word of the machine's owner.
+    /// For targets about which the owner of the machine says nothing.
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
@@ -71,7 +70,7 @@ impl TargetLimits {
         }
     }
 
-    /// Whether a series has to end for what it lost, of probes that have had their time.
+    /// Whether a series must end because of its loss, counted among probes that have had their time.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
         sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
     }
@@ -89,7 +88,6 @@ impl PermittedTarget {
         self.ip
     }
 
-    /// What may be sent to it.
     pub const fn limits(self) -> TargetLimits {
         self.limits
     }
@@ -108,7 +106,7 @@ pub enum PermitRefusal {
     Ended(IpAddr, String),
 }
 
-/// Why an owner's file cannot be followed. Nothing may be probed then.
+/// Why an owner's file is invalid. Nothing may be probed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the permit file is invalid: {0}")]
 pub struct FileError(String);
@@ -120,18 +118,14 @@ pub struct TargetNetwork {
     #[serde(deserialize_with = "text")]
     pub network: Network,
     pub owner: Option<String>,
-    /// The last day on which it holds, as `2027-01-01`.
+    /// The last day on which it is valid, as `2027-01-01`.
     pub until: Option<String>,
-    /// Instead of the usual limit.
+    // Each limit that is absent is the usual one.
     pub probes_per_s: Option<u64>,
-    /// Instead of the usual limit.
     #[serde(default, deserialize_with = "optional_rate")]
     pub bits_per_s: Option<u64>,
-    /// Instead of the usual limit.
     pub burst: Option<u32>,
-    /// Instead of the usual limit.
     pub most: Option<u64>,
-    /// Instead of the usual limit.
     pub loss_percent: Option<u8>,
 }
 
@@ -148,7 +142,7 @@ impl TargetNetwork {
     }
 }
 
-/// See the module. The default is that of a machine without a file.
+/// The permissions of this machine. The default is that of a machine without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbePermit {
@@ -160,13 +154,13 @@ pub struct ProbePermit {
     targets: Vec<TargetNetwork>,
     #[serde(skip)]
     typed: Vec<Network>,
-    /// Whose word stands above this one.
+    /// The owner's permit, which limits this one.
     #[serde(skip)]
     owner: Option<Box<Self>>,
 }
 
 impl ProbePermit {
-    /// What an owner's file says.
+    /// Reads an owner's file.
     pub fn from_text(text: &str) -> Result<Self, FileError> {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
         let days = permit.targets.iter().filter_map(|target| target.until.as_deref());
@@ -176,13 +170,13 @@ impl ProbePermit {
         }
     }
 
-    /// Allows a network within the usual limits, as the command line may; where the owner has a word, more or less, that counts.
+    /// Allows a network within the usual limits, as the command line may. If the owner has an entry for it, the entry counts.
     pub fn allow(&mut self, network: Network) {
         self.typed.push(network);
     }
 
-    /// The same where the owner of the machine has a word too: what that forbids stays forbidden, what it limits stays limited, and
-    /// what it does not name is allowed within the usual limits at most, as if it had been typed.
+    /// Puts this permit below that of the machine's owner. Targets that the owner forbids stay forbidden, and the owner's limits hold. Targets
+    /// that the owner does not name are allowed within the usual limits at most.
     #[must_use]
     pub fn under(self, owner: Self) -> Self {
         let about = self.about.clone().or_else(|| owner.about.clone());
@@ -194,8 +188,8 @@ impl ProbePermit {
         self.limits(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
 
-    /// What may be sent to an address today (`2026-11-22`): by the narrowest of the owner's networks that hold it, else by what was typed.
-    /// Loopback addresses need no word.
+    /// The limits for an address today (`2026-11-22`): of the narrowest network in the file that contains it, else of the command line.
+    /// Loopback addresses need no permission.
     pub fn limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
         match self.owner.as_ref().map(|owner| owner.limits(ip, today)) {
@@ -207,7 +201,7 @@ impl ProbePermit {
     }
 
     fn own_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
-        // An IPv4 address is the same one in IPv6's writing.
+        // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`, and would slip past `never` otherwise.
         let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
             return Err(PermitRefusal::Forbidden(ip));
@@ -219,7 +213,7 @@ impl ProbePermit {
         let holds = |target: &&TargetNetwork| target.until.as_deref().is_none_or(|until| today <= until);
         let of = self.targets.iter().filter(|target| target.network.contains(ip));
         let (now, ended): (Vec<_>, Vec<_>) = of.partition(holds);
-        // Of two words about the same network the first counts.
+        // `max_by_key` takes the last of equals, so reversed the first entry for a network counts.
         match now.iter().rev().max_by_key(|target| target.network.bits()) {
             Some(target) => Ok(target.limits()),
             None if ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip)) => {

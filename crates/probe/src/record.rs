@@ -1,31 +1,31 @@
-//! What is known of one probe: when it was planned, handed over and released, when it left and when the answer came.
+//! The record of one probe: when it was planned, handed over and released, when it left and when the answer came.
 //!
-//! Invariant: a [`ProbeStamp`] is an interval that holds the truth, on a clock that is named; stamps of different clocks are never
+//! Invariant: a [`ProbeStamp`] is an interval that contains the true time, on a named clock; stamps of different clocks are never
 //! subtracted from each other here.
 
 use crate::schedule::ProbeKind;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
-/// Which clock a stamp is of.
+/// The clock of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StampClock {
-    /// `CLOCK_MONOTONIC` of this node. Stamps of the kernel's real-time clock are converted to it and as much wider.
+    /// `CLOCK_MONOTONIC` of this node. Stamps of the kernel's real-time clock are converted to it, which makes them wider.
     Monotonic,
     /// The clock of a network device, `/dev/ptpN`.
     Device(u32),
-    /// The clock of whoever answered, as written in the answer.
+    /// The clock of the host that answered, as written in the answer.
     Far,
 }
 
-/// Who read the clock.
+/// What read the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StampSource {
     /// The sending or receiving program, before and after a call.
     Program,
-    /// A program of packetrig's in the kernel.
+    /// packetrig's program in the kernel.
     Bpf,
     /// The kernel's networking code.
     Kernel,
@@ -33,7 +33,7 @@ pub enum StampSource {
     Far,
 }
 
-/// An instant as well as it is known: not before `lo`, not after `hi`, nanoseconds of `clock`.
+/// A time with its bounds: not before `lo`, not after `hi`, nanoseconds of `clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeStamp {
     pub clock: StampClock,
@@ -59,7 +59,6 @@ impl ProbeStamp {
         }
     }
 
-    /// The middle of the interval.
     pub const fn middle(self) -> u64 {
         self.lo + (self.hi - self.lo) / 2
     }
@@ -70,7 +69,7 @@ impl ProbeStamp {
     }
 }
 
-/// How far a probe had come on its way out when it was stamped.
+/// The point of a probe's way out at which it was stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DepartureStage {
@@ -90,15 +89,14 @@ pub struct DepartureStamp {
 }
 
 impl DepartureStamp {
-    /// The stamp of a stage.
     pub fn of(all: &[Self], stage: DepartureStage) -> Option<ProbeStamp> {
         all.iter().find(|departure| departure.stage == stage).map(|departure| departure.stamp)
     }
 
-    /// The stamp of the last stage on this node's own clock: a device's is of no use where nobody relates it.
+    /// The stamp of the last stage on this node's own clock. Stamps of a device's clock cannot be compared with it.
     pub fn last_here(all: &[Self]) -> Option<ProbeStamp> {
         let own = all.iter().filter(|departure| departure.stamp.clock == StampClock::Monotonic);
-        // Entering a queue that holds it back is not leaving.
+        // A queueing discipline may hold the frame back, so its stamp is no departure.
         let left = own
             .filter(|departure| departure.stage > DepartureStage::Queue)
             .max_by_key(|departure| departure.stage);
@@ -106,23 +104,23 @@ impl DepartureStamp {
     }
 }
 
-/// A stated doubt on one probe.
+/// A doubt about one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeFlag {
-    /// Released after its instant by more than the tolerance.
+    /// Released after its departure time by more than the tolerance.
     Late,
     /// Released before it by more than the tolerance.
     Early,
-    /// The processor was taken away from the sender around its instant.
+    /// The processor was taken away from the sender around the departure time.
     Stolen,
     /// A departure stamp that was asked for never came.
     StampMissing,
     /// Stamps contradict each other.
     StampsDisagree,
-    /// The kernel dropped it for its release time: too late, or too far ahead.
+    /// The kernel dropped it: no room, or its release time was too late or too far ahead.
     Dropped,
-    /// The first probe of a train or of all, which often finds the path asleep.
+    /// The first probe of all, which often has to wake up the path.
     First,
     /// Not sent: the limits did not allow it, or the run ended first.
     Unsent,
@@ -133,9 +131,8 @@ pub enum ProbeFlag {
 pub struct ProbeRecord {
     /// Its number in the schedule.
     pub number: u32,
-    /// Which train or pair it is of.
+    /// Its train or pair.
     pub train: u32,
-    /// What it is for.
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
@@ -144,19 +141,19 @@ pub struct ProbeRecord {
     /// When it was given to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<ProbeStamp>,
-    /// When whoever held it back let it go.
+    /// When the mechanism released it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub released: Option<ProbeStamp>,
-    /// When it left, as far as the system says.
+    /// Departure stamps of the system, one for each stage that it stamps.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub departures: Vec<DepartureStamp>,
-    /// When the far end took it in, by the far end's word.
+    /// When the far end received it, as it reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_arrival: Option<ProbeStamp>,
-    /// When the far end answered, by the far end's word.
+    /// When the far end answered, as it reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far_departure: Option<ProbeStamp>,
-    /// When the answer came in.
+    /// When the answer arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered: Option<ProbeStamp>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -164,7 +161,7 @@ pub struct ProbeRecord {
 }
 
 impl ProbeRecord {
-    /// Of a probe that has not been sent yet.
+    /// The record of a probe that has not been sent yet.
     pub const fn planned(planned: crate::PlannedProbe, at: MonoTime) -> Self {
         Self {
             number: planned.number,
@@ -182,13 +179,11 @@ impl ProbeRecord {
         }
     }
 
-    /// The departure stamp of a stage.
     pub fn departure(&self, stage: DepartureStage) -> Option<ProbeStamp> {
         DepartureStamp::of(&self.departures, stage)
     }
 
-    /// The truest word on when it left by this node's clock: the last stage that was stamped, else the release, else the hand-over. A
-    /// device's own clock is of no use where nobody relates it.
+    /// The best known departure time on this node's clock: the last stage that was stamped, else the release, else the hand-over.
     pub fn left_here(&self) -> Option<ProbeStamp> {
         DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
     }

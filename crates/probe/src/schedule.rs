@@ -1,6 +1,6 @@
-//! When each probe is to be released, as distances from a start that is not known yet.
+//! Schedules: when each probe is to be released, relative to a start that is not known yet.
 //!
-//! Invariant: instants never decrease, numbers count from zero without a gap, and no schedule is longer than [`MOST`].
+//! Invariant: departure times never decrease, numbers count from zero without a gap, and no schedule is longer than [`MOST`].
 
 use packetrig_units::Nanos;
 use packetrig_wire::pattern::mix;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Longest schedule, in probes.
 pub const MOST: usize = 10_000_000;
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeKind {
@@ -29,9 +29,8 @@ pub enum ProbeKind {
 pub struct PlannedProbe {
     /// Its number in the schedule.
     pub number: u32,
-    /// Which train or pair it is of; singles are trains of one.
+    /// Its train or pair; singles are trains of one.
     pub train: u32,
-    /// What it is for.
     pub kind: ProbeKind,
     /// How long after the start it is due.
     pub at: Nanos,
@@ -39,7 +38,7 @@ pub struct PlannedProbe {
     pub length: u32,
 }
 
-/// Why something is no schedule.
+/// Why a list of probes is not a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleRefusal {
     #[error("a schedule needs at least one probe")]
@@ -55,7 +54,7 @@ pub enum ScheduleRefusal {
 pub struct ProbeSchedule(Vec<PlannedProbe>);
 
 impl ProbeSchedule {
-    /// Of these, in this order; they are numbered anew.
+    /// A schedule of these probes, in this order. They are numbered anew.
     pub fn new(mut planned: Vec<PlannedProbe>) -> Result<Self, ScheduleRefusal> {
         if planned.is_empty() {
             return Err(ScheduleRefusal::Empty);
@@ -72,12 +71,13 @@ impl ProbeSchedule {
         Ok(Self(planned))
     }
 
-    /// One every `every`.
+    /// Single probes, one per interval.
     pub fn periodic(count: u32, every: Nanos, length: u32) -> Result<Self, ScheduleRefusal> {
         Self::trains(count, every, ScheduledTrain { of: 1, gap: Nanos::ZERO, length })
     }
 
-    /// One at a time, at distances drawn from an exponential distribution: looked at, such probes see the path as it is on average.
+    /// Single probes, at distances drawn from an exponential distribution. Such probes see the path as it is on average (PASTA, RFC 2330,
+    /// 11.1.1): they cannot run in step with anything periodic on the path.
     pub fn poisson(count: u32, mean: Nanos, length: u32, seed: u64) -> Result<Self, ScheduleRefusal> {
         let mut at = Nanos::ZERO;
         Self::new(
@@ -91,13 +91,13 @@ impl ProbeSchedule {
         )
     }
 
-    /// Trains, one every `every`.
+    /// Trains, one per interval.
     pub fn trains(count: u32, every: Nanos, train: ScheduledTrain) -> Result<Self, ScheduleRefusal> {
         let starts = (0..count).map(|number| Nanos::new(every.as_u64().saturating_mul(number.into())));
         Self::at(starts, train)
     }
 
-    /// A train at each of these.
+    /// A train at each of these times.
     pub fn at(
         starts: impl IntoIterator<Item = Nanos>,
         train: ScheduledTrain,
@@ -120,7 +120,7 @@ impl ProbeSchedule {
         self.0.last().map_or(Nanos::ZERO, |last| last.at)
     }
 
-    /// A name that is the same for the same instants, lengths and trains, and hardly ever for others.
+    /// A name that is the same for the same times, lengths and trains, and hardly ever for others.
     pub fn fingerprint(&self) -> String {
         let mixed = |sum: u64, probe: &PlannedProbe| {
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);

@@ -1,12 +1,12 @@
-//! Schedules that come from elsewhere: chirps, files of instants, the times of a capture.
+//! Schedules from other sources: chirps, files of departure times, the times of a capture.
 //!
-//! It reads text, no files. Invariant: what is not understood is refused with its line.
+//! It reads text, no files. Invariant: a line that cannot be read is refused with its number.
 
 use crate::schedule::{PlannedProbe, ProbeKind, ProbeSchedule, ScheduleRefusal};
 use packetrig_units::Nanos;
 use serde::Deserialize;
 
-/// Why a text is no schedule.
+/// Why a text is not a valid schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error(
@@ -14,7 +14,7 @@ pub enum ScriptError {
             these names"
     )]
     Row {
-        /// Which, from 1.
+        /// Counted from 1.
         line: usize,
         why: String,
     },
@@ -47,20 +47,21 @@ impl ChirpScript {
         ProbeSchedule::new(planned.collect())
     }
 
-    /// From the first of a chirp to another.
+    /// The time from the first probe of a chirp to another one.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "positive and far below 2^53"
     )]
     fn until(&self, nth: u32) -> Nanos {
+        // Summed from the first gap each time, in floats, so that no gap carries the rounding of the gaps before it.
         let first = self.first_gap.as_u64() as f64;
         let sum: f64 = (0..nth).map(|n| first / self.factor.max(1.0).powi(n.cast_signed())).sum();
         Nanos::new(sum as u64)
     }
 }
 
-/// Probes at the times of a capture, the first at zero: time and length without FCS of each frame, in the order of the file.
+/// Probes at the times of a capture, the first at zero. `frames`: time and length without FCS of each frame, in the order of the file.
 pub fn of_times(frames: impl IntoIterator<Item = (u64, u32)>) -> Result<ProbeSchedule, ScheduleRefusal> {
     let mut frames: Vec<_> = frames.into_iter().collect();
     // Captures of several queues are not always in order.

@@ -1,9 +1,9 @@
-//! A series of probes to one target and what its answers say: lost, doubled, out of order, damaged, and how long they took.
+//! Accounts for a series of probes to one target: lost, duplicated, reordered and damaged answers, and round-trip times.
 //!
-//! It is told what left and what came back, in whatever order. Times are round-trip times here, from the truest word on when a probe
-//! left to the kernel's word on when its answer came, each with the bound that their stamps leave.
+//! It is given what left and what came back, in any order. A round trip lasts from the best known departure time of a probe to the kernel's
+//! stamp of its answer, with the bound of both stamps.
 //!
-//! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted beside.
+//! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted separately.
 
 use crate::method::{ProbeReply, ReplyMeaning};
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
@@ -30,7 +30,7 @@ enum ProbeState {
     Refused,
 }
 
-/// What became of a series' probes.
+/// The probes of a series by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SeriesCounts {
     pub sent: u64,
@@ -38,15 +38,15 @@ pub struct SeriesCounts {
     pub unsent: u64,
     /// Probes with a sound answer of the target.
     pub answered: u64,
-    /// Probes that somebody said could not be delivered.
+    /// Probes that a host or router reported as undeliverable.
     pub refused: u64,
-    /// Probes of which nothing sound came back.
+    /// Probes for which nothing sound came back.
     pub lost: u64,
     /// Further sound answers to probes that had one.
     pub duplicates: u64,
     /// First answers that came after that of a later probe.
     pub reordered: u64,
-    /// Answers that were damaged.
+    /// Answers with a wrong checksum or changed content.
     pub corrupted: u64,
 }
 
@@ -66,23 +66,24 @@ pub enum AnswerMeaning {
     Duplicate,
     /// Damaged: the probe stays without an answer.
     Corrupted,
-    /// It could not be delivered.
+    /// A host or router reported that the probe could not be delivered.
     Refused,
     /// No probe of that number has left.
     Stray,
 }
 
-/// A length of time, as well as it is known.
+/// A duration with its error bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MeasuredTime {
     /// Nanoseconds; below zero only within the bound.
     pub ns: i64,
-    /// It may be so much off.
+    /// It may be wrong by this much, either way.
     pub bound_ns: u64,
 }
 
 /// The time between two stamps of one clock; `None` if they are of two.
 pub fn took(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
+    // `Far` is the clock of any host that answered: two such stamps need not be of the same host.
     if from.clock != to.clock || from.clock == StampClock::Far {
         return None;
     }
@@ -103,21 +104,20 @@ pub struct SeriesTimes {
     pub mdev_ns: f64,
     /// Interarrival jitter as RFC 3550 smooths it, over answers in the order in which they came.
     pub jitter_ns: Option<u64>,
-    /// No time is more than this off.
+    /// The largest error bound of all times.
     pub bound_ns: u64,
 }
 
 /// The whole series in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SeriesSummary {
-    /// What became of the probes.
     #[serde(flatten)]
     pub counts: SeriesCounts,
-    /// What answers said, how often.
+    /// Answers by meaning.
     pub said: Vec<(ReplyMeaning, u64)>,
-    /// Round-trip times, without those of probes that found the path asleep; absent without answers.
+    /// Round-trip times without that of the first probe, which may have had to wake up the path; absent without answers.
     pub rtt: Option<SeriesTimes>,
-    /// Probes that were released late, or of which the system said nothing when it should have.
+    /// Probes that were released late or early, or whose stamps are missing or contradict each other.
     pub doubtful: u64,
 }
 
@@ -126,7 +126,7 @@ impl ProbeSeries {
         Self::default()
     }
 
-    /// Takes in a probe that has left, or was not allowed to; probes come in order of their number.
+    /// Adds a probe that has left, or that the limits did not allow. Probes come in order of their numbers.
     pub fn sent(&mut self, record: ProbeRecord) {
         let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
@@ -138,7 +138,7 @@ impl ProbeSeries {
         self.states.push(ProbeState::Open);
     }
 
-    /// Takes in an answer.
+    /// Adds an answer.
     pub fn answered(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
@@ -152,6 +152,8 @@ impl ProbeSeries {
             return AnswerMeaning::Corrupted;
         }
         *self.says.entry(reply.says).or_default() += 1;
+        // A router may report an error for a probe that the target answers all the same, for example for one copy of it. So an answer
+        // takes a refusal back, but an error never takes back an answer.
         match (*state, reply.says.is_answer()) {
             (ProbeState::Answered, _) => {
                 self.counts.duplicates += 1;
@@ -180,6 +182,7 @@ impl ProbeSeries {
         AnswerMeaning::First(took)
     }
 
+    /// Reordering as in RFC 4737: an answer is reordered if a larger number was answered before it.
     fn note_order(&mut self, number: u32) {
         match self.latest {
             Some(latest) if latest > number => self.counts.reordered += 1,
@@ -187,7 +190,7 @@ impl ProbeSeries {
         }
     }
 
-    /// What became of the probes so far; whatever has no answer yet counts as lost.
+    /// The counts so far; a probe without an answer counts as lost.
     pub fn counts(&self) -> SeriesCounts {
         let lost = self.counts.sent - self.counts.answered - self.counts.refused;
         SeriesCounts { lost, ..self.counts }
@@ -205,7 +208,6 @@ impl ProbeSeries {
         counts
     }
 
-    /// What is known of each probe.
     pub fn records(&self) -> &[ProbeRecord] {
         &self.records
     }
@@ -236,19 +238,19 @@ impl ProbeSeries {
         };
         let usual: Vec<MeasuredTime> =
             all().filter(|(is_first, _)| !is_first).map(|(_, took)| took).collect();
-        // The only probe there was is better than nothing.
+        // With a single probe, its time is better than none.
         let taken = if usual.is_empty() { all().map(|(_, took)| took).collect() } else { usual };
         let jitter = self.jittered.then(|| self.jitter.smoothed().as_u64());
         times(&taken, jitter)
     }
 }
 
-/// The figures of some times; `None` without any.
+/// Summarises times; `None` without any.
 pub fn times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();
     let (min_ns, max_ns) = (*sorted.first()?, *sorted.last()?);
-    // The nearest rank: the smallest value that so many are not above.
+    // Nearest rank: the smallest value that at least this percentage of all do not exceed.
     let quantile = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
     let count = sorted.len() as f64;
     let mean_ns = sorted.iter().map(|ns| *ns as f64).sum::<f64>() / count;

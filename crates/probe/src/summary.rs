@@ -1,11 +1,11 @@
-//! What a series of records says of its sender: how well instants and distances were kept, and which doubts there are.
+//! Summarises how well a sender kept its departure times and distances, and which probes are doubtful.
 //!
-//! Invariant: figures are of probes that have left; those that have not are counted, and nothing else is said of them.
+//! Invariant: errors are of probes that have left; the others are only counted.
 
 use crate::{ProbeFlag, ProbeRecord};
 use serde::Serialize;
 
-/// How errors are spread, in nanoseconds.
+/// The spread of errors, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorSpread {
     pub least: i64,
@@ -16,7 +16,7 @@ pub struct ErrorSpread {
 }
 
 impl ErrorSpread {
-    /// Of these; `None` if there are none.
+    /// `None` without values.
     pub fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
@@ -36,19 +36,19 @@ pub struct ReleaseSummary {
     pub stolen: u64,
     pub stamps_missing: u64,
     pub stamps_disagree: u64,
-    /// When probes left against when they were to, by the truest stamp of each.
+    /// Departure against departure time, by the best stamp of each probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
-    /// By how much distances within trains were off, either way.
+    /// Error of the distances within trains, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
-    /// How far those stamps may be off themselves.
+    /// Error bound of those stamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stamp_bound_ns: Option<ErrorSpread>,
 }
 
 impl ReleaseSummary {
-    /// Of these records, in order.
+    /// Summarises records that are in order of their numbers.
     pub fn of(records: &[ProbeRecord]) -> Self {
         let with = |flag| records.iter().filter(|record| record.flags.contains(&flag)).count() as u64;
         let gone: Vec<_> = records.iter().filter(|record| has_left(record)).collect();

@@ -62,7 +62,7 @@ impl OneprobeTalk<'_> {
                 }
                 OneprobeStep::Pair { at, segments: [one, other] } => {
                     let gone = self.send(&[&one, &other], at)?;
-                    machine.left(first_departure(&gone));
+                    machine.on_pair_sent(first_departure(&gone));
                 }
                 OneprobeStep::Wait(until) => {
                     let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
@@ -132,7 +132,7 @@ impl OneprobeTalk<'_> {
                         window: tcp.window,
                         length: small_count(tcp.payload.len()),
                     };
-                    machine.heard(&segment, heard.at.middle());
+                    machine.on_segment(&segment, heard.at.middle());
                 }
                 AnswerContent::Error { what: PathTrouble::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>

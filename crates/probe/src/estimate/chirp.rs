@@ -1,7 +1,7 @@
-//! What is free of a path, from single trains that get faster and faster (as pathChirp does).
+//! The available rate of a path, from trains that get faster and faster (as pathChirp does).
 //!
-//! Where a chirp becomes faster than what is free, its probes begin to wait longer and longer. One that waits for a while only and is free again
-//! has met a burst of others: that says what was free meanwhile.
+//! When a chirp becomes faster than the available rate, its probes begin to wait longer and longer. If the waiting ends within the chirp (an
+//! *excursion*), the chirp has met a burst of other traffic, which tells the available rate during that time.
 //!
 //! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
 
@@ -20,34 +20,33 @@ pub struct ChirpEstimator {
     samples: Vec<f64>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// How many began to wait at once, and how many never did.
+    /// Chirps that queued from their first probe on, and chirps that never did.
     too_fast: usize,
     never: usize,
 }
 
-/// Each distance is as much shorter than the one in front.
+/// Each distance is shorter than the one before it by this factor.
 const SPREAD: f64 = 1.2;
-/// The slowest and the fastest part of a chirp, of the rate at which trains come out.
+/// The slowest and the fastest part of a chirp, relative to the rate at which trains come out.
 const FROM: f64 = 0.08;
 const TO: f64 = 2.5;
-/// An excursion ends when the wait is less than the longest one by this factor,
+/// An excursion ends when the wait is less than the longest one by this factor (F of pathChirp).
 const DECREASE: f64 = 1.5;
-/// and counts from so many probes on.
+/// A shorter excursion does not count.
 const LEAST_PROBES: usize = 5;
-/// Waits that grow by less than this share of what the narrow link takes for a probe are no sign of a queue.
+/// Waits that grow by less than this share of the narrow link's time for a probe are no sign of a queue.
 const NOISE: f64 = 0.05;
-/// A distance may be so much longer than the one in front, for the sender's own delays.
+/// A distance may be longer than the one before it by this factor: the sender has delays of its own.
 const UNEVEN: f64 = 1.2;
-/// Of a bucket that lets more distances than this pass unchanged, a chirp's few fast probes do not see the end.
+/// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
 const HIDDEN: u32 = 1;
-/// With fewer chirps nothing is said.
+/// With fewer usable chirps there is no answer.
 const LEAST: usize = 8;
 
 impl ChirpEstimator {
-    /// `chirps` of them.
     pub fn new(chirps: usize, shape: TrainShape) -> Self {
         let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
-        // Fewer would never be an answer.
+        // With fewer there could never be an answer.
         let chirps = chirps.max(LEAST);
         Self { chirps, settle: TrainSettler::new(shape), samples, discarded, sent: 0, too_fast: 0, never: 0 }
     }
@@ -59,6 +58,7 @@ impl ChirpEstimator {
         for number in 0..most {
             probes.push(PlannedProbe { number, train: 0, kind: ProbeKind::Chirp, at: nanos(at), length });
             at += f64::from(length) * 8e9 / rate;
+            // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
             rate *= SPREAD;
             if rate > dispersion_rate * TO * SPREAD {
                 break;
@@ -94,6 +94,7 @@ impl RateEstimator for ChirpEstimator {
         };
         let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
         let gaps: Vec<_> = (0..whole.last()).map(|nth| whole.left(nth, nth + 1)).collect();
+        // Measured departures: a sender that was held up made its own queue, which would look like one of the path.
         if gaps.iter().any(|gap| *gap <= 0.0) || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN) {
             self.discarded.unlike += 1;
             return;
@@ -104,7 +105,7 @@ impl RateEstimator for ChirpEstimator {
         let last = open_excursion(&waits, noise);
         self.too_fast += usize::from(last == Some(0));
         self.never += usize::from(last.is_none());
-        // More than the path carries is not free, whatever a bucket lets through for a moment.
+        // The available rate cannot exceed what the path carries, whatever a bucket lets through for a moment.
         self.samples.push(free(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
     }
 
@@ -129,7 +130,7 @@ impl RateEstimator for ChirpEstimator {
             return Err(none);
         }
         let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
-        // Rates are a spread apart: nothing finer can be told.
+        // The rates of a chirp are a factor of `SPREAD` apart: half of that (as a factor) to each side is the resolution.
         let fine = SPREAD.sqrt();
         Ok(RateEstimate {
             method: self.name(),
@@ -149,7 +150,7 @@ impl RateEstimator for ChirpEstimator {
     }
 }
 
-/// Where an excursion that begins at `from` ends; `None`: it does not.
+/// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
 fn end_of(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
@@ -162,7 +163,7 @@ fn end_of(waits: &[f64], from: usize) -> Option<usize> {
     None
 }
 
-/// The excursions, each with its end.
+/// All excursions of a chirp.
 fn excursions(waits: &[f64], noise: f64) -> Vec<(usize, Option<usize>)> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at + 1 < waits.len() {
@@ -177,14 +178,16 @@ fn excursions(waits: &[f64], noise: f64) -> Vec<(usize, Option<usize>)> {
     all
 }
 
-/// Where waiting begins that does not end within the chirp.
+/// The beginning of the excursion that does not end within the chirp.
 fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
     excursions(waits, noise).last().filter(|(_, end)| end.is_none()).map(|(from, _)| *from)
 }
 
-/// What was free during a chirp, on average.
+/// The mean available rate during a chirp.
 fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
     let turning = rates[last.unwrap_or(rates.len() - 1)];
+    // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
+    // path was busy just then. All others count with the rate at which the last, open excursion began.
     let mut each = vec![turning; rates.len()];
     for (from, end) in excursions(waits, noise) {
         let Some(end) = end.filter(|end| end - from >= LEAST_PROBES) else { continue };

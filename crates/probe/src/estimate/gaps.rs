@@ -1,6 +1,6 @@
-//! Arithmetic on the stamps of a train. No judgement here.
+//! Arithmetic on the stamps of a train.
 //!
-//! Invariant: stamps are subtracted as integers, and become floats only as differences: a float cannot hold an instant.
+//! Invariant: stamps are subtracted as integers, and become floats only as differences: a float is too coarse for a time in nanoseconds.
 
 use super::{DiscardedTrains, PassedProbe};
 
@@ -14,7 +14,7 @@ pub(super) fn between(from: u64, to: u64) -> f64 {
 pub(super) struct WholeTrain<'a>(pub(super) &'a [PassedProbe]);
 
 impl<'a> WholeTrain<'a> {
-    /// The train, or the account it goes to.
+    /// The train, if it is whole; otherwise it is counted in `discarded`.
     pub(super) fn of(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
         let account = if train.iter().any(|probe| probe.disturbed) {
             &mut discarded.disturbed
@@ -41,7 +41,7 @@ impl<'a> WholeTrain<'a> {
         between(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
     }
 
-    /// How long a probe was under way, but for a constant.
+    /// How long a probe was on its way, plus the unknown offset between the two clocks.
     pub(super) fn delay(self, nth: usize) -> f64 {
         between(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
     }
@@ -51,18 +51,18 @@ impl<'a> WholeTrain<'a> {
         self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
     }
 
-    /// How far a distance may be off for the stamps' doubt.
+    /// Error bound of a distance, from the stamps of both probes.
     pub(super) fn doubt(self, from: usize, to: usize) -> f64 {
         (self.0[from].doubt + self.0[to].doubt) as f64
     }
 
-    /// Where its last probe is.
+    /// The index of its last probe.
     pub(super) const fn last(self) -> usize {
         self.0.len() - 1
     }
 }
 
-/// The value below which `share` of them are; zero of none.
+/// The value below which `share` of the values are; zero if there are none.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index below the length")]
 pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -71,17 +71,17 @@ pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(0.0)
 }
 
-/// The middle one; zero of none.
+/// The median; zero if there are none.
 pub(super) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// Their mean; zero of none.
+/// The mean; zero if there are none.
 pub(super) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The standard error of their mean; zero of less than two.
+/// The standard error of the mean; zero for less than two values.
 pub(super) fn standard_error(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;

@@ -1,7 +1,8 @@
-//! What trains of probes say about a path: how fast its narrowest link is, and how much of it is free.
+//! Estimates from trains of probes: the rate of a path's narrowest link (capacity), and how much of it is free (available rate).
 //!
-//! A [`RateEstimator`] is asked for the next train, told what became of it, and asked for its answer in the end. It neither sends nor waits, so
-//! a simulated path does as well as a real one. Left out, because patents cover it: capacity from differences of minimum round-trip times.
+//! The caller asks a [`RateEstimator`] for the next train, reports what became of it, and asks for the answer in the end. An estimator
+//! neither sends nor waits, so a simulated path does as well as a real one. Capacity from differences of minimum round-trip times is left
+//! out, because patents cover it.
 //!
 //! Invariants: distances at the far end are compared with the *measured* distances at departure, never with planned ones; and a
 //! method that does not converge gives a typed [`NoAnswer`], not a number. Rates are of frames (from the Ethernet header on, without
@@ -30,59 +31,59 @@ use crate::{DepartureStamp, PlannedProbe, ProbeKind, ProbeRecord};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
-/// Bytes of a frame that are not the packet's.
+/// Bytes of a frame in front of its packet.
 const ETHERNET: u32 = 14;
 
-/// A train a method wants to have sent: instants count from the train's own start.
+/// A train that a method requests: departure times count from the train's own start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainRequest {
     pub probes: Vec<PlannedProbe>,
-    /// How long the path is to be left alone before it, at least.
+    /// Least time without probes before it.
     pub pause: Nanos,
 }
 
 /// One probe of a train, as a method sees it. The clocks of both ends need not agree, but each has to be steady.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassedProbe {
-    /// What it is for.
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
-    /// When it left; `None`: nobody knows.
+    /// When it left; `None` if that is not known.
     pub left: Option<u64>,
-    /// When it (or its answer) arrived; `None`: it did not.
+    /// When it (or its answer) arrived; `None` if it did not.
     pub came: Option<u64>,
-    /// How far both may be off, together.
+    /// Error bound of both times together.
     pub doubt: u64,
-    /// It did not leave, or its sender was disturbed and nobody else says when it left.
+    /// It did not leave, or its sender was disturbed and no stamp of the kernel tells when it left.
     pub disturbed: bool,
 }
 
 impl PassedProbe {
-    /// By the arrival that the far end stamped: what happened on the way there. The far clock is taken to be this far ahead: it need not be
-    /// so, but delays of the size of instants could not be told apart.
+    /// With the arrival at the far end: measures the way there. `far_ahead` is subtracted from arrivals. It need not be exact; it keeps
+    /// delays so small that floats can tell them apart.
     pub fn forward(record: &ProbeRecord, far_ahead: u64) -> Self {
         let passed = Self::of(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
-    /// By the arrival of the answer: what happened on the way there and back.
+    /// With the arrival of the answer: measures the way there and back.
     pub fn there_and_back(record: &ProbeRecord) -> Self {
         Self::of(record, record.answered)
     }
 
     fn of(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
         use crate::ProbeFlag::{Dropped, Stolen, Unsent};
-        // The driver's stamp is after every queue of the sender's own. A card's is later, but of its own clock.
+        // The driver's stamp comes after every queue of the sender. A card's stamp is later, but of another clock.
         let stamped = DepartureStamp::last_here(&record.departures);
         let left = record.left_here();
-        // Whatever held up the sender is in the kernel's own stamp; its word on a release may be from before.
+        // If the processor was taken away, the kernel's stamp shows when the frame really left. The mechanism's own reading of the clock
+        // may be from before the interruption.
         let is_doubtful = |flag: &crate::ProbeFlag| match flag {
             Dropped | Unsent => true,
             Stolen => stamped.is_none(),
             _ => false,
         };
-        // How far the far clock is off is the same for all of them, and distances do not show it.
+        // An error of the far clock is the same for all probes of a train, so it cancels in distances.
         let near = came.filter(|came| came.clock != crate::StampClock::Far);
         let doubt = left.map_or(0, crate::ProbeStamp::bound) + near.map_or(0, crate::ProbeStamp::bound);
         Self {
@@ -96,26 +97,25 @@ impl PassedProbe {
     }
 }
 
-/// What it asks the path, and how it judges what it sees.
+/// A method of estimating a rate.
 pub trait RateEstimator: Send {
-    /// As it is written.
     fn name(&self) -> &'static str;
 
-    /// The next train, while there is need of one.
+    /// The next train; `None` if it needs no more.
     fn ask(&mut self) -> Option<TrainRequest>;
 
-    /// What became of the last one: as many as were asked for, in order.
+    /// Takes what became of the requested train: all of its probes, in order.
     fn saw(&mut self, train: &[PassedProbe]);
 
-    /// What it all says.
+    /// The estimate from all trains so far.
     fn answer(&self) -> Result<RateEstimate, NoAnswer>;
 }
 
-/// A rate, with its doubts.
+/// A rate with its range.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RateEstimate {
     pub method: &'static str,
-    /// What is most likely: bits of frames per second.
+    /// The most likely rate: bits of frames per second.
     pub bits_per_s: f64,
     /// Not less than this, as far as the method can tell.
     pub low: f64,
@@ -123,33 +123,31 @@ pub struct RateEstimate {
     pub high: f64,
     /// Bytes of a packet per byte of its frame, for the frames it was measured with.
     pub packets_per_frame: f64,
-    /// What it rests on.
     pub quality: EstimateQuality,
 }
 
 impl RateEstimate {
-    /// The rate of packets (IP).
+    /// The rate of IP packets.
     pub fn packet_bits_per_s(&self) -> f64 {
         self.bits_per_s * self.packets_per_frame
     }
 }
 
-/// What an estimate rests on.
+/// The evidence of an estimate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EstimateQuality {
     /// Trains that were sent.
     pub trains: usize,
-    /// Those the answer was made of.
+    /// Trains that the answer was made of.
     pub used: usize,
-    /// Share of those that agree with the answer.
+    /// Share of the used ones that agree with the answer.
     pub share: f64,
     /// Their spread (10th to 90th percentile), relative to the answer.
     pub spread: f64,
-    /// How much the doubt of the stamps makes of the answer, relative.
+    /// Uncertainty of the stamps, relative to the answer.
     pub stamps: f64,
     /// Probes in front of each pair or train, to empty token buckets.
     pub primers: u32,
-    /// What was not used, and why.
     pub discarded: DiscardedTrains,
     /// Other rates that many pairs agreed on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -167,9 +165,9 @@ pub struct DiscardedTrains {
     pub disturbed: usize,
     /// Probes overtook each other.
     pub reordered: usize,
-    /// They did not leave close enough together, or not at the rate that was asked for.
+    /// Its probes did not leave close enough together, or not at the requested rate.
     pub unlike: usize,
-    /// They arrived as close together as clocks can tell: a token bucket or a batching receiver.
+    /// Its probes arrived so close together that the clocks cannot tell them apart: a token bucket or a batching receiver.
     pub together: usize,
 }
 
@@ -177,7 +175,6 @@ pub struct DiscardedTrains {
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum NoAnswer {
-    /// Not enough usable trains.
     #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket is larger than a train may be.
@@ -186,19 +183,17 @@ pub enum NoAnswer {
          or a token bucket holds more than such a train", .at_least / 1e6
     )]
     NotSpread { train: u32, gap_ns: u64, at_least: f64 },
-    /// A token bucket hides from this method whatever it is to see.
+    /// A token bucket hides the queue from this method.
     #[error(
         "a token bucket lets about {frames} probes pass at once, so this method cannot see the queue behind it; \
             use --method pathload or spruce, which empty the bucket first"
     )]
     Bucket { frames: u32 },
-    /// No rate that enough pairs agree on.
     #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}", .share * 100.0)]
     NoMode { pairs: usize, share: f64 },
-    /// More would be needed, or traffic is too heavy.
+    /// It would need more trains, or traffic is too heavy.
     #[error("not converged after {trains} trains: {what}")]
     NotConverged { trains: usize, what: String },
-    /// The path loses too many.
     #[error("stopped: {:.0} % of the probes were lost", .share * 100.0)]
     Loss { share: f64 },
 }
@@ -224,7 +219,7 @@ fn packets_per_frame(length: u32) -> f64 {
     f64::from(length.saturating_sub(ETHERNET)) / f64::from(length.max(1))
 }
 
-/// Nanoseconds as a distance between probes.
+/// A distance between probes: never negative, and saturated at the longest time.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
 fn nanos(ns: f64) -> Nanos {
     Nanos::new(ns.max(0.0) as u64)

@@ -1,14 +1,14 @@
-//! Rates that many pairs agree on.
+//! Finds rates that many pairs agree on.
 //!
-//! Other traffic spreads some pairs wider and presses others together, so neither mean nor median is the capacity. But pairs that were left
-//! alone agree: they make a local mode of the distribution.
+//! Other traffic spreads some pairs wider and presses others together, so neither mean nor median is the capacity. But undisturbed pairs
+//! agree: they make a local mode of the distribution.
 //!
 //! Invariant: no sample is in two modes.
 
 use super::gaps::{median, quantile};
 use serde::Serialize;
 
-/// A group of samples that lie close together.
+/// A group of samples that lie close together: a bell of their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleMode {
     /// The median of its densest part.
@@ -17,25 +17,27 @@ pub struct SampleMode {
     pub high: f64,
     /// Share of all samples that are in it.
     pub share: f64,
-    /// Share of all samples that are in its densest part, which is as wide for all modes: what speaks for it.
+    /// Share of all samples that are in its densest part. That part has the same width for all modes, so it is their merit.
     pub core: f64,
 }
 
 /// No more than this many are looked for.
 const MOST: usize = 8;
 
-/// A bell may rise again by this much and still be the same bell.
+/// A bell may rise again by this factor and still be the same bell.
 const AGAIN: f64 = 1.1;
 
 /// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
 pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
+    // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller can tell.
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
     while found.len() < MOST && !rest.is_empty() {
         let (from, to) = densest(&rest, width);
         let center = median(&rest[from..to]);
+        // From the densest window, down both sides of the bell. Its samples are then taken out, and the rest is searched again.
         let core = to - from;
         let (from, to) = (lower_end(&rest, from, core, width), upper_end(&rest, to, core, width));
         let all = samples.len() as f64;
@@ -47,8 +49,9 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     found
 }
 
-/// Where most samples lie within `width`.
+/// The window of this width that has most samples.
 fn densest(sorted: &[f64], width: f64) -> (usize, usize) {
+    // Two pointers over the sorted samples: both only move up, so it takes one pass.
     let (mut best, mut to) = ((0, 1), 0);
     for from in 0..sorted.len() {
         while to < sorted.len() && sorted[to] - sorted[from] <= width {
@@ -61,7 +64,7 @@ fn densest(sorted: &[f64], width: f64) -> (usize, usize) {
     best
 }
 
-/// Down the bell's lower side, a width at a time, while it falls.
+/// Goes down the bell's lower side, one width at a time, while it falls.
 fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
     while from > 0 {
         let next = sorted.partition_point(|value| *value < sorted[from] - width);
@@ -74,7 +77,7 @@ fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> u
     from
 }
 
-/// Down its upper side.
+/// The same on its upper side.
 fn upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);

@@ -1,11 +1,11 @@
 //! Capacity from packet pairs: two probes that reach the narrowest link together leave it as far apart as it takes to send one.
 //!
-//! Other traffic may have come between the two (too far apart), or held up the first behind the narrow link (too close). Two ways to
-//! find the pairs that were left alone: the rate that many of them agree on ([`PairPick::SampleMode`]), or the pair with the least delay of both
-//! its probes ([`PairPick::LeastDelay`], known as CapProbe).
+//! Other traffic may have come between the two (too far apart), or held up the first behind the narrow link (too close). There are two ways
+//! to find the undisturbed pairs: the rate that many of them agree on ([`PairPick::Mode`]), or the pair with the least delay of both its
+//! probes ([`PairPick::LeastDelay`], known as CapProbe).
 //!
-//! A third probe goes behind each pair: whoever sends the last of a burst on has less to do for it (no timer to wind up for the next), so it
-//! comes too soon. On a link of 100 Mbit/s shaped by a kernel without a card that was 9 of 121 us.
+//! A third probe goes behind each pair. The forwarder of a burst has less to do for its last frame (it sets no timer for a next one), so that
+//! frame comes too soon: by 9 of 121 us on a link of 100 Mbit/s that a kernel shaped.
 //!
 //! Invariant: a pair whose probes did not leave closer together than the answer's distance is never used.
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::ProbeKind;
 
-/// How the pairs that were left alone are found.
+/// How undisturbed pairs are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairPick {
     Mode,
@@ -25,7 +25,7 @@ pub enum PairPick {
     LeastDelay,
 }
 
-/// A pair that came through.
+/// A pair that arrived.
 #[derive(Clone, Copy, Debug)]
 struct PairSample {
     bits: f64,
@@ -55,23 +55,23 @@ pub struct PairEstimator {
     sent: usize,
 }
 
-/// With fewer pairs nothing is said.
+/// With fewer usable pairs there is no answer.
 const LEAST: usize = 10;
-/// After as many it may end early.
+/// From this many on it may end early.
 const EARLY: usize = 20;
 /// A mode is what at least this share of the pairs agree on.
 const LEAST_SHARE: f64 = 0.1;
-/// How much of the sum of the least delays the least sum of delays may exceed, in parts of the pair's distance.
+/// By how much the least sum of delays may exceed the sum of the least delays, relative to the pair's distance.
 const CONVERGED: f64 = 0.04;
-/// So many pairs have to have waited so little.
+/// This many pairs must have waited that little.
 const AGAIN: usize = 3;
-/// Pairs vary in length, so that other traffic's lengths do not make modes of their own: this many lengths.
+/// Lengths of pairs. They vary, so that the frame lengths of other traffic do not make modes of their own.
 const LENGTHS: u32 = 5;
-/// And stand at this many places of their bursts.
+/// Positions of pairs in their bursts.
 const PLACES: u32 = 4;
 
 impl PairEstimator {
-    /// At most `pairs` of them.
+    /// Sends at most `pairs` pairs.
     pub fn new(pick: PairPick, pairs: usize, shape: TrainShape) -> Self {
         let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
         Self { pick, pairs, settle: TrainSettler::new(shape), samples, discarded, sent: 0 }
@@ -99,10 +99,12 @@ impl PairEstimator {
         }
     }
 
-    /// The pair of the least sum of delays, and how much longer than allowed it waited: by the least delays of each of both probes,
-    /// and by the next best pairs, because what happened only once is not the path's own.
+    /// The pair with the least sum of delays, and how much longer than allowed it waited.
     fn least(&self) -> Option<(PairSample, f64)> {
         let least = |nth: usize| self.samples.iter().map(|s| s.delays[nth]).fold(f64::INFINITY, f64::min);
+        // CapProbe (Kapoor et al., SIGCOMM 2004): if neither probe of a pair waited, its sum of delays is the sum of the least delays of
+        // first and second probes. The unknown clock offset is in both sums and cancels. The next best pairs must agree, because a sum
+        // that was seen only once may be an error of the stamps.
         let mut sorted: Vec<&PairSample> = self.samples.iter().collect();
         sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
         let (best, again) = (sorted.first()?, sorted.get(AGAIN - 1)?);
@@ -139,7 +141,7 @@ impl PairEstimator {
     fn by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let found = modes(&rates, 0.01 * median(&rates));
-        // Below the rate of whole trains there is no capacity.
+        // Whole trains come out at most at the capacity (asymptotic dispersion rate), so a mode below their rate is other traffic.
         let above: Vec<&SampleMode> =
             found.iter().filter(|mode| mode.center >= 0.95 * settled.bits_per_s).collect();
         let best = above
@@ -177,14 +179,15 @@ impl PairEstimator {
         Ok(self.estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
     }
 
-    /// In front of the next pair. A machine on the way may take longer for the second, fourth, … frame of a burst: pairs take turns at four places.
+    /// The number of primers before the next pair. A machine on the path may take longer for every second or fourth frame of a burst, so
+    /// pairs take turns at four positions.
     fn primers(&self, settled: SettledTrains) -> u32 {
         let turn = u32::try_from(self.sent / LENGTHS as usize).unwrap_or(0) % PLACES;
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
     }
 
-    /// The lengths of pairs go round between four fifths of the longest and the longest; delays of different lengths cannot be
-    /// compared, so there all are the same.
+    /// The length of the next pair. Lengths take turns between four fifths of the longest and the longest. `LeastDelay` compares delays,
+    /// which depend on the length, so there all pairs have the same.
     fn length(&self) -> u32 {
         let longest = self.settle.shape().length;
         match self.pick {
@@ -222,7 +225,7 @@ impl RateEstimator for PairEstimator {
         if let Some(last) = probes.last_mut() {
             last.kind = ProbeKind::Tail;
         }
-        // So that what is left of one in the queue is not in the way of the next.
+        // Twice the time that the path takes for the burst: the next one must not meet it in the queue.
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
         Some(TrainRequest { probes, pause: shape.pause.max(drained) })
     }
@@ -241,6 +244,8 @@ impl RateEstimator for PairEstimator {
             doubt: whole.doubt(first, second),
         };
         let expected = sample.bits * 1e9 / settled.bits_per_s;
+        // A gap that the path did not widen says nothing about it; and if the second probe left so late that the link was nearly idle in
+        // between, the gap is the sender's own.
         if sample.gap <= sample.doubt.max(SPREAD * sample.left) {
             self.discarded.together += 1;
         } else if sample.left > 0.8 * expected {

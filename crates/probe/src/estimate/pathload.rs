@@ -1,7 +1,7 @@
-//! What is free of a path, by sending streams faster and slower until they just do not queue up (as pathload does).
+//! The available rate of a path, by sending streams faster and slower until they just do not queue (as pathload does).
 //!
-//! A stream that is faster than what is free makes its own probes wait longer and longer. Of a *fleet* of streams at one rate most have to
-//! agree; rates at which they do not are a grey region, because what is free varies. The answer is a range, found by bisection.
+//! A stream that is faster than the available rate makes its own probes wait longer and longer. Most streams of a *fleet* with one rate
+//! have to agree. Rates at which they do not are a grey region, because the available rate varies. The answer is a range, found by bisection.
 //!
 //! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
 
@@ -16,7 +16,7 @@ use crate::ProbeKind;
 mod trend;
 use trend::{DelayTrend, of_stream};
 
-/// How streams and fleets look.
+/// Size of streams and fleets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetShape {
     /// Probes of a stream.
@@ -53,26 +53,26 @@ struct StreamFleet {
 struct RateSearch {
     low: f64,
     high: f64,
-    /// Whether streams were really seen to queue up at `high`.
+    /// Whether streams really queued at `high`.
     is_high_seen: bool,
     grey: Option<(f64, f64)>,
     resolution: f64,
 }
 
-/// So many of a fleet decide.
+/// Share of a fleet's streams that decides (as in pathload).
 const DECIDE: f64 = 0.6;
-/// How fine the answer is, of the rate at which trains come out.
+/// Width of the answer, relative to the rate at which trains come out.
 const RESOLUTION: f64 = 0.05;
-/// A stream's rate may be as much off,
+/// Largest error of a stream's rate.
 const OFF: f64 = 0.1;
-/// and none of its probes further from its place than so many distances: a sender that catches up makes a queue of its own.
+/// Largest distance of a probe from its place, in gaps: a sender that catches up makes a queue of its own.
 const ASTRAY: f64 = 4.0;
-/// Delays that rise by less than this share of a stream's length say nothing.
+/// Delays that rise by less than this share of a stream's length count as level.
 const NOISE: f64 = 0.01;
-/// So many times the streams of a fleet are tried until enough can be used.
+/// It gives up after this many times the streams of a fleet.
 const FUTILE: usize = 2;
 const LEAST: u32 = 10;
-/// More than this lost of a stream, and it is taken to be too fast.
+/// A stream that loses more than this share counts as too fast.
 const LOST: f64 = 0.03;
 
 impl RateSearch {
@@ -81,10 +81,11 @@ impl RateSearch {
         Self { low: 0.0, high, is_high_seen: false, grey: None, resolution: RESOLUTION * dispersion_rate }
     }
 
-    /// What to try next; `None`: done.
+    /// The rate to try next; `None` if the range is narrow enough.
     fn next(&mut self) -> Option<f64> {
         let (fine, low, high) = (self.resolution, self.low, self.high);
         let (grey_low, grey_high) = self.grey.unwrap_or((high, low));
+        // Bisect above the grey region first, then below it: inside it the streams disagree, whatever the rate.
         let next = match self.grey {
             Some(_) if high - grey_high > fine => Some(f64::midpoint(grey_high, high)),
             Some(_) if grey_low - low > fine => Some(f64::midpoint(low, grey_low)),
@@ -92,7 +93,7 @@ impl RateSearch {
             _ => None,
         };
         if next.is_none() && !self.is_high_seen {
-            // Nobody ever queued up: what is free is more than was thought.
+            // No stream ever queued, so `high` was only the first guess: the available rate may be above it.
             (self.low, self.high) = (low.max(high - fine), high * 1.5);
             return Some(f64::midpoint(self.low, self.high));
         }
@@ -108,7 +109,7 @@ impl RateSearch {
                 self.grey = Some((low.min(rate), high.max(rate)));
             }
         }
-        // A later fleet may contradict an earlier one: the later one holds.
+        // The available rate varies, so a later fleet may contradict an earlier one: the later one counts.
         self.low = self.low.min(self.high);
         let (low, high) = (self.low, self.high);
         self.grey = self
@@ -119,7 +120,7 @@ impl RateSearch {
 }
 
 impl StreamFleet {
-    /// What most of its streams say, as soon as the others cannot change it.
+    /// The trend of most of its streams, as soon as the remaining ones cannot change it.
     fn verdict(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDE * streams as f64;
         let count = |trend| self.trends.iter().filter(|seen| **seen == trend).count() as f64;
@@ -134,7 +135,6 @@ impl StreamFleet {
 }
 
 impl PathloadEstimator {
-    /// With fleets of this kind.
     pub fn new(fleets: FleetShape, shape: TrainShape) -> Self {
         let fleets = FleetShape { probes: fleets.probes.min(shape.longest), ..fleets };
         let (settle, fleet, discarded) =
@@ -142,7 +142,7 @@ impl PathloadEstimator {
         Self { fleets, settle, search: None, fleet, tried: 0, is_futile: false, discarded, sent: 0, used: 0 }
     }
 
-    /// Slow streams have short frames, so that they do not take for ever.
+    /// Slow streams have shorter frames, about one per 0.5 ms, so that they do not last too long.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -157,7 +157,7 @@ impl PathloadEstimator {
         f64::from(self.length(rate)) * 8e9 / rate
     }
 
-    /// Probes in front of a stream that empty a token bucket; what they leave in the queue is gone soon if the stream is not too fast.
+    /// Probes before a stream that empty a token bucket. The queue that they make is soon gone if the stream is not too fast.
     fn primers(&self) -> u32 {
         let settled = self.settle.settled().and_then(|settled| settled.as_ref().ok());
         settled.filter(|settled| settled.hidden > 0).map_or(0, |settled| settled.primers)
@@ -179,12 +179,13 @@ impl PathloadEstimator {
         let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
         let is_lossy = (stream.len() - came.len()) as f64 > LOST * stream.len() as f64;
         if is_lossy {
-            // So fast that a queue ran over.
+            // pathload takes loss as a sign that the stream made a queue overflow.
             return self.count(DelayTrend::Rising, self.fleet.asked);
         }
         let Some(whole) = WholeTrain::of(&came, &mut self.discarded) else { return };
         let gap = self.gap(self.fleet.asked);
         let places: Vec<_> = places(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
+        // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
         let middle = median(&places);
         let rate = whole.bits(0, whole.last()) * 1e9 / whole.left(0, whole.last()).max(1.0)
             * (stream.len() - 1) as f64
@@ -194,7 +195,7 @@ impl PathloadEstimator {
             self.discarded.unlike += 1;
             return;
         }
-        // What the primers left in the queue says nothing.
+        // The first fifth may still wait behind the primers.
         let from = if self.primers() > 0 { came.len() / 5 } else { 0 };
         let delays: Vec<_> = (from..came.len()).map(|nth| whole.delay(nth)).collect();
         let noise = whole.doubt(0, whole.last()).max(NOISE * whole.left(0, whole.last()));
@@ -207,7 +208,7 @@ impl PathloadEstimator {
         self.used += 1;
     }
 
-    /// The next rate, if the fleet is decided.
+    /// Goes on to the next rate if the fleet is decided.
     fn go_on(&mut self) {
         let Some(search) = &mut self.search else { return };
         let asked = self.fleet.asked;
@@ -275,7 +276,7 @@ impl RateEstimator for PathloadEstimator {
             let what = format!("what is free is between {low:.3} and {high:.3} Mbit/s");
             return Err(NoAnswer::NotConverged { trains, what });
         }
-        // Rates of fleets that contradict each other lie closer together than anything can be told apart.
+        // After contradicting fleets both ends may coincide: the answer is never narrower than the resolution.
         let low = search.low.min(search.high - search.resolution).max(0.0);
         let middle = f64::midpoint(low, search.high);
         Ok(RateEstimate {
@@ -297,7 +298,7 @@ impl RateEstimator for PathloadEstimator {
     }
 }
 
-/// The places of a stream's probes that have one, and when each left after the first.
+/// The index of each probe of a stream whose departure is known, and how long after the first it left.
 fn places(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
     let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
     stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, between(first, probe.left?))))

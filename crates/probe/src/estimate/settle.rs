@@ -1,36 +1,36 @@
-//! The first trains: how many probes it takes until a path spreads them steadily, and how fast they come out then.
+//! The first trains: they find after how many probes a path spreads a train steadily, and how fast it comes out then.
 //!
-//! A token bucket lets its content pass unspread, so the first pairs of a train say nothing of the link. The trains here tell from where on
-//! their distances are steady; as many probes become *primers* of everything that is measured afterwards.
+//! A token bucket lets its content pass without spreading it, so the first pairs of a train say nothing about the link. The trains here
+//! show from where on distances are steady. That many probes are sent as *primers* before everything that is measured afterwards.
 //!
-//! Invariant: what is settled was seen on a train whose probes were at least 1.2 times further apart after the path than before.
+//! Invariant: the result is of trains whose probes were at least 1.2 times further apart after the path than before.
 
 use super::gaps::{between, median};
 use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, nanos};
 use crate::{PlannedProbe, ProbeKind};
 use packetrig_units::Nanos;
 
-/// What trains of a method look like.
+/// Size of a method's trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainShape {
     /// Bytes of each frame, without FCS.
     pub length: u32,
     /// The longest train that may be sent.
     pub longest: u32,
-    /// How long the path is left alone between trains, at least.
+    /// Least time between trains.
     pub pause: Nanos,
 }
 
-/// What the first trains said.
+/// The result of the first trains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettledTrains {
-    /// Probes to send in front of what is measured.
+    /// Probes to send before those that are measured.
     pub primers: u32,
-    /// So many of a train's first distances are shorter than the path makes them: a token bucket.
+    /// The number of a train's first distances that a token bucket hides.
     pub hidden: u32,
-    /// The rate at which a train comes out (asymptotic dispersion rate): between what is free and the capacity.
+    /// The rate at which a train comes out (asymptotic dispersion rate): between the available rate and the capacity.
     pub bits_per_s: f64,
-    /// How long all primers take to leave when they are due at once.
+    /// How long all primers take to leave if they are due at once.
     pub primed_ns: f64,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct TrainSettler {
     result: Option<Result<SettledTrains, NoAnswer>>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// How long the last train needs until nothing is left of it, and buckets are full again.
+    /// Time after the last train until its queue is gone and buckets are full again.
     over_ns: f64,
 }
 
@@ -55,7 +55,7 @@ const SHORTEST: u32 = 8;
 const STEADY: f64 = 0.85;
 /// Longest pause between two trains.
 const LONGEST_PAUSE: f64 = 3e9;
-/// Probes that come out less than this much further apart than they went in were not spread.
+/// A path that widens distances by less than this factor does not spread the probes.
 pub(super) const SPREAD: f64 = 1.2;
 
 impl TrainSettler {
@@ -69,7 +69,7 @@ impl TrainSettler {
         self.shape
     }
 
-    /// What was found; `None`: not yet.
+    /// The result; `None` while it needs more trains.
     pub(super) const fn settled(&self) -> Option<&Result<SettledTrains, NoAnswer>> {
         self.result.as_ref()
     }
@@ -86,7 +86,7 @@ impl TrainSettler {
 
     pub(super) fn saw(&mut self, train: &[PassedProbe]) {
         let gaps = train.windows(2).filter_map(|two| Some(between(two[0].came?, two[1].came?)));
-        // Where others leave a quarter of the link, queue and bucket are as before within four times the train's own length.
+        // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
         self.over_ns = (4.0 * f64::from(self.of) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
         let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
         if unusable {
@@ -112,9 +112,10 @@ impl TrainSettler {
             return;
         }
         let last = median(&out[out.len() / 2..]);
+        // The far half of the train is taken as steady. The bucket's end is the first distance that reaches 85 % of it.
         let steady = out.iter().position(|gap| *gap >= STEADY * last).unwrap_or(0);
         let is_spread = self.growth(out.len() / 2) > SPREAD && last > 0.0;
-        // A bucket that is only empty halfway may hide what comes after it.
+        // If the bucket is empty only in the far half, too few distances remain to know the steady one: try with longer trains.
         if (!is_spread || steady > out.len() / 2) && self.of < self.shape.longest {
             self.of = (self.of * 2).min(self.shape.longest);
             self.trains.clear();
@@ -135,7 +136,7 @@ impl TrainSettler {
             let (train, gap_ns) = (self.of, nanos(into).as_u64());
             return Err(NoAnswer::NotSpread { train, gap_ns, at_least: bits / into.max(1.0) });
         }
-        // The distance after probe `steady` may still be a part of one, and while a slower train leaves, buckets fill again: some more.
+        // A quarter more than needed: the distance after probe `steady` may be half hidden, and a bucket fills while a slower train leaves.
         let primers = u32::try_from(steady + 1 + steady.div_ceil(4))
             .unwrap_or(u32::MAX)
             .min(self.shape.longest.saturating_sub(MEASURED));
@@ -148,7 +149,7 @@ impl TrainSettler {
         })
     }
 
-    /// How long after a train's first probe the one at a place leaves: what comes first takes longest, as the sender's caches are cold.
+    /// How long after a train's first probe the one at `place` leaves. The first ones take longest, because the sender's caches are cold.
     fn leave(&self, place: u32) -> f64 {
         let of = |train: &Vec<PassedProbe>| {
             let last = train.len().checked_sub(1)?;
@@ -158,7 +159,7 @@ impl TrainSettler {
         median(&all)
     }
 
-    /// The distance of neighbours at each place, the middle one of all trains; as far as most trains came through.
+    /// The distance between neighbours at each place: the median of all trains, as far as most of them arrived.
     fn distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
         let at = |place: usize| {
             let all: Vec<_> = self
@@ -171,8 +172,8 @@ impl TrainSettler {
         (0..self.of as usize - 1).map_while(at).collect()
     }
 
-    /// How many times further apart neighbours are after the path than before, from a place on; the middle one of all. Distance by distance, because
-    /// a sender that is held up now and then comes out as uneven as it went in.
+    /// How many times further apart neighbours are after the path than before, from a place on: the median of all. Each distance is compared
+    /// with its own departure, because a sender that is held up now and then makes uneven distances at both ends.
     fn growth(&self, from: usize) -> f64 {
         let of = |two: &[PassedProbe]| {
             let left = between(two[0].left?, two[1].left?).max(1.0);
@@ -183,7 +184,7 @@ impl TrainSettler {
         median(&all)
     }
 
-    /// The mean distance in trains from a place on; of the train in the middle.
+    /// The mean distance of each train from a place on; the median of all trains.
     fn rate_gap(&self, from: usize) -> Option<f64> {
         let of = |train: &Vec<PassedProbe>| {
             let came: Vec<_> = train.get(from..)?.iter().map_while(|probe| probe.came).collect();
@@ -200,7 +201,7 @@ pub(super) fn at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Ve
     spaced(primers, of, kind, length, Nanos::ZERO)
 }
 
-/// The same, but those to be measured `gap` apart.
+/// Primers that are due at once, and `of` probes to be measured, `gap` apart.
 pub(super) fn spaced(primers: u32, of: u32, kind: ProbeKind, length: u32, gap: Nanos) -> Vec<PlannedProbe> {
     (0..primers + of)
         .map(|number| {

@@ -1,10 +1,10 @@
-//! What is free of a path, from pairs as far apart as its narrow link takes to send one probe (as Spruce does).
+//! The available rate of a path, from pairs whose distance is the time that the narrow link needs for one probe (as Spruce does).
 //!
-//! Between two such probes the link has time for one of them. As much longer as they are apart afterwards, as much traffic of others came
-//! between. The capacity has to be known, or is measured first by [`PairEstimator`]; and the link that is narrow has to be the one that is busy. Primers
-//! in front of each pair empty token buckets and keep the link at work between the two.
+//! Such a pair keeps the link busy. Other traffic that comes between the two makes the distance longer, by the time that the link needs for
+//! it. The capacity must be known, or is measured first by [`PairEstimator`]; and the narrow link must be the busy one. Primers before each
+//! pair empty token buckets and keep the link busy between the two.
 //!
-//! Invariant: the distance a pair was sent at is the measured one.
+//! Invariant: the distance at which a pair was sent is the measured one.
 
 use super::gaps::{WholeTrain, mean, quantile, standard_error};
 use super::settle::{TrainSettler, TrainShape, spaced};
@@ -29,10 +29,10 @@ pub struct SpruceEstimator {
     sent: usize,
 }
 
-/// What is to be known before the first pair.
+/// Measures what must be known before the first pair.
 #[derive(Clone, Debug)]
 enum SpruceSetup {
-    /// The capacity is; how many primers it takes is not.
+    /// The capacity is known; the number of primers is not.
     Primers(f64, TrainSettler),
     Capacity(PairEstimator),
 }
@@ -46,7 +46,7 @@ struct ReadyPairs {
 }
 
 impl SpruceSetup {
-    /// The next train, or what is known without one.
+    /// The next train; `Err` with the result if none is needed.
     fn go_on(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoAnswer>> {
         match self {
             Self::Primers(capacity, settle) => {
@@ -67,27 +67,27 @@ impl ReadyPairs {
     }
 }
 
-/// The first of a pair is due when its primers have left for certain, and before the link has sent them: by so much of the time in which they
-/// leave.
+/// The first probe of a pair is due after this many times the time that its primers take to leave: they have left for certain, and the link
+/// is still busy with them.
 const BEHIND: f64 = 1.5;
 
 /// Pairs that measure the capacity, at most.
 const FOR_CAPACITY: usize = 60;
-/// With fewer nothing is said.
+/// With fewer usable pairs there is no answer.
 const LEAST: usize = 20;
-/// The load is at most this, and at most this share of the capacity.
+/// Spruce's limit of its own load, in bit/s, and as a share of the capacity.
 const MOST_LOAD: f64 = 240_000.0;
 const MOST_SHARE: f64 = 0.05;
 
 impl SpruceEstimator {
-    /// `pairs` of them, for a path of this capacity, in bits of frames per second; `None`: it is measured first.
+    /// Sends `pairs` pairs on a path of this capacity, in bits of frames per second; `None`: it is measured first.
     pub fn new(capacity: Option<f64>, pairs: usize, shape: TrainShape, seed: u64) -> Self {
         let before = capacity.map_or_else(
             || SpruceSetup::Capacity(PairEstimator::new(PairPick::Mode, FOR_CAPACITY, shape)),
             |capacity| SpruceSetup::Primers(capacity, TrainSettler::new(shape)),
         );
         let (samples, doubts, discarded) = (Vec::new(), Vec::new(), DiscardedTrains::default());
-        // Fewer would never be an answer.
+        // With fewer there could never be an answer.
         let (pairs, before_sent, sent) = (pairs.max(LEAST), 0, 0);
         Self { before, ready: None, pairs, shape, seed, samples, doubts, discarded, before_sent, sent }
     }
@@ -121,6 +121,8 @@ impl RateEstimator for SpruceEstimator {
             return None;
         }
         self.sent += 1;
+        // Exponential pauses (a Poisson process), so that the pairs see the mean load and not a periodic part of it. 53 bits are what a
+        // float holds; the share is in (0, 1], so its logarithm is finite.
         let share = ((mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         let mean = f64::from(primers + 2) * self.bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
         let gap = nanos(self.bits() * 1e9 / capacity);
@@ -146,7 +148,8 @@ impl RateEstimator for SpruceEstimator {
             self.discarded.unlike += 1;
             return;
         }
-        // What the link sent between the two besides the second of them.
+        // The link was busy from one probe to the other: it sent `capacity * came` bits, the second probe among them. The rest is other
+        // traffic, which came while the pair was sent.
         let others = (capacity * came / 1e9 - self.bits()) / (sent / 1e9);
         self.samples.push(capacity - others);
         self.doubts.push(whole.doubt(first, second) / sent);
@@ -162,7 +165,7 @@ impl RateEstimator for SpruceEstimator {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         };
         let within = |rate: f64| rate.clamp(0.0, capacity);
-        // Stamps are as often too early as too late: their doubt counts like the spread of the samples.
+        // Stamps are as often too early as too late: their error is part of the samples' spread, so it is reported but not added.
         let stamps = mean(&self.doubts);
         let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
         Ok(RateEstimate {

@@ -1,9 +1,9 @@
-//! Capacity from trains, for links so fast that a pair's distance drowns in the doubt of the stamps.
+//! Capacity from trains, for links so fast that a pair's distance is lost in the uncertainty of the stamps.
 //!
-//! Of many trains the one whose first and last probe waited least was left alone most (known as PBProbe): the rate it came out at is the
-//! answer. The rate most trains came out at (the asymptotic dispersion rate, between what is free and the capacity) is the lower bound.
+//! Of many trains, the one whose first and last probe waited least was disturbed least (known as PBProbe): the rate at which it came out is
+//! the answer. The rate of most trains (the asymptotic dispersion rate, between available rate and capacity) is the lower bound.
 //!
-//! Invariant: a train is as long as it takes for its dispersion to be a hundred times the doubt of its stamps, or the answer says so.
+//! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its stamps, or the answer says so.
 
 use super::gaps::{WholeTrain, median, quantile};
 use super::settle::{TrainSettler, TrainShape, at_once};
@@ -30,26 +30,26 @@ pub struct TrainEstimator {
     sent: usize,
 }
 
-/// Doubt of a train's dispersion above which trains are made longer.
+/// Uncertainty of a train's dispersion above which trains are made longer.
 const DOUBT: f64 = 0.01;
-/// With fewer nothing is said.
+/// With fewer usable trains there is no answer.
 const LEAST: usize = 5;
-/// Probes that are measured, to begin with.
+/// Measured probes of the first trains.
 const SHORTEST: u32 = 10;
 
 impl TrainEstimator {
-    /// `trains` of them.
     pub fn new(trains: usize, shape: TrainShape) -> Self {
         let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
         Self { settle: TrainSettler::new(shape), trains, of: SHORTEST, samples, discarded, sent: 0 }
     }
 
-    /// Longer ones, where there is room and need.
+    /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
     fn lengthen(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
         let doubts: Vec<_> = self.samples.iter().map(|sample| sample.doubt).collect();
         if self.samples.len() == LEAST && median(&doubts) > DOUBT && self.of < room {
             self.of = (self.of * 2).min(room);
+            // Rates of trains of different length are not compared: a longer one meets more of other traffic.
             self.samples.clear();
         }
     }

@@ -1,15 +1,15 @@
-//! What was heard after a probe, and what it proves.
+//! The evidence of one probe: the segments received after it, and what they prove.
 //!
-//! Invariant: a verdict is `Told` only where one course of events explains everything that was heard.
+//! Invariant: a verdict is `Told` only if exactly one course of events explains all received segments.
 
 use serde::Serialize;
 
-/// In which order two that arrived did so.
+/// The order in which two segments arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalOrder {
     Kept,
-    /// The second first.
+    /// The second one arrived first.
     Changed,
     Unknown,
 }
@@ -25,7 +25,6 @@ pub enum ForwardOutcome {
 }
 
 impl ForwardOutcome {
-    /// How many were lost.
     pub const fn lost(self) -> u64 {
         match self {
             Self::Both(_) => 0,
@@ -38,34 +37,33 @@ impl ForwardOutcome {
 /// What became of the answers on their way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReverseOutcome {
-    /// Data segments the server sent.
+    /// Data segments that the server sent.
     pub sent: u64,
-    /// Which of them were heard.
+    /// Which of them were received.
     pub heard: [bool; 2],
-    /// Of two that were heard.
+    /// Their order, if both were received.
     pub order: ArrivalOrder,
 }
 
 impl ReverseOutcome {
-    /// How many were lost.
     pub fn lost(self) -> u64 {
         self.sent - self.heard.iter().filter(|heard| **heard).count() as u64
     }
 }
 
-/// Why a probe tells nothing.
+/// Why a probe is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UselessReason {
-    /// The server had less to send than it was allowed to, or cut it otherwise than expected.
+    /// The server had less to send than the window allowed, or divided it into other segments than expected.
     ServerQuiet,
-    /// The connection ended meanwhile.
+    /// The connection ended before the probe was over.
     Ended,
-    /// Asked for its state, the server did not answer.
+    /// The server did not answer when asked for its state.
     NoWord,
-    /// An answer came so late that it may have been lost and sent again.
+    /// An answer came so late that it may be a retransmission.
     Late,
-    /// What was heard has no single explanation.
+    /// The received segments have no single explanation.
     Contradiction,
     /// It was not sent: the limits did not allow it.
     Unsent,
@@ -87,7 +85,7 @@ impl UselessReason {
     }
 }
 
-/// What a probe tells.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeVerdict {
@@ -95,29 +93,29 @@ pub enum ProbeVerdict {
     Ambiguous(UselessReason),
 }
 
-/// A data segment that was heard.
+/// A received data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeardSegment {
     pub(super) acknowledgement: u32,
     pub(super) at: u64,
-    /// Its place among all that were heard.
+    /// Its position among all received data segments.
     pub(super) nth: u32,
 }
 
-/// See the module. Sequence numbers are those of the probe's connection.
+/// The segments received after a probe. Sequence numbers are those of its connection.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeEvidence {
-    /// Our numbers before, between and behind the two segments.
+    /// Our sequence numbers before, between and behind the two segments.
     pub(super) sent: [u32; 3],
-    /// The server's numbers before, between and behind its two answers.
+    /// The server's sequence numbers before, between and behind its two answers.
     pub(super) due: [u32; 3],
-    /// The first hearing of each answer.
+    /// The first copy of each answer.
     pub(super) answers: [Option<HeardSegment>; 2],
-    /// A segment without data acknowledged everything.
+    /// A segment without data acknowledged both of ours.
     pub(super) has_full_ack: bool,
-    /// An answer was cut otherwise than expected.
+    /// An answer had other boundaries than expected.
     pub(super) is_odd: bool,
-    /// An answer came so late that it may be a repetition of one that was lost.
+    /// An answer came so late that it may be the retransmission of a lost one.
     is_late: bool,
     heard: u32,
 }
@@ -135,7 +133,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// Takes a segment with data. `may_be_original`: it came too early to have been sent a second time.
+    /// Takes a segment with data. `may_be_original`: it came too early to be a retransmission.
     pub(super) fn data(
         &mut self,
         sequence: u32,
@@ -150,7 +148,7 @@ impl ProbeEvidence {
             self.is_odd |= after(sequence, self.due[0]);
             return;
         };
-        // Two that left together may be heard as one: cards and the kernel join what belongs together.
+        // Receive offload (GRO, LRO) of a card or the kernel may have joined both answers into one segment: that counts as two in order.
         let end = sequence.wrapping_add(length);
         let Some(end) = self.due.iter().position(|due| *due == end).filter(|end| *end > place) else {
             self.is_odd = true;
@@ -177,7 +175,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// In which order both of ours arrived, if both did.
+    /// The order in which our segments reached the server, if both did.
     fn order_there(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
         let said = |place: usize| self.answers[place].map(|answer| answer.acknowledgement);
@@ -186,17 +184,19 @@ impl ProbeEvidence {
         } else if said(0) == Some(before) || said(1) == Some(before) {
             ArrivalOrder::Changed
         } else if said(0).is_none() && said(1) == Some(behind) {
-            // Had the second come first, both answers would have gone at once, before anything was acknowledged.
+            // Only the second answer was received. In changed order, our second segment opens the window for both answers at once, while
+            // nothing is acknowledged yet: the answer would not acknowledge both segments.
             ArrivalOrder::Kept
         } else {
             ArrivalOrder::Unknown
         }
     }
 
-    /// What is certain already, without asking.
+    /// The verdict, if the answers alone suffice.
     pub(super) fn at_once(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
+        // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both tells the two apart.
         let said = (one.acknowledgement, other.acknowledgement);
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
@@ -204,7 +204,7 @@ impl ProbeEvidence {
             .then(|| self.told(ForwardOutcome::Both(self.order_there()), 2))
     }
 
-    /// With the server's word on what it expects and what it will send next.
+    /// The verdict with the server's state: the number that it expects, and the number that it will send next.
     pub(super) fn with_word(&self, expects: u32, will_send: u32) -> ProbeVerdict {
         let [before, between, behind] = self.sent;
         let Some(count) = self.due.iter().position(|due| *due == will_send) else {
@@ -219,6 +219,8 @@ impl ProbeEvidence {
         if (count..2).any(|place| self.answers[place].is_some()) {
             return ProbeVerdict::Ambiguous(UselessReason::Contradiction);
         }
+        // `count` answers were sent. Our second segment opens the window for both answers, our first for one: so the number of answers
+        // and the number that the server expects must fit together.
         let forward = match (expects, count) {
             (expects, 2) if expects == behind => ForwardOutcome::Both(self.order_there()),
             (expects, 1) if expects == between => ForwardOutcome::SecondLost,
@@ -238,7 +240,7 @@ impl ProbeEvidence {
     }
 }
 
-/// Whether a sequence number is behind another, which may be on the other side of zero.
+/// Whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
 pub(super) const fn after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }

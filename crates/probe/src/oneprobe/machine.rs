@@ -1,10 +1,10 @@
-//! The course of a series: connect, have the server fill its queue, probe, ask what remained open, connect again where a connection
-//! cannot be told from any other any more.
+//! The state machine of a series: connect, have the server fill its send queue, probe, ask for the server's state if answers do not suffice,
+//! and connect again if the state of the connection is uncertain.
 //!
-//! After a lost answer or a lost first segment the connection is given up: what the server repeats, and when, is its own business and would
-//! be mistaken for answers.
+//! After a lost answer or a lost first segment the connection is given up: the server would retransmit, and its retransmissions could be
+//! mistaken for answers.
 //!
-//! Invariant: while a probe is out, nothing else of ours is.
+//! Invariant: while a probe is in flight, nothing else of ours is.
 
 use super::evidence::{ProbeEvidence, after};
 use super::report::{OneprobeOutcome, OneprobeReport};
@@ -16,45 +16,45 @@ use crate::frame::flags;
 use packetrig_wire::pattern::mix;
 use std::collections::VecDeque;
 
-mod hear;
-pub use hear::IncomingSegment;
+mod segments;
+pub use segments::IncomingSegment;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneprobeStep {
     Send(OutgoingSegment),
-    /// Release both together at this instant, and say by [`OneprobeMachine::left`] when they left.
+    /// Release both together at this time, then report with [`OneprobeMachine::on_pair_sent`] when they left.
     Pair {
         at: u64,
         segments: [OutgoingSegment; 2],
     },
-    /// Nothing before this instant, unless something is heard.
+    /// Nothing to do before this time, unless a segment arrives.
     Wait(u64),
     /// The series is over.
     Over,
 }
 
-/// Numbers of the connection that is open.
+/// Sequence numbers and round trip of the open connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenConnection {
     first: u32,
     next: u32,
-    /// The server's next one.
+    /// The next number of the server.
     expected: u32,
-    /// The server's number up to which it may send, while it fills its queue.
+    /// The number up to which the server may send while it fills its queue.
     edge: u32,
-    /// Up to where the server has ours, and how much more it takes.
+    /// Up to where the server has our data, and its receive window from there on.
     acknowledged: u32,
-    room: u16,
-    /// The round trip, smoothed as the server does it for its own clock of repetitions.
+    peer_window: u16,
+    /// The smoothed round trip, as in RFC 6298.
     round_trip: Option<u64>,
     has_data: bool,
     is_used: bool,
 }
 
 impl OpenConnection {
-    /// Takes in a round trip.
-    fn took(&mut self, took: u64) {
+    fn add_round_trip(&mut self, took: u64) {
+        // RFC 6298, 2.3, with alpha = 1/8: the server smooths its own estimate in the same way, and its retransmission timeout follows it.
         self.round_trip = Some(self.round_trip.map_or(took, |smoothed| smoothed - smoothed / 8 + took / 8));
     }
 }
@@ -62,13 +62,13 @@ impl OpenConnection {
 #[derive(Clone, Debug)]
 enum OneprobeState {
     Closed { again_at: u64 },
-    Calling { at: u64, tries: u32 },
-    Warming { since: u64, asked_at: u64, quiet_at: u64 },
-    Settling { asked_at: u64, tries: u32 },
+    Connecting { at: u64, tries: u32 },
+    FillingQueue { since: u64, asked_at: u64, quiet_at: u64 },
+    Synchronizing { asked_at: u64, tries: u32 },
     Ready,
-    Out(PendingProbe),
-    Asking { probe: PendingProbe, asked_at: u64, tries: u32 },
-    Over,
+    ProbeInFlight(PendingProbe),
+    AskingForState { probe: PendingProbe, asked_at: u64, tries: u32 },
+    Finished,
 }
 
 /// A probe on its way.
@@ -78,48 +78,49 @@ struct PendingProbe {
     evidence: ProbeEvidence,
     left: Option<u64>,
     until: u64,
-    /// A loss on the way there was said once, and is asked for again.
+    /// The server's state showed a loss on the way there once, and we have asked a second time.
     is_asked_again: bool,
 }
 
 #[derive(Debug)]
 pub struct OneprobeMachine {
-    manner: OneprobeOptions,
+    options: OneprobeOptions,
     request: HttpRequest,
     state: OneprobeState,
     connection: OpenConnection,
     queue: VecDeque<OutgoingSegment>,
     report: OneprobeReport,
     failure: Option<OneprobeFailure>,
-    /// The instant of the first probe.
+    /// Departure time of the first probe.
     first_at: Option<u64>,
     next_at: u64,
-    /// Connections in a row that told nothing.
+    /// Connections in a row without a usable probe.
     futile: u32,
+    /// When the server's last window probe was answered.
     last_word: u64,
 }
 
 const MS: u64 = 1_000_000;
-/// How long before its instant a probe is handed out.
+/// How long before its departure time a probe is returned from `step`.
 const LEAD: u64 = 3 * MS;
-/// Answers that are not there so long after a round trip are asked for.
+/// Time to wait for an answer after one round trip before asking for the server's state.
 const PATIENCE: u64 = 100 * MS;
-/// From so long after a round trip on, what is heard may be a repetition: no server repeats earlier.
+/// A segment that comes later than this after one round trip may be a retransmission. Linux retransmits after 200 ms at the earliest
+/// (TCP_RTO_MIN), others after 1 s (RFC 6298, 2.4).
 const REPEATS: u64 = 190 * MS;
-/// How often is asked or called before giving up.
+/// Attempts to ask or to connect before it gives up.
 const TRIES: u32 = 5;
-/// Connections in a row that tell nothing.
+/// Connections in a row without a usable probe before it gives up.
 const FUTILE: u32 = 3;
 /// How long a server may take to send the first data.
 const MUTE: u64 = 5_000 * MS;
-/// The longest segment that is sent.
+/// Bytes of our longest segment.
 const LONGEST: usize = 1_400;
 
 impl OneprobeMachine {
-    /// A series that has not begun.
-    pub fn new(manner: OneprobeOptions, request: HttpRequest) -> Self {
+    pub fn new(options: OneprobeOptions, request: HttpRequest) -> Self {
         Self {
-            manner,
+            options,
             request,
             state: OneprobeState::Closed { again_at: 0 },
             connection: OpenConnection::default(),
@@ -133,23 +134,23 @@ impl OneprobeMachine {
         }
     }
 
-    /// What was found so far, and why it ended early, if it did.
+    /// The results so far, and why the series failed, if it did.
     pub const fn report(&self) -> (&OneprobeReport, Option<OneprobeFailure>) {
         (&self.report, self.failure)
     }
 
-    /// Ends the series now: what is out is not waited for.
+    /// Ends the series now. It does not wait for a probe in flight.
     pub fn stop(&mut self) {
         if !matches!(
             self.state,
-            OneprobeState::Closed { .. } | OneprobeState::Calling { .. } | OneprobeState::Over
+            OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished
         ) {
             self.reset();
         }
-        self.state = OneprobeState::Over;
+        self.state = OneprobeState::Finished;
     }
 
-    /// What to do now.
+    /// Returns what to do now.
     pub fn step(&mut self, now: u64) -> OneprobeStep {
         loop {
             if let Some(out) = self.queue.pop_front() {
@@ -161,81 +162,84 @@ impl OneprobeMachine {
         }
     }
 
-    /// `None`: something changed, look again.
+    /// `None`: the state or the queue has changed, so look again.
     fn advance(&mut self, now: u64) -> Option<OneprobeStep> {
         match self.state.clone() {
-            OneprobeState::Over => Some(OneprobeStep::Over),
+            OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
-            OneprobeState::Closed { .. } => self.call(now, 0),
-            OneprobeState::Calling { at, tries } => self.call_again(now, at, tries),
-            OneprobeState::Warming { since, asked_at, quiet_at } => self.warm(now, since, asked_at, quiet_at),
-            OneprobeState::Settling { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
+            OneprobeState::Closed { .. } => self.connect(now, 0),
+            OneprobeState::Connecting { at, tries } => self.connect_again(now, at, tries),
+            OneprobeState::FillingQueue { since, asked_at, quiet_at } => self.fill_queue(now, since, asked_at, quiet_at),
+            OneprobeState::Synchronizing { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
             OneprobeState::Ready => self.probe(now),
-            OneprobeState::Out(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
-            OneprobeState::Out(probe) => {
-                self.state = OneprobeState::Asking { probe, asked_at: now, tries: 1 };
-                self.ask();
+            OneprobeState::ProbeInFlight(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
+            OneprobeState::ProbeInFlight(probe) => {
+                self.state = OneprobeState::AskingForState { probe, asked_at: now, tries: 1 };
+                self.ask_for_state();
                 None
             }
-            OneprobeState::Asking { probe, asked_at, tries } => {
+            OneprobeState::AskingForState { probe, asked_at, tries } => {
                 self.ask_again(now, asked_at, tries, Some(probe))
             }
         }
     }
 
-    fn call(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
+    fn connect(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
-            if self.report.probes >= u64::from(self.manner.count) {
-                self.state = OneprobeState::Over;
+            if self.report.probes >= u64::from(self.options.count) {
+                self.state = OneprobeState::Finished;
                 return None;
             }
             self.report.connections += 1;
-            let first = u32::try_from(mix(self.manner.seed, self.report.connections) >> 32).unwrap_or(0);
+            let first = u32::try_from(mix(self.options.seed, self.report.connections) >> 32).unwrap_or(0);
             self.connection = OpenConnection {
                 first,
                 next: first,
                 acknowledged: first,
-                // What connections have in common is the path.
+                // The path stays the same, and so does its round trip.
                 round_trip: self.connection.round_trip,
                 ..OpenConnection::default()
             };
         }
-        let size = self.manner.answer.to_be_bytes();
+        let size = self.options.answer.to_be_bytes();
+        // The maximum segment size makes the server's answers exactly as long as `answer`, which their sequence numbers rely on.
         self.queue.push_back(OutgoingSegment {
             sequence: self.connection.first,
             flags: flags::SYN,
-            window: self.manner.answer,
+            window: self.options.answer,
             options: vec![2, 4, size[0], size[1]],
             ..OutgoingSegment::default()
         });
-        self.state = OneprobeState::Calling { at: now, tries: tries + 1 };
+        self.state = OneprobeState::Connecting { at: now, tries: tries + 1 };
         None
     }
 
-    fn call_again(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
+    fn connect_again(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
+        // 1, 2, 4, 8, 8 s: the initial timeout and the backoff of RFC 6298 (2.1, 5.5).
         let again_at = at + ((1_000 * MS) << tries.saturating_sub(1).min(3));
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
         if tries < TRIES {
-            return self.call(now, tries);
+            return self.connect(now, tries);
         }
         self.fail(OneprobeFailure::Silent)
     }
 
     fn fail(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
-        (self.failure, self.state) = (Some(failure), OneprobeState::Over);
+        (self.failure, self.state) = (Some(failure), OneprobeState::Finished);
         None
     }
 
-    /// The server fills its queue: whole requests, and room for two answers.
-    fn warm(&mut self, now: u64, since: u64, asked_at: u64, quiet_at: u64) -> Option<OneprobeStep> {
+    /// Has the server fill its send queue: sends whole requests, with a window for two answers.
+    fn fill_queue(&mut self, now: u64, since: u64, asked_at: u64, quiet_at: u64) -> Option<OneprobeStep> {
+        // Once data comes, wait until no more of it is in flight: the first probe needs to know what the server sends next.
         if self.connection.has_data {
             if now < quiet_at {
                 return Some(OneprobeStep::Wait(quiet_at));
             }
-            self.state = OneprobeState::Settling { asked_at: now, tries: 1 };
-            self.ask();
+            self.state = OneprobeState::Synchronizing { asked_at: now, tries: 1 };
+            self.ask_for_state();
             return None;
         }
         if now >= since + MUTE {
@@ -246,11 +250,12 @@ impl OneprobeMachine {
             return Some(OneprobeStep::Wait(again_at));
         }
         self.request_first();
-        self.state = OneprobeState::Warming { since, asked_at: now, quiet_at };
+        self.state = OneprobeState::FillingQueue { since, asked_at: now, quiet_at };
         None
     }
 
     fn request_first(&mut self) {
+        // Up to four whole requests in one segment: the server has more to send for longer. A longer one may not fit the path.
         let whole = self.request.length();
         let length = (whole * (LONGEST / whole.max(1)).clamp(1, 4)).min(LONGEST);
         let first = self.connection.first.wrapping_add(1);
@@ -262,7 +267,7 @@ impl OneprobeMachine {
         self.connection.next = first.wrapping_add(number(length));
     }
 
-    /// Of the stream of requests, with the window open for so many bytes.
+    /// A segment of the stream of requests, with a window of this many bytes.
     fn data(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
         OutgoingSegment {
@@ -275,7 +280,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// Says what we have, and closes the window.
+    /// Acknowledges what we have, with a window of this many bytes.
     fn acknowledge(&mut self, window: u32) {
         self.queue.push_back(OutgoingSegment {
             sequence: self.connection.next,
@@ -286,14 +291,16 @@ impl OneprobeMachine {
         });
     }
 
-    /// A byte the server has long had: it answers with its state.
-    fn ask(&mut self) {
+    /// Sends a byte that the server has long had. An unacceptable segment is answered with an acknowledgement that has SND.NXT and RCV.NXT
+    /// (RFC 9293, 3.10.7.4): the server's state.
+    fn ask_for_state(&mut self) {
         let old = self.connection.acknowledged.wrapping_sub(2);
         let out = self.data(old, 1, 0);
         self.queue.push_back(out);
     }
 
     fn patience(&self) -> u64 {
+
         2 * self.connection.round_trip.unwrap_or(0) + PATIENCE
     }
 
@@ -316,27 +323,27 @@ impl OneprobeMachine {
         }
         let tries = tries + 1;
         self.state = match probe {
-            Some(probe) => OneprobeState::Asking { probe, asked_at: now, tries },
-            None => OneprobeState::Settling { asked_at: now, tries },
+            Some(probe) => OneprobeState::AskingForState { probe, asked_at: now, tries },
+            None => OneprobeState::Synchronizing { asked_at: now, tries },
         };
-        self.ask();
+        self.ask_for_state();
         None
     }
 
     fn probe(&mut self, now: u64) -> Option<OneprobeStep> {
         let number = u32::try_from(self.report.probes).unwrap_or(u32::MAX);
-        if number >= self.manner.count {
+        if number >= self.options.count {
             self.reset();
-            self.state = OneprobeState::Over;
+            self.state = OneprobeState::Finished;
             return None;
         }
         let first = *self.first_at.get_or_insert(now + 2 * LEAD);
-        // The next instant of the schedule that can still be met; those that cannot are left out, the schedule does not move.
+        // The next departure time of the schedule that can still be met. Missed ones are left out; the schedule does not move.
         let least = (now + LEAD / 2).max(self.next_at);
-        let slot = least.saturating_sub(first).div_ceil(self.manner.every_ns.max(1));
-        let at = first + slot * self.manner.every_ns;
-        let length = u32::from(self.manner.payload);
-        let room = self.connection.acknowledged.wrapping_add(self.connection.room.into());
+        let slot = least.saturating_sub(first).div_ceil(self.options.every_ns.max(1));
+        let at = first + slot * self.options.every_ns;
+        let length = u32::from(self.options.payload);
+        let room = self.connection.acknowledged.wrapping_add(self.connection.peer_window.into());
         if room.wrapping_sub(self.connection.next) < 2 * length {
             // The server reads no more requests: a new connection has room again.
             return self.reopen(now, false);
@@ -349,7 +356,9 @@ impl OneprobeMachine {
     }
 
     fn pair(&mut self, number: u32, at: u64) -> OneprobeStep {
-        let (length, size) = (u32::from(self.manner.payload), u32::from(self.manner.answer));
+        // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that got only
+        // the second sends two answers, and one that got only the first sends one.
+        let (length, size) = (u32::from(self.options.payload), u32::from(self.options.answer));
         let (c, s) = (self.connection.next, self.connection.expected);
         let sent = [c, c.wrapping_add(length), c.wrapping_add(2 * length)];
         let due = [s, s.wrapping_add(size), s.wrapping_add(2 * size)];
@@ -358,13 +367,13 @@ impl OneprobeMachine {
         let until = at + self.connection.round_trip.unwrap_or(0) + PATIENCE;
         let evidence = ProbeEvidence::new(sent, due);
         self.state =
-            OneprobeState::Out(PendingProbe { number, evidence, left: None, until, is_asked_again: false });
+            OneprobeState::ProbeInFlight(PendingProbe { number, evidence, left: None, until, is_asked_again: false });
         OneprobeStep::Pair { at, segments }
     }
 
-    /// When the first segment of the probe left; `None` twice: it was not sent.
-    pub fn left(&mut self, left: Option<u64>) {
-        let OneprobeState::Out(probe) = &mut self.state else { return };
+    /// Takes when the first segment of the pair left; `None` if the pair was not sent.
+    pub fn on_pair_sent(&mut self, left: Option<u64>) {
+        let OneprobeState::ProbeInFlight(probe) = &mut self.state else { return };
         probe.left = left;
         if left.is_none() {
             let probe = probe.clone();
@@ -381,7 +390,7 @@ impl OneprobeMachine {
             .zip(probe.evidence.answers[0].filter(|_| is_plain))
             .map(|(left, answer)| answer.at.saturating_sub(left));
         if let Some(took) = round_trip_ns {
-            self.connection.took(took);
+            self.connection.add_round_trip(took);
         }
         self.report.take(OneprobeOutcome { number: probe.number, left: probe.left, verdict, round_trip_ns });
         if matches!(verdict, ProbeVerdict::Told { .. }) {
@@ -389,13 +398,15 @@ impl OneprobeMachine {
         }
     }
 
-    /// After a verdict: on with this connection if its state is known, else with a new one.
+    /// After a verdict: goes on with this connection if its state is known, else with a new one.
     fn conclude(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.account(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {
             self.reopen(now, verdict == ProbeVerdict::Ambiguous(UselessReason::Ended));
             return;
         };
+        // The index of the number that the server expects now. After a lost first segment the server holds the second one out of order
+        // and repeats its acknowledgement, so that connection is not used any more.
         let place = match forward {
             ForwardOutcome::Both(_) => 2,
             ForwardOutcome::SecondLost => 1,
@@ -409,11 +420,13 @@ impl OneprobeMachine {
         let connection = &mut self.connection;
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.due[usize::try_from(reverse.sent).unwrap_or(0)];
+        // Closes the window again, so that the server waits for the next pair.
         self.acknowledge(0);
         self.state = OneprobeState::Ready;
     }
 
     fn reset(&mut self) {
+        // A reset counts only with exactly the number that the server expects; otherwise it sends a challenge ACK (RFC 9293, 3.10.7.4).
         let connection = &self.connection;
         self.queue.push_back(OutgoingSegment {
             sequence: connection.acknowledged,
@@ -423,12 +436,13 @@ impl OneprobeMachine {
         });
     }
 
-    /// Ends this connection, and has the next one opened. `by_server`: the server ended it.
+    /// Ends this connection and has the next one opened. `by_server`: the server ended it.
     fn reopen(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.reset();
         self.futile += u32::from(!self.connection.is_used);
         self.state = OneprobeState::Closed { again_at: now + 20 * MS };
         let is_mute = !self.connection.has_data;
+        // Loss on the path may spoil some connections in a row, so without a sign that the server is to blame it tries four times as many.
         if self.futile >= FUTILE && (by_server || is_mute) {
             self.fail(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
         } else if self.futile >= 4 * FUTILE {

@@ -1,8 +1,8 @@
-//! Loss and reordering in each direction, and round trips, against any web server that answers over TCP; the far end runs nothing of ours.
+//! Measures loss and reordering of each direction, and round trips, against any plain web server; the far end runs nothing of ours.
 //!
-//! A probe is two data segments sent together, out of a valid stream of requests. The server is kept from sending by a closed window, and
-//! each of the two segments opens the window by one segment more. So the server answers each with one data segment, and the
-//! acknowledgement numbers in them tell which of ours had arrived by then:
+//! A probe is two data segments sent together, part of a valid stream of requests. A closed window keeps the server from sending. Each of
+//! the two segments opens the window by one more segment, so the server answers each with one data segment. The acknowledgement numbers in
+//! the answers tell which of our segments had arrived by then:
 //!
 //! ```text
 //!  arrived          answers                       what happened on the way there
@@ -11,11 +11,11 @@
 //!  C2               S1|d0  S2|d0                  first lost
 //!  C1               S1|d1                         second lost        (Si|d: data that acknowledges d)
 //! ```
-//! What is not told by the answers is asked for: to a byte that it has long had, a server answers with the number it expects and the number
-//! it will send next, so lost answers and lost probes are told apart. Whatever remains open is counted as ambiguous, with the reason.
-//! The idea of such probes is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
+//! If the answers do not suffice, we ask the server for its state. It replies to a byte that it has long had with the number that it
+//! expects and the number that it will send next, which tells lost answers from lost probes. A probe that is still unclear counts as
+//! ambiguous, with the reason. The method is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
 //!
-//! It neither sends nor waits: [`OneprobeMachine`] is told the time and what was heard, and says what to send.
+//! It neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and returns what to send.
 //!
 //! Invariant: every probe that was sent is in exactly one account; round trips of handshakes and of data are never mixed.
 
@@ -33,17 +33,17 @@ pub use request::HttpRequest;
 
 use serde::Serialize;
 
-/// What a series of probes looks like.
+/// Parameters of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneprobeOptions {
     pub count: u32,
-    /// One every so many nanoseconds.
+    /// Interval between probes.
     pub every_ns: u64,
     /// Bytes of data in each segment that is sent.
     pub payload: u16,
     /// Bytes of data in each segment the server answers with (announced as the largest it may send).
     pub answer: u16,
-    /// Where sequence numbers begin.
+    /// Seed of the initial sequence numbers.
     pub seed: u64,
 }
 
@@ -58,22 +58,20 @@ pub struct OutgoingSegment {
     pub payload: Vec<u8>,
 }
 
-/// Why a series ended before its time.
+/// Why a series ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneprobeFailure {
     #[error("the target refuses connections to this port")]
     Refused,
-    /// No answer at all.
     #[error("the target does not answer connection requests")]
     Silent,
-    /// No connection lasted for a probe.
+    /// No connection lasted for a whole probe.
     #[error(
         "the server ends connections before anything can be measured; request a larger document (--path) or \
             shorter segments (--answer)"
     )]
     TooShort,
-    /// It connects, and then says nothing.
     #[error("the server accepts connections but sends nothing; it may not be a web server")]
     Mute,
 }

@@ -1,6 +1,6 @@
-//! What a series of probes says together.
+//! The result of a series.
 //!
-//! Invariant: `probes = told + sum of ambiguous`, and a rate has only what was counted for it below its line.
+//! Invariant: `probes = told + sum of ambiguous`, and ambiguous probes are part of no rate.
 
 use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
 use serde::Serialize;
@@ -9,35 +9,34 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OneprobeOutcome {
     pub number: u32,
-    /// When its first segment left, as well as that is known.
+    /// When its first segment left, if it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
     pub verdict: ProbeVerdict,
-    /// From the first segment's departure to its answer, in nanoseconds, where nothing was lost or overtaken.
+    /// From the first segment's departure to its answer, in nanoseconds, if nothing was lost or reordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ns: Option<u64>,
 }
 
-/// Counts of one direction.
+/// Loss and reordering of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DirectionCounts {
-    /// Segments that were sent.
+    /// Segments sent.
     pub sent: u64,
-    /// Those that were lost.
     pub lost: u64,
     /// Pairs that arrived and whose order is known.
     pub ordered: u64,
-    /// Those of them that had changed their order.
+    /// Pairs of these that arrived in changed order.
     pub reordered: u64,
 }
 
 impl DirectionCounts {
-    /// Share of segments that were lost; `None`: none was sent.
+    /// Share of segments that were lost; `None` if none was sent.
     pub fn loss(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost as f64 / self.sent as f64)
     }
 
-    /// Share of pairs that changed their order; `None`: of none it is known.
+    /// Share of pairs that changed their order; `None` if no order is known.
     pub fn reordering(&self) -> Option<f64> {
         (self.ordered > 0).then(|| self.reordered as f64 / self.ordered as f64)
     }
@@ -48,7 +47,7 @@ impl DirectionCounts {
     }
 }
 
-/// How times are spread, in nanoseconds.
+/// The spread of times, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TimeSpread {
     pub samples: u64,
@@ -60,11 +59,11 @@ pub struct TimeSpread {
 }
 
 impl TimeSpread {
-    /// Of some times; `None` of none.
+    /// `None` without times.
     pub fn of(times: &[u64]) -> Option<Self> {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
-        // The least time that so many of a hundred are not above.
+        // Nearest rank: the smallest time that at least this percentage of all do not exceed.
         let at = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
         (!sorted.is_empty()).then(|| Self {
             samples: sorted.len() as u64,
@@ -81,18 +80,18 @@ impl TimeSpread {
 pub struct OneprobeReport {
     /// Probes: pairs of segments.
     pub probes: u64,
-    /// Those that tell something.
+    /// Probes with a single explanation.
     pub told: u64,
-    /// The others, by the reason.
+    /// The others, by reason.
     pub ambiguous: BTreeMap<UselessReason, u64>,
-    /// On the way there.
+    /// To the server.
     pub forward: DirectionCounts,
-    /// On the way back.
+    /// From the server.
     pub reverse: DirectionCounts,
     /// Round trips of data, in nanoseconds.
     #[serde(skip)]
     pub round_trips: Vec<u64>,
-    /// Round trips of handshakes, in nanoseconds; a server's kernel answers them without its program.
+    /// Round trips of handshakes, in nanoseconds. The server's kernel answers them, without its program.
     #[serde(skip)]
     pub handshakes: Vec<u64>,
     /// Connections that were opened.
@@ -102,7 +101,7 @@ pub struct OneprobeReport {
 }
 
 impl OneprobeReport {
-    /// Takes a probe into its accounts.
+    /// Adds a probe to the counts.
     pub(super) fn take(&mut self, outcome: OneprobeOutcome) {
         self.probes += 1;
         self.outcomes.push(outcome);

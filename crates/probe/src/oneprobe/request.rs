@@ -1,16 +1,16 @@
 //! The stream of requests whose pieces are the data of probes.
 //!
-//! Invariant: the byte at a place in the stream is always the same, so a piece that was lost can be sent again.
+//! Invariant: the byte at an offset of the stream is always the same, so a lost piece can be sent again.
 
 /// A request for one path, repeated without end: a pipeline of valid requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest(Vec<u8>);
 
 impl HttpRequest {
-    /// For a path on a host; `about` says who probes and why.
+    /// A request for a path of a host; `about` says who probes and why.
     pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
         let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
-        // What would end a header early is nothing anybody may send here.
+        // Line breaks would let a host name or a path add headers or whole requests of its own.
         let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
         let (host, path, about) = (clean(host), clean(path).replace(' ', "%20"), clean(&about));
         Self(
@@ -22,12 +22,11 @@ impl HttpRequest {
         )
     }
 
-    /// Bytes of one request.
     pub const fn length(&self) -> usize {
         self.0.len()
     }
 
-    /// A piece of the stream.
+    /// The `length` bytes of the stream from offset `from` on.
     pub fn piece(&self, from: u32, length: usize) -> Vec<u8> {
         let from = from as usize % self.0.len();
         self.0.iter().cycle().skip(from).take(length).copied().collect()

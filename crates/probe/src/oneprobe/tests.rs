@@ -240,7 +240,7 @@ impl TestWorld {
     fn happens(&mut self, event: WorldEvent, machine: &mut OneprobeMachine) {
         match event {
             WorldEvent::There(out) => self.arrived(&out),
-            WorldEvent::Back(segment) => machine.heard(&segment, self.now),
+            WorldEvent::Back(segment) => machine.on_segment(&segment, self.now),
             WorldEvent::Repeat => self.repeat(),
         }
     }
@@ -270,7 +270,7 @@ impl TestWorld {
                     // What is heard until then is heard first.
                     let number = u32::try_from(machine.report().0.probes).unwrap();
                     self.pair(at, segments, number);
-                    machine.left(Some(self.now));
+                    machine.on_pair_sent(Some(self.now));
                 }
                 OneprobeStep::Wait(until) => {
                     let next =
@@ -401,7 +401,7 @@ fn servers_that_are_none_are_told_apart() {
         window: 0,
         length: 0,
     };
-    machine.heard(&refusal, 1);
+    machine.on_segment(&refusal, 1);
     assert_eq!((machine.step(2), machine.report().1), (OneprobeStep::Over, Some(OneprobeFailure::Refused)));
 }
 
@@ -432,7 +432,7 @@ fn probes_that_were_not_sent_are_accounted_for() {
             OneprobeStep::Send(out) => world.there(out, None, false),
             OneprobeStep::Pair { at, .. } => {
                 world.now = world.now.max(at);
-                machine.left(None);
+                machine.on_pair_sent(None);
             }
             OneprobeStep::Wait(until) => {
                 let next = world.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);

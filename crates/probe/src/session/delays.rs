@@ -1,10 +1,10 @@
-//! What the stamps of both ends say of each direction.
+//! Delays of each direction from the stamps of both ends.
 //!
-//! The times of one direction are differences between two clocks. With a relation between them they are delays, with its bound; without
-//! one, only how they vary is known, and that is all that is said. A relation is UTC, if both ends follow it, or what the session itself
-//! says of both clocks, which is no narrower than half of the quickest round trip.
+//! A time of one direction is a difference between two clocks. If the relation of the clocks is known, it is a delay, and the relation's
+//! error is part of its bound. Otherwise only the variation is known. The relation is UTC, if both ends follow it, or it is computed from
+//! the session's own exchanges. The latter is never more exact than half of the shortest round trip.
 //!
-//! Invariant: a delay is given only with a relation of which both ends or the exchanges are the witness; its bound holds the relation's.
+//! Invariant: there is a delay only with a relation that both ends or the exchanges prove; its bound includes the relation's.
 
 use super::sender::DirectionKnowledge;
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
@@ -15,13 +15,13 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Why no delay of a direction is given.
+/// Why there are no delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoDelay {
-    /// Nobody said how far this machine's clock may be off.
+    /// The error bound of this machine's clock is not stated.
     ThisClock,
-    /// The reflector's clock is not set by a source of UTC, as it says.
+    /// The reflector does not report that its clock follows UTC.
     FarClock,
     /// No exchange came back to compare the clocks by.
     NothingCompared,
@@ -41,9 +41,9 @@ impl NoDelay {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DirectionDelays {
-    /// One-way delays with their bound, where the clocks have a relation.
+    /// One-way delays with their bound, if the relation of the clocks is known.
     pub delay: Option<SeriesTimes>,
-    /// One-way delays above the smallest one. A drift between the clocks is in it.
+    /// One-way delays above the smallest one. They include a drift between the clocks.
     pub variation: Option<SeriesTimes>,
 }
 
@@ -60,24 +60,24 @@ pub struct BothWays {
 /// This machine's real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnClock {
-    /// What it is ahead of the monotonic one.
+    /// How far it is ahead of the monotonic clock.
     pub offset_ns: i64,
-    /// How far that may be off.
+    /// Error bound of that offset.
     pub bound_ns: u64,
-    /// How far it is off UTC, as its owner says.
+    /// Its largest error against UTC, as its owner states.
     pub error_ns: Option<u64>,
 }
 
-/// What turns a time of the reflector's into one of ours.
+/// Converts times of the reflector to our clock.
 #[derive(Clone, Debug)]
 pub enum ClockRelation {
-    /// Both clocks follow UTC, as both ends may say.
+    /// Both clocks follow UTC, as both ends state.
     Utc(OwnClock),
-    /// What the session's own exchanges say of both, see [`compare`].
+    /// Computed from the session's own exchanges, see [`compare`].
     Exchanges(Vec<ComparedClocks>),
 }
 
-/// How the clocks stand to each other while some of the probes were under way.
+/// The relation of the clocks during a part of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComparedClocks {
     /// The first of these probes.
@@ -86,10 +86,10 @@ pub struct ComparedClocks {
     pub fit: ClockFit,
 }
 
-/// Exchanges that are compared together: more of them than a [`Comparison`] keeps tell nothing more.
+/// Exchanges that are compared together: more of them than a [`ClockComparison`] keeps tell nothing more.
 const BLOCK: usize = 512;
 
-/// Finds how the clocks stand to each other from the session itself, block by block. Nothing is found where nothing came back.
+/// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
 pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
     let fours: Vec<(u32, FourStamps)> = records
         .iter()
@@ -102,7 +102,7 @@ pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> Cloc
         }
         let doubts = block.iter().map(|(_, four)| four.arrived.bound().max(four.departed.bound()));
         let mut fit = comparison.fit()?;
-        // The exchange took the middles of the far stamps for the truth.
+        // `FourStamps::exchange` uses the middles of the far stamps, so their largest error comes on top.
         fit.bound += Nanos::new(doubts.max()?);
         Some(ComparedClocks { from: block.first()?.0, fit })
     };
@@ -117,7 +117,7 @@ impl ClockRelation {
         }
     }
 
-    /// Why no delay follows from it.
+    /// Why it does not suffice for delays.
     fn obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
@@ -127,7 +127,7 @@ impl ClockRelation {
         }
     }
 
-    /// A far stamp of a probe on our monotonic clock.
+    /// Converts a far stamp of a probe to our monotonic clock.
     fn here(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
         let (at, doubt) = match self {
             Self::Utc(own) => {
@@ -144,7 +144,7 @@ impl ClockRelation {
     }
 }
 
-/// From records of a session; `follow_ups` are truer times of departure at the reflector.
+/// Computes the delays of a session. `follow_ups` are more exact departure times of reflections.
 pub fn both_ways(
     records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
@@ -192,8 +192,9 @@ impl FourStamps {
         })
     }
 
-    /// As an exchange of messages; our own stamps are taken as wide as they are.
+    /// As an exchange of messages.
     fn exchange(&self) -> ClockExchange {
+        // Outer ends of our own stamps: an exchange that looks longer than it was makes the relation wider, never wrong.
         ClockExchange {
             sent: MonoTime::from_nanos(self.left.lo),
             heard: MonoTime::from_nanos(self.arrived.middle()),
@@ -202,7 +203,7 @@ impl FourStamps {
         }
     }
 
-    /// The whole, less what the reflector took: its own clock tells that, right or wrong as it is.
+    /// The round trip without the reflector's own time. Both of its stamps are of one clock, so that clock need not be right.
     fn path(&self) -> Option<MeasuredTime> {
         let whole = took(self.left, self.answered)?;
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;

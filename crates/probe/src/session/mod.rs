@@ -1,13 +1,12 @@
-//! STAMP (RFC 8762, RFC 8972), and with it the light form of TWAMP (RFC 5357, appendix I): packets, and both ends as machines without
-//! sockets and clocks.
+//! STAMP (RFC 8762, RFC 8972), and with it the light form of TWAMP (RFC 5357, appendix I): packets, and both ends as state machines
+//! without sockets and clocks.
 //!
 //! ```text
 //!  Sender (a Method) -- Request --> Reflector -- reflection --> Sender -> Reply with the far end's two stamps
 //! ```
-//! Times in packets are of the real-time clock of whoever writes them; what relation two clocks have is not known here.
+//! Times in packets are of the real-time clock of the host that writes them. How two clocks relate is not known here.
 //!
-//! Invariant: a reflection is never longer than its request, and in authenticated mode nothing is read from a packet whose digest is
-//! wrong.
+//! Invariant: a reflection is never longer than its request. In authenticated mode, a packet with a wrong digest is not read.
 
 pub mod delays;
 pub mod packet;
@@ -25,12 +24,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
-/// The port STAMP has by default.
+/// STAMP's default port.
 pub const PORT: u16 = 862;
-/// Bytes of a digest.
+/// Bytes of a digest: HMAC-SHA-256, cut to 128 bits (RFC 8762, 4.4).
 pub const DIGEST: usize = 16;
 
-/// A key both ends share. It is never shown.
+/// A key that both ends share. `Debug` does not show it.
 #[derive(Clone)]
 pub struct SessionKey(Vec<u8>);
 
@@ -41,12 +40,12 @@ impl fmt::Debug for SessionKey {
 }
 
 impl SessionKey {
-    /// Of these bytes; `None` for fewer than sixteen, which are no secret.
+    /// `None` for fewer than sixteen bytes, which are too few for a secret.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() >= DIGEST).then_some(Self(bytes))
     }
 
-    /// As a file has it: hexadecimal digits, white space around them ignored.
+    /// Reads the text of a key file: hexadecimal digits, white space around them ignored.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.trim().as_bytes();
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
@@ -56,7 +55,7 @@ impl SessionKey {
     }
 
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        // A key of any length is taken: longer ones than a block are hashed first.
+        // RFC 2104, 2: a key shorter than a block is padded with zeros, a longer one is hashed first.
         let mut block = [0; 64];
         if self.0.len() <= block.len() {
             block[..self.0.len()].copy_from_slice(&self.0);
@@ -71,7 +70,7 @@ impl SessionKey {
         mac
     }
 
-    /// HMAC-SHA-256 over the parts, cut to 128 bits.
+    /// The digest over the parts.
     pub(crate) fn digest(&self, parts: &[&[u8]]) -> [u8; DIGEST] {
         let whole = self.mac(parts).finalize().into_bytes();
         let mut cut = [0; DIGEST];
@@ -79,7 +78,7 @@ impl SessionKey {
         cut
     }
 
-    /// Whether a digest is right; takes as long either way.
+    /// Whether a digest is right; takes the same time either way, so that timing tells a forger nothing.
     pub(crate) fn is_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
         digest.len() == DIGEST && self.mac(parts).verify_truncated_left(digest).is_ok()
     }

@@ -1,52 +1,52 @@
-//! The packets of both directions, with and without digest.
+//! The packets of both directions, with and without digest (RFC 8762, 4.2 and 4.3).
 //!
-//! Invariant: what is written is read back the same; a packet that is too short is none.
+//! Invariant: a written packet is read back the same; a packet that is too short is refused.
 
 use super::time::ErrorEstimate;
 use super::{DIGEST, SessionKey, be16, be32, be64};
 
-/// Bytes of a packet without digest, and of one with it; TLVs follow.
+/// Bytes of a packet without digest; TLVs follow.
 pub const OPEN: usize = 44;
-/// See [`OPEN`].
+/// Bytes of a packet with digest; TLVs follow.
 pub const SEALED: usize = 112;
-/// The digest covers what is in front of it.
+/// The digest covers the bytes before it.
 const COVERED: usize = SEALED - DIGEST;
 
 /// What a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampRequest {
     pub sequence: u32,
-    /// When it left, by the sender's word.
+    /// Departure time, as the sender states it.
     pub sent: u64,
-    /// How far the sender's clock may be off.
+    /// Error of the sender's clock.
     pub estimate: ErrorEstimate,
-    /// Which session of the sender (RFC 8972); zero: it does not say.
+    /// The sender's number of the session (RFC 8972, 3); zero if it has none.
     pub session: u16,
 }
 
 /// What a reflector sends back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampReflection {
-    /// Its own number: the request's, or counted where the reflector keeps count.
+    /// A stateful reflector counts its reflections; a stateless one returns the request's number.
     pub sequence: u32,
-    /// When it left, by the reflector's word.
+    /// Departure time, as the reflector states it.
     pub sent: u64,
-    /// How far the reflector's clock may be off.
+    /// Error of the reflector's clock.
     pub estimate: ErrorEstimate,
     pub session: u16,
-    /// When the request came in.
+    /// When the request arrived.
     pub received: u64,
     pub request: StampRequest,
-    /// Hops the request had left.
+    /// The hop limit (TTL) that the request arrived with.
     pub hops: u8,
 }
 
-/// Length of the part in front of the TLVs.
+/// Length of the part before the TLVs.
 pub const fn length(key: Option<&SessionKey>) -> usize {
     if key.is_some() { SEALED } else { OPEN }
 }
 
-/// Where the fields are: offsets of (time, estimate, session) and, in a reflection, of what it says about the request.
+/// Offsets of the fields in a packet. A request has the first three only.
 struct FieldOffsets {
     time: usize,
     estimate: usize,
@@ -84,7 +84,7 @@ const fn places(key: Option<&SessionKey>) -> FieldOffsets {
 }
 
 impl StampRequest {
-    /// Into a packet without TLVs, whose old content is forgotten.
+    /// Writes a packet without TLVs, in place of the old content.
     pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin(key, packet);
         self.put(packet, &places(key));
@@ -114,7 +114,7 @@ impl StampRequest {
 }
 
 impl StampReflection {
-    /// Into a packet without TLVs, whose old content is forgotten.
+    /// Writes a packet without TLVs, in place of the old content.
     pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin(key, packet);
         let at = places(key);
@@ -164,7 +164,7 @@ fn put(packet: &mut [u8], at: usize, bytes: &[u8]) {
     packet[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Writes the digest where there is a key.
+/// Writes the digest if there is a key.
 fn seal(key: Option<&SessionKey>, packet: &mut [u8]) {
     if let Some(key) = key {
         let digest = key.digest(&[&packet[..COVERED]]);
@@ -172,7 +172,7 @@ fn seal(key: Option<&SessionKey>, packet: &mut [u8]) {
     }
 }
 
-/// Whether a packet is long enough, and its digest right where there has to be one.
+/// Whether a packet is long enough, and has a right digest if there is a key.
 fn is_sealed(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..length(key)) else { return false };
     key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))

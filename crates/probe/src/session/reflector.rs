@@ -1,10 +1,10 @@
-//! The far end of a STAMP session: what is sent back for a request.
+//! The far end of STAMP sessions: makes the reflection of each request.
 //!
-//! It is told when a request came and when a reflection left; it reads no clock. Sessions are told apart by the sender's address, port
-//! and session number.
+//! The caller passes when a request arrived and when a reflection left; it reads no clock. Sender address, port and session number identify
+//! a session.
 //!
-//! Invariants: a reflection is exactly as long as its request; a request that was reflected before (its number is within the window of
-//! the last 64, or older) is not reflected again in authenticated mode; in any time `t` no address gets more than `burst + t / interval` reflections.
+//! Invariants: a reflection is exactly as long as its request; in authenticated mode, a number that was reflected before, or is 64 or more
+//! below the highest, is not reflected; in any time `t` no address gets more than `burst + t / interval` reflections.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::ErrorEstimate;
@@ -14,44 +14,42 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Senders that are remembered at most; before a new one beyond that some are forgotten that were silent longest.
+/// Most sessions in memory. Before it adds another one, it forgets those that were silent longest.
 const MOST_SESSIONS: usize = 4_096;
-/// So many are forgotten at once: looking for one costs as much as looking for all, and anybody can send from new addresses.
+/// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and anybody can send from new addresses.
 const FORGOTTEN: usize = MOST_SESSIONS / 8;
-/// Numbers that are remembered.
+/// Sequence numbers below the highest one that are remembered.
 const WINDOW: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub struct ReflectorSettings {
     /// Authenticated mode, with this key.
     pub key: Option<SessionKey>,
-    /// Reflections are counted for each session, so that loss is known for each direction.
+    /// Counts reflections for each session, so that senders know the loss of each direction.
     pub is_stateful: bool,
-    /// What comes from one address is reflected no more often than this, on average.
+    /// Least mean interval between reflections to one address.
     pub interval: Nanos,
-    /// So many of an address are reflected at once.
+    /// Most reflections to one address at once.
     pub burst: u32,
-    /// How far this machine's clock is off, as its owner says, if it is set by a source of UTC.
+    /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivedRequest<'a> {
-    /// Its bytes.
     pub bytes: &'a [u8],
     pub from: SocketAddr,
-    /// The port it came to.
     pub to_port: u16,
-    /// When, by the monotonic clock.
+    /// Arrival by the monotonic clock.
     pub at: MonoTime,
-    /// When, by the real-time clock.
+    /// Arrival by the real-time clock.
     pub realtime_ns: u64,
-    /// How far that may be off.
+    /// Error bound of `realtime_ns`.
     pub bound_ns: u64,
-    /// Hops it had left, if the kernel says.
+    /// Its hop limit (TTL), if the kernel tells.
     pub hops: Option<u8>,
-    /// Its class of service, if the kernel says.
+    /// Its class of service, if the kernel tells.
     pub class: Option<u8>,
 }
 
@@ -61,18 +59,18 @@ pub struct ArrivedRequest<'a> {
 pub enum ReflectionRefusal {
     /// Too short, or the digest is wrong.
     Unreadable,
-    /// It was reflected before.
+    /// Its number was reflected before, or is too old to tell.
     Repeated,
-    /// More of its address than the interval and the burst allow.
+    /// More requests from its address than interval and burst allow.
     TooSoon,
     /// TLVs without a right digest, in authenticated mode.
     Unsealed,
 }
 
-/// A reflection that is nearly ready: the time of its departure is written last.
+/// A reflection without its departure time, which is written right before sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedReflection {
-    /// Which session it is of, for [`StampReflector::departed`].
+    /// Its session, for [`StampReflector::departed`].
     pub session: (SocketAddr, u16),
     pub sequence: u32,
     reflection: StampReflection,
@@ -82,7 +80,7 @@ pub struct PreparedReflection {
 pub struct StampReflector {
     settings: ReflectorSettings,
     sessions: HashMap<(SocketAddr, u16), ReflectorSession>,
-    /// When each address has all of its burst again.
+    /// When each address may use its whole burst again.
     full_at: HashMap<IpAddr, MonoTime>,
 }
 
@@ -91,14 +89,14 @@ struct ReflectorSession {
     heard: MonoTime,
     received: u32,
     reflected: u32,
-    /// The highest number, and which of those below it came: bit n is `highest - n`.
+    /// The highest number, and which of those below it arrived: bit n is `highest - n`.
     highest: u32,
     seen: u64,
     departed: Option<FollowUp>,
 }
 
 impl ReflectorSession {
-    /// Notes a number; `false` if it came before, or may have.
+    /// Notes a number; `false` if it arrived before, or may have. The sliding window of IPsec's anti-replay check (RFC 4303, 3.4.3).
     fn note(&mut self, number: u32) -> bool {
         if self.received == 0 {
             (self.highest, self.seen) = (number, 1);
@@ -119,8 +117,9 @@ impl ReflectorSession {
     }
 }
 
-/// Forgets [`FORGOTTEN`] of these, the oldest.
+/// Removes the [`FORGOTTEN`] oldest entries.
 fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
+    // Selection in linear time, without sorting. Entries of the same time may be many, so `rest` limits how many go.
     let mut times: Vec<MonoTime> = all.values().map(&time).collect();
     let Some(nth) = FORGOTTEN.checked_sub(1).filter(|nth| *nth < times.len()) else { return };
     let limit = *times.select_nth_unstable(nth).1;
@@ -137,13 +136,12 @@ impl StampReflector {
         Self { settings, sessions: HashMap::new(), full_at: HashMap::new() }
     }
 
-    /// Sessions that are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Writes what is to be sent back for a request, but for the time of departure.
+    /// Writes the reflection of a request, except its departure time.
     pub fn reflect(
         &mut self,
         arrived: &ArrivedRequest<'_>,
@@ -155,6 +153,7 @@ impl StampReflector {
         if key.is_some_and(|key| !tlv::is_sealed(arrived.bytes, from, key)) {
             return Err(ReflectionRefusal::Unsealed);
         }
+        // Digests come first: nobody without the key can use up the allowance of an address, or fill the memory for sessions.
         let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         self.make_room(name);
@@ -165,18 +164,20 @@ impl StampReflector {
         }
         session.heard = arrived.at;
         session.received = session.received.wrapping_add(1);
+        // RFC 8762, 4.3: a stateful reflector numbers its reflections itself; a stateless one copies the number of the request.
         let sequence = if is_stateful { session.reflected } else { request.sequence };
         session.reflected = session.reflected.wrapping_add(1);
         let session = *session;
         self.full_at.insert(arrived.from.ip(), full_at);
         let reflection = self.reflection(arrived, request, sequence);
+        // Starts from a copy of the request: the reflection has the same length and the same TLVs, so nothing is amplified.
         out.clear();
         out.extend(arrived.bytes);
         self.answer_tlvs(arrived, &session, from, out);
         Ok(PreparedReflection { session: name, sequence, reflection })
     }
 
-    /// When the sender's address will have all of its burst again if this request is reflected; `None`: it has used it up.
+    /// When the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
     fn allowance(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
@@ -203,7 +204,7 @@ impl StampReflector {
         }
     }
 
-    /// Writes the time of departure, and with it the digests; to be called right before sending.
+    /// Writes the departure time, and the digests that cover it. Call it right before sending.
     pub fn finish(&self, ready: &PreparedReflection, realtime_ns: u64, out: &mut [u8]) {
         let key = self.settings.key.as_ref();
         let format = ready.reflection.request.estimate.format;
@@ -216,7 +217,7 @@ impl StampReflector {
         }
     }
 
-    /// Takes in when a reflection left in truth; tells the next of the session to that asks.
+    /// Takes when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
     pub fn departed(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
             let sent = ready.reflection.request.estimate.format.write(realtime_ns);
@@ -224,7 +225,7 @@ impl StampReflector {
         }
     }
 
-    /// Before a session that is new: forgets those that were silent longest if there are too many.
+    /// Makes room for a new session, if there are too many.
     fn make_room(&mut self, name: (SocketAddr, u16)) {
         if self.sessions.len() >= MOST_SESSIONS && !self.sessions.contains_key(&name) {
             forget_oldest(&mut self.sessions, |session| session.heard);
@@ -234,7 +235,7 @@ impl StampReflector {
         }
     }
 
-    /// Fills in what the request asks for, in place: lengths stay as they are.
+    /// Fills in the TLVs of the request, in place: lengths stay as they are.
     fn answer_tlvs(
         &self,
         arrived: &ArrivedRequest<'_>,
@@ -247,6 +248,7 @@ impl StampReflector {
             .collect();
         for (at, kind, is_malformed, length) in found {
             let value = at + tlv::HEADER..at + tlv::HEADER + length;
+            // RFC 8972, 4: the sender sets "unrecognized", and a reflector clears it in the TLVs that it understands.
             out[at] = match (kind, is_malformed) {
                 (_, true) => flags::MALFORMED,
                 (TlvKind::Other(_), _) => flags::UNRECOGNIZED,
@@ -271,14 +273,14 @@ impl StampReflector {
                 value[2..4].copy_from_slice(&arrived.from.port().to_be_bytes());
             }
             TlvKind::TimestampInformation => {
-                // Set by NTP, or by nobody; the kernel stamps arrivals, a program writes departures.
+                // Source 1 is NTP, 5 a local free-running clock; method 2 is "SW local" (RFC 8972, 4.3).
                 let source = if self.settings.synchronised_ns.is_some() { 1 } else { 5 };
                 value.copy_from_slice(&[source, 2, source, 2]);
             }
             TlvKind::ClassOfService => {
                 let wanted = ServiceClass::read(value).map_or(0, |class| class.wanted);
                 let class = arrived.class.unwrap_or(0);
-                // Reflections leave without a class, whatever the sender chooses: RFC 8972 leaves that to the owner.
+                // Reflections leave without a class, whatever the sender requests: RFC 8972, 4.4, leaves that to the reflector's owner.
                 let is_refused = wanted != 0;
                 value.copy_from_slice(
                     &ServiceClass { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.write(),
@@ -298,7 +300,7 @@ impl StampReflector {
     }
 }
 
-/// Writes the digest over the TLVs anew, if there is one.
+/// Renews the digest over the TLVs, if there is one. It covers the sequence number and the TLVs before it (RFC 8972, 4.8).
 fn reseal(out: &mut [u8], from: usize, key: &SessionKey) {
     let found = tlv::read(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
     if let Some(at) = found.map(|tlv| from + tlv.at) {

@@ -1,8 +1,8 @@
-//! The near end of a STAMP session, as a method of asking.
+//! The near end of a STAMP session, as a probe method.
 //!
-//! It writes the planned instant as the time of departure: the reflector sends it back unread, and the true one is in our own record.
+//! It writes the planned departure time into the request. The reflector returns it unread, and the true one is in our own record.
 //!
-//! Invariant: a reply is given only for a number that was sent in this session, whose reflection says what the request said.
+//! Invariant: a reply is returned only for a number that was sent in this session, if the reflection returns the request's own time.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::{ErrorEstimate, TimeFormat};
@@ -15,26 +15,25 @@ use crate::record::{ProbeStamp, StampClock, StampSource};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a session is.
+/// Parameters of a session.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// Own port, which is held, and the reflector's.
+    /// Own port, which is reserved, and the reflector's.
     pub ports: (u16, u16),
     /// Authenticated mode, with this key.
     pub key: Option<SessionKey>,
-    /// How times are written.
     pub format: TimeFormat,
     /// Number of the session.
     pub number: u16,
-    /// What `CLOCK_REALTIME` is ahead of the monotonic clock: to write times with.
+    /// How far `CLOCK_REALTIME` is ahead of the monotonic clock, to write times with.
     pub realtime_offset_ns: i64,
-    /// How far this machine's clock is off, as its owner says, if it is set by a source of UTC.
+    /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
-    /// Ask when the last reflection left in truth.
+    /// Requests the true departure time of the previous reflection.
     pub follow_up: bool,
 }
 
-/// What is known of one direction beyond the replies.
+/// What reflections tell beyond the stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DirectionKnowledge {
     /// The reflector counts what it sends back.
@@ -43,13 +42,13 @@ pub struct DirectionKnowledge {
     pub lost_there: Option<u64>,
     /// Reflections that never came back, if it counts.
     pub lost_back: Option<u64>,
-    /// Reflections that were not what they should be: a wrong digest, or a time that was never sent.
+    /// Reflections with a wrong digest, or with a time that was never sent.
     pub tampered: u64,
-    /// The reflector's clock is set by a source of UTC, as it says.
+    /// The reflector reports that its clock follows UTC.
     pub is_far_synchronised: bool,
-    /// How far the reflector's clock and stamps are off, as it says, at most.
+    /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
-    /// Reflections whose true departure was told by the next.
+    /// Reflections whose true departure the next one told.
     pub follow_ups: u64,
 }
 
@@ -58,7 +57,7 @@ pub struct StampSender {
     ends: FrameEnds,
     session: SessionSettings,
     packet: Vec<u8>,
-    /// Times that were written.
+    /// The departure time that was written into each request.
     written: BTreeMap<u32, u64>,
     /// The reflector's number of each request's first reflection.
     numbers: BTreeMap<u32, u32>,
@@ -68,7 +67,6 @@ pub struct StampSender {
 }
 
 impl StampSender {
-    /// A session that has not begun.
     pub const fn new(ends: FrameEnds, session: SessionSettings) -> Self {
         let told = DirectionKnowledge {
             is_stateful: false,
@@ -91,22 +89,22 @@ impl StampSender {
         }
     }
 
-    /// When reflections left in truth, as the next ones told: by the number of the probe, in nanoseconds since 1970 of the far clock.
+    /// When reflections really left, as the next ones told: by the number of the probe, in nanoseconds since 1970 of the far clock.
     pub const fn follow_ups(&self) -> &BTreeMap<u32, u64> {
         &self.follow_ups
     }
 
-    /// What is known of both directions when nothing is under way any more. A reflector that counts says how many requests came to it: its
-    /// highest number is that of requests before it.
+    /// What is known of both directions at the end of the session. The numbers of a reflector that counts tell how many requests reached it:
+    /// each number is the count of reflections before it.
     pub fn directions(&self) -> DirectionKnowledge {
-        // One that does not count sends back the request's number, always; which only loss on the way there tells apart.
+        // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
         let Some(highest) = self.own.last().filter(|_| is_stateful) else {
             return DirectionKnowledge { is_stateful, ..self.told };
         };
         let reached = u64::from(*highest) + 1;
         let back = self.own.len() as u64;
-        // Requests that came twice are reflected twice. A reflector that begins anew gives numbers again.
+        // A request that was duplicated on the way is reflected twice, with two numbers: it must not hide a lost one.
         let doubled = back.saturating_sub(self.numbers.len() as u64);
         DirectionKnowledge {
             is_stateful,
@@ -127,6 +125,7 @@ impl StampSender {
         if self.session.follow_up {
             tlv::ask(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
         }
+        // Extra Padding fills up to the wanted length, in front of the HMAC TLV, so that the digest covers it.
         let seal = if key.is_some() { tlv::HEADER + DIGEST } else { 0 };
         let rest = room.saturating_sub(self.packet.len() + seal);
         if rest >= tlv::HEADER {
@@ -140,7 +139,7 @@ impl StampSender {
         }
     }
 
-    /// A reflection that is not what it should be counts as damaged if its number can be believed at all.
+    /// Takes a reflection. One with a wrong digest or content counts as tampered, and nothing else of it is used.
     fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
         let key = self.session.key.clone();
         let key = key.as_ref();
@@ -152,7 +151,7 @@ impl StampSender {
         };
         let number = reflection.request.sequence;
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
-        // Who knows RFC 8762 only, or TWAMP, has zeros there.
+        // A reflector that knows only RFC 8762, or TWAMP, has zeros in place of the session number.
         if !is_ours || ![0, self.session.number].contains(&reflection.session) {
             self.told.tampered += 1;
             return None;
@@ -176,7 +175,7 @@ impl StampSender {
     }
 
     fn note_far(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
-        // Without an estimate of its error it says nothing that could be reckoned with.
+        // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
         self.told.is_far_synchronised =
             reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
@@ -184,7 +183,7 @@ impl StampSender {
             tlv::read(tlvs).find(|tlv| tlv.kind == TlvKind::FollowUpTelemetry && !tlv.is_malformed);
         let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::read(tlv.value)) else { return };
         let Some(sent) = reflection.estimate.format.read(follow_up.sent) else { return };
-        // It names the reflection by the reflector's number.
+        // The telemetry names the reflection by the reflector's number, not by ours.
         let probe = self.numbers.iter().rev().find(|(_, own)| **own == follow_up.sequence);
         if let Some((probe, _)) = probe {
             self.follow_ups.insert(*probe, sent);

@@ -1,7 +1,7 @@
-//! Times and their errors as STAMP writes them.
+//! STAMP's formats of times and of their errors.
 //!
-//! Both formats hold a moment of the real-time clock in 64 bits. Invariant: a time that is written and read is off by less than a
-//! nanosecond, for moments from 2000 to 2036 (NTP) and to 2106 (PTP).
+//! Both formats hold a time of the real-time clock in 64 bits. Invariant: a time that is written and read again is the same to the
+//! nanosecond, from 2000 to 2036 (NTP) or to 2106 (PTP).
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 const NTP_ORIGIN: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
-/// How a time is written.
+/// The format of a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeFormat {
@@ -21,7 +21,7 @@ pub enum TimeFormat {
 }
 
 impl TimeFormat {
-    /// Nanoseconds since 1970 as 64 bits.
+    /// Writes nanoseconds since 1970.
     pub const fn write(self, realtime_ns: u64) -> u64 {
         let (seconds, ns) = (realtime_ns / SECOND, realtime_ns % SECOND);
         match self {
@@ -31,7 +31,7 @@ impl TimeFormat {
         }
     }
 
-    /// What 64 bits say, in nanoseconds since 1970; `None` if they are no time.
+    /// Reads nanoseconds since 1970; `None` if the bits are no valid time.
     pub const fn read(self, bits: u64) -> Option<u64> {
         let (seconds, part) = (bits >> 32, bits & 0xffff_ffff);
         match self {
@@ -44,23 +44,21 @@ impl TimeFormat {
     }
 }
 
-/// How far a clock may be off, as its owner says (RFC 4656, section 4.1.2).
+/// The largest error of a clock, as its owner states it (RFC 4656, section 4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorEstimate {
     /// The owner believes that the clock is set by a source of UTC.
     pub is_synchronised: bool,
-    /// How times are written.
     pub format: TimeFormat,
-    /// The error is `multiplier * 2^(scale - 32)` seconds; a multiplier of zero makes it no estimate.
+    /// The error is `multiplier * 2^(scale - 32)` seconds; with a multiplier of zero there is no estimate.
     pub scale: u8,
-    /// See [`Self::scale`].
     pub multiplier: u8,
 }
 
 impl ErrorEstimate {
-    /// The smallest that holds an error.
+    /// The smallest estimate that covers an error.
     pub const fn of(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
-        // In 2^32nd parts of a second, rounded up.
+        // In 2^32nd parts of a second, always rounded up: an estimate may be too large, but never too small.
         let mut parts = ((error_ns as u128) << 32).div_ceil(SECOND as u128);
         let mut scale = 0;
         while parts > 255 && scale < 63 {
@@ -78,7 +76,7 @@ impl ErrorEstimate {
         Self { is_synchronised, format, scale, multiplier }
     }
 
-    /// As sixteen bits.
+    /// Writes S, Z, scale and multiplier (RFC 4656, 4.1.2; Z: RFC 8186).
     pub const fn write(self) -> u16 {
         let format = matches!(self.format, TimeFormat::Ptp);
         (self.is_synchronised as u16) << 15
@@ -87,14 +85,13 @@ impl ErrorEstimate {
             | self.multiplier as u16
     }
 
-    /// What sixteen bits say.
     pub const fn read(bits: u16) -> Self {
         let format = if bits & 0x4000 == 0 { TimeFormat::Ntp } else { TimeFormat::Ptp };
         let [high, low] = bits.to_be_bytes();
         Self { is_synchronised: bits & 0x8000 != 0, format, scale: high & 63, multiplier: low }
     }
 
-    /// The error in nanoseconds; `None` if it says nothing.
+    /// The error in nanoseconds; `None` if there is no estimate.
     pub fn error_ns(self) -> Option<u64> {
         if self.multiplier == 0 {
             return None;

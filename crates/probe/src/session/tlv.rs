@@ -1,24 +1,24 @@
-//! What may follow a STAMP packet: type, length, value (RFC 8972).
+//! The TLVs (type, length, value) that may follow a STAMP packet (RFC 8972).
 //!
-//! Invariant: reading never panics and never reads past the end; what cannot be read is marked, not dropped, because a reflector
-//! sends back what it was sent.
+//! Invariant: reading never panics and never reads past the end. A TLV that cannot be read is marked, not dropped, because a reflector
+//! returns it.
 
 use super::{SessionKey, be16, be32, be64};
 
-/// Bytes in front of a value.
+/// Bytes of flags, type and length.
 pub const HEADER: usize = 4;
 
 /// Flags of a TLV.
 pub mod flags {
-    /// The reflector does not know it; a sender sets it.
+    /// The reflector does not know it. A sender sets this flag, and a reflector clears it.
     pub const UNRECOGNIZED: u8 = 0x80;
-    /// Its length does not fit what it is.
+    /// Its length does not fit its type.
     pub const MALFORMED: u8 = 0x40;
     /// The digest over it is wrong.
     pub const INTEGRITY: u8 = 0x20;
 }
 
-/// What a TLV is.
+/// The type of a TLV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlvKind {
     ExtraPadding,
@@ -33,7 +33,6 @@ pub enum TlvKind {
 }
 
 impl TlvKind {
-    /// Of a type field.
     pub const fn of(number: u8) -> Self {
         match number {
             1 => Self::ExtraPadding,
@@ -62,7 +61,7 @@ impl TlvKind {
         }
     }
 
-    /// Whether a value of this length can be one.
+    /// Whether a value of this type may have this length.
     pub const fn fits(self, length: usize) -> bool {
         match self {
             Self::ExtraPadding | Self::Other(_) => true,
@@ -74,25 +73,25 @@ impl TlvKind {
     }
 }
 
-/// A TLV as it lies in a packet.
+/// A TLV in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
     pub flags: u8,
     pub kind: TlvKind,
-    /// Its value; cut if the packet ends before it does.
+    /// Its value, cut off at the end of the packet.
     pub value: &'a [u8],
-    /// Where its header is, from the first TLV on.
+    /// Offset of its header from the first TLV.
     pub at: usize,
-    /// It is cut, or its length does not suit its kind.
+    /// It is cut off, or its length does not fit its type.
     pub is_malformed: bool,
 }
 
-/// The TLVs of a packet, from where they begin; ends at the first that is cut, or at padding of zeros.
+/// Reads the TLVs of a packet. Ends at the first one that is cut off, or at padding of zeros.
 pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let head = bytes.get(at..)?.first_chunk::<HEADER>()?;
-        // Type 0 is reserved: that is padding, as the light form of TWAMP has it.
+        // Type 0 is reserved, so this is the padding of zeros that senders of TWAMP Light add.
         if head[1] == 0 {
             return None;
         }
@@ -106,7 +105,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
     })
 }
 
-/// Adds one as a sender writes it.
+/// Adds a TLV as a sender writes it.
 pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     packet.extend([flags::UNRECOGNIZED, kind.number()]);
@@ -114,20 +113,20 @@ pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     packet.extend(&value[..usize::from(length)]);
 }
 
-/// Adds the digest over number and TLVs, which begin at `from`.
+/// Adds the digest over the sequence number and the TLVs, which begin at `from`.
 pub fn seal(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
     let digest = key.digest(&[&packet[..4], &packet[from..]]);
     ask(packet, TlvKind::Hmac, &digest);
 }
 
-/// Whether TLVs from `from` on are covered by a right digest; also if there are none.
+/// Whether a right digest covers the TLVs from `from` on; also if there are none.
 pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
     for tlv in read(bytes) {
         match tlv.kind {
             TlvKind::Hmac => {
-                // Nothing may follow that it does not cover, but for padding.
+                // Only Extra Padding may follow the digest, since nothing protects it (RFC 8972, 4.8).
                 let behind = &bytes[tlv.at + HEADER + tlv.value.len()..];
                 let padding = read(behind).take_while(|tlv| tlv.kind == TlvKind::ExtraPadding);
                 let is_last = padding.map(|tlv| HEADER + tlv.value.len()).sum::<usize>() == behind.len();
@@ -140,19 +139,19 @@ pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     last.is_none()
 }
 
-/// What Follow-Up Telemetry says: when a reflection left in truth.
+/// The value of Follow-Up Telemetry: when an earlier reflection really left (RFC 8972, 4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowUp {
     /// Number of that reflection.
     pub sequence: u32,
-    /// When it left, as the reflection's times are written.
+    /// When it left, in the format of the reflection's times.
     pub sent: u64,
-    /// How it was stamped: 1 by hardware, 2 by the kernel or driver, 3 by a program.
+    /// How it was stamped: 1 by hardware, 2 by local software, 3 by the control plane.
     pub method: u8,
 }
 
 impl FollowUp {
-    /// From a value; `None` if it is empty, as a sender sends it, or no such value.
+    /// `None` if it is empty, as a sender sends it, or too short.
     pub fn read(value: &[u8]) -> Option<Self> {
         let found = Self { sequence: be32(value, 0)?, sent: be64(value, 4)?, method: *value.get(12)? };
         Some(found).filter(|found| found.sent != 0)
@@ -167,14 +166,14 @@ impl FollowUp {
     }
 }
 
-/// What Direct Measurement counts.
+/// The counts of Direct Measurement (RFC 8972, 4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredCounts {
-    /// Packets of the session the sender had sent.
+    /// Packets of the session that the sender had sent.
     pub sent: u32,
-    /// Those the reflector had received.
+    /// Packets that the reflector had received.
     pub received: u32,
-    /// Those it had sent back.
+    /// Packets that it had sent back.
     pub reflected: u32,
 }
 
@@ -192,14 +191,14 @@ impl MeasuredCounts {
     }
 }
 
-/// What a Class of Service TLV says.
+/// The value of Class of Service (RFC 8972, 4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceClass {
     /// The code point the sender wants for the reflection.
     pub wanted: u8,
     /// The code point the request arrived with.
     pub arrived: u8,
-    /// Its ECN bits.
+    /// The ECN bits of the request.
     pub ecn: u8,
     /// The reflector did not use the wanted code point.
     pub is_refused: bool,

@@ -1,0 +1,199 @@
+//! Handles received TCP segments: advances the connection and matches answers to probes.
+//!
+//! Invariant: a segment that does not acknowledge a number of this connection changes nothing, except the reset of a server that has
+//! forgotten the connection.
+
+use super::super::OutgoingSegment;
+use super::{OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, REPEATS, after};
+use super::{ProbeVerdict, UselessReason};
+use crate::frame::flags;
+
+/// A segment of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IncomingSegment {
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub length: u32,
+}
+
+impl IncomingSegment {
+    const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+impl OneprobeMachine {
+    /// Takes a segment of the server that arrived at this time.
+    pub fn on_segment(&mut self, segment: &IncomingSegment, at: u64) {
+        if let OneprobeState::Connecting { at: called_at, tries } = self.state {
+            return self.on_handshake_answer(segment, at, called_at, tries);
+        }
+        let is_live = !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished);
+        // RFC 9293, 3.10.7.1: a host without this connection answers with RST and no ACK, at SEG.SEQ = our ACK.
+        if is_live
+            && segment.has(flags::RST)
+            && !segment.has(flags::ACK)
+            && segment.sequence == self.connection.expected
+        {
+            return self.on_connection_end(at);
+        }
+        let connection = &mut self.connection;
+        // Between our first number and the end of the pair in flight, which `next` does not include yet.
+        let is_ours = !after(connection.first, segment.acknowledgement)
+            && !after(
+                segment.acknowledgement,
+                connection.next.wrapping_add(u32::from(self.options.payload) * 2),
+            );
+        if !segment.has(flags::ACK) || !is_ours {
+            return;
+        }
+        if !after(connection.acknowledged, segment.acknowledgement) {
+            (connection.acknowledged, connection.peer_window) = (segment.acknowledgement, segment.window);
+        }
+        match self.state.clone() {
+            OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished => {}
+            _ if segment.has(flags::RST) => self.on_connection_end(at),
+            OneprobeState::FillingQueue { since, asked_at, .. } => {
+                self.take_data(segment, at);
+                if self.connection.has_data
+                    && !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished)
+                {
+                    // 30 ms after a round trip without data, the answers to our last acknowledgement have arrived.
+                    let quiet_at = at + self.connection.round_trip.unwrap_or(0) + 30 * super::MS;
+                    self.state = OneprobeState::FillingQueue { since, asked_at, quiet_at };
+                }
+            }
+            OneprobeState::Synchronizing { asked_at, .. } => self.synchronize(segment, at, asked_at),
+            OneprobeState::Ready => self.take_data(segment, at),
+            OneprobeState::ProbeInFlight(probe) => self.on_probe_answer(probe, segment, at, None),
+            OneprobeState::AskingForState { probe, asked_at, .. } => {
+                self.on_probe_answer(probe, segment, at, Some(asked_at));
+            }
+        }
+    }
+
+    /// While connecting: the server accepts, refuses, or still has the last connection.
+    fn on_handshake_answer(&mut self, segment: &IncomingSegment, at: u64, called_at: u64, tries: u32) {
+        let first = self.connection.first;
+        let is_for_us = segment.has(flags::ACK) && segment.acknowledgement == first.wrapping_add(1);
+        if is_for_us && segment.has(flags::RST) {
+            self.fail(OneprobeFailure::Refused);
+        } else if is_for_us && segment.has(flags::SYN) {
+            // Karn's rule (RFC 6298, 3): after a second SYN, nobody knows which one this answers.
+            if tries == 1 {
+                let took = at.saturating_sub(called_at);
+                self.report.handshakes.push(took);
+                self.connection.add_round_trip(took);
+            }
+            let expected = segment.sequence.wrapping_add(1);
+            self.connection.expected = expected;
+            self.connection.edge = expected.wrapping_add(2 * u32::from(self.options.answer));
+            (self.connection.acknowledged, self.connection.peer_window) = (segment.acknowledgement, segment.window);
+            self.request_first();
+            self.state = OneprobeState::FillingQueue { since: at, asked_at: at, quiet_at: at };
+        } else if segment.has(flags::ACK) && !segment.has(flags::SYN | flags::RST) {
+            // RFC 9293, 3.10.7.3: an acknowledgement for another connection of this port is answered with a reset at its number, so that
+            // the server forgets the old connection and accepts the next SYN.
+            let sequence = segment.acknowledgement;
+            self.queue.push_back(OutgoingSegment {
+                sequence,
+                flags: flags::RST,
+                ..OutgoingSegment::default()
+            });
+        }
+    }
+
+    fn on_connection_end(&mut self, at: u64) {
+        match self.state.clone() {
+            OneprobeState::ProbeInFlight(probe) | OneprobeState::AskingForState { probe, .. } => {
+                let verdict =
+                    probe.evidence.at_once().unwrap_or(ProbeVerdict::Ambiguous(UselessReason::Ended));
+                self.account(&probe, verdict);
+            }
+            _ => {}
+        }
+        self.reopen(at, true);
+    }
+
+    /// Takes and acknowledges data outside of probes.
+    fn take_data(&mut self, segment: &IncomingSegment, at: u64) {
+        let is_next = segment.sequence == self.connection.expected;
+        if segment.has(flags::FIN) {
+            return self.on_connection_end(at);
+        }
+        if segment.length == 0 {
+            return self.answer_window_probe(segment, at);
+        }
+        if is_next {
+            self.connection.expected = self.connection.expected.wrapping_add(segment.length);
+            self.connection.has_data = true;
+        }
+        let is_filling = matches!(self.state, OneprobeState::FillingQueue { .. });
+        // The window keeps its right edge while the queue fills; past the edge the difference wraps and is huge.
+        let open = self.connection.edge.wrapping_sub(self.connection.expected);
+        self.acknowledge(if is_filling && open < 1 << 20 { open } else { 0 });
+    }
+
+    /// Answers the window probe of a server that may not send (RFC 9293, 3.8.6.1), at most once a second: each answer uses up budget.
+    fn answer_window_probe(&mut self, segment: &IncomingSegment, at: u64) {
+        let asks = segment.sequence == self.connection.expected.wrapping_sub(1);
+        if asks && at >= self.last_word + 1_000 * super::MS {
+            self.last_word = at;
+            self.acknowledge(0);
+        }
+    }
+
+    /// Whether a segment can be the server's answer to a question of that time.
+    fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
+        segment.length == 0 && at > asked_at && !after(self.connection.expected, segment.sequence)
+    }
+
+    fn synchronize(&mut self, segment: &IncomingSegment, at: u64, asked_at: u64) {
+        if segment.length > 0 || segment.has(flags::FIN) {
+            self.take_data(segment, at);
+        } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected {
+            self.connection.next = segment.acknowledgement;
+            self.state = OneprobeState::Ready;
+        }
+    }
+
+    fn on_probe_answer(
+        &mut self,
+        mut probe: PendingProbe,
+        segment: &IncomingSegment,
+        at: u64,
+        asked_at: Option<u64>,
+    ) {
+        if segment.has(flags::FIN) {
+            return self.on_connection_end(at);
+        }
+        if segment.length > 0 {
+            // A first transmission can come later than this, but a retransmission cannot come earlier.
+            let early = probe.left.unwrap_or(at) + self.connection.round_trip.unwrap_or(0) + REPEATS;
+            let ours = segment.acknowledgement;
+            probe.evidence.data(segment.sequence, segment.length, ours, at, at < early);
+        } else {
+            probe.evidence.bare(segment.acknowledgement);
+        }
+        let word = asked_at.is_some_and(|asked_at| self.is_state_answer(segment, at, asked_at));
+        let verdict = probe
+            .evidence
+            .at_once()
+            .or_else(|| word.then(|| probe.evidence.with_word(segment.acknowledgement, segment.sequence)));
+        match (verdict, &mut self.state) {
+            (Some(ProbeVerdict::Told { forward, reverse }), _)
+                if word && forward.lost() > 0 && reverse.lost() == 0 && !probe.is_asked_again =>
+            {
+                // The question may have overtaken a segment that was only delayed. Then it has arrived when we ask again.
+                probe.is_asked_again = true;
+                self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
+                self.ask_for_state();
+            }
+            (Some(verdict), _) => self.conclude(&probe, verdict, at),
+            (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => *out = probe,
+            _ => {}
+        }
+    }
+}
