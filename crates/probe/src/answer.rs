@@ -142,10 +142,9 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     }
     // Not the end of the frame: short frames are padded to the Ethernet minimum.
     let end = if is_quoted { bytes.len().min(length) } else { length };
-    let address = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*bytes.get(at..)?.first_chunk::<4>()?)));
     Some(IpPacket {
-        from: address(12)?,
-        to: address(16)?,
+        from: ipv4_address(bytes, 12)?,
+        to: ipv4_address(bytes, 16)?,
         hops: bytes[8],
         class: bytes[1],
         protocol: bytes[9],
@@ -161,10 +160,9 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     }
     let end = IPV6 + usize::from(be16(bytes, 4)?);
     let end = if is_quoted { bytes.len().min(end) } else { end };
-    let address = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(*bytes.get(at..)?.first_chunk::<16>()?)));
     Some(IpPacket {
-        from: address(8)?,
-        to: address(24)?,
+        from: ipv6_address(bytes, 8)?,
+        to: ipv6_address(bytes, 24)?,
         hops: head[7],
         class: head[0] << 4 | head[1] >> 4,
         // Extension headers are not followed: hosts answer our probes without any.
@@ -203,7 +201,8 @@ fn tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
 }
 
 fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
-    let (kind, code) = (*carried.first()?, *carried.get(1)?);
+    let kind = *carried.first()?;
+    let code = *carried.get(1)?;
     let ether_type = match (protocol, kind) {
         (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
             let payload = carried.get(UDP..)?;
@@ -241,6 +240,14 @@ fn trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
         (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => PathTrouble::Unreachable,
         _ => PathTrouble::Other,
     }
+}
+
+fn ipv4_address(bytes: &[u8], at: usize) -> Option<IpAddr> {
+    Some(IpAddr::V4(Ipv4Addr::from(*bytes.get(at..)?.first_chunk::<4>()?)))
+}
+
+fn ipv6_address(bytes: &[u8], at: usize) -> Option<IpAddr> {
+    Some(IpAddr::V6(Ipv6Addr::from(*bytes.get(at..)?.first_chunk::<16>()?)))
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {

@@ -49,29 +49,35 @@ impl ProbeBudget {
         at: MonoTime,
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
     ) -> Result<MonoTime, BudgetExceeded> {
-        let fits = |begins: MonoTime| {
-            let mut copy = self.clone();
-            train.clone().try_for_each(|(after, length)| copy.take(begins + after, length))
-        };
         // Full buckets are the best case: a train that does not fit then never fits.
         let full = at.max(MonoTime::from_nanos(self.probes_full_at.max(self.bits_full_at)));
-        fits(full)?;
-        let (mut late, mut early) = (full, at);
+        self.check(full, train.clone())?;
+        let mut late = full;
+        let mut early = at;
         while late.since(early) > FINE {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
-            if fits(middle).is_ok() { late = middle } else { early = middle }
+            if self.check(middle, train.clone()).is_ok() { late = middle } else { early = middle }
         }
-        Ok(if fits(at).is_ok() { at } else { late })
+        Ok(if self.check(at, train).is_ok() { at } else { late })
+    }
+
+    /// Whether a whole train that begins at `begins` would be allowed.
+    fn check(
+        &self,
+        begins: MonoTime,
+        mut train: impl Iterator<Item = (Nanos, u32)>,
+    ) -> Result<(), BudgetExceeded> {
+        let mut copy = self.clone();
+        train.try_for_each(|(after, length)| copy.take(begins + after, length))
     }
 
     /// Takes a frame of `length` bytes with departure time `at`; times must not decrease. A refusal takes nothing.
     pub fn take(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
-        let (at, limits) = (at.as_nanos(), self.limits);
+        let at = at.as_nanos();
+        let limits = self.limits;
         if self.taken >= limits.most {
             return Err(BudgetExceeded::Most(limits));
         }
-        let cost =
-            |amount: u64, per_s: u64| Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1);
         // The bucket as a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a frame fits if the time at
         // which the bucket is full again is at most one burst ahead.
         let room = cost(u64::from(limits.burst), limits.probes_per_s);
@@ -85,10 +91,16 @@ impl ProbeBudget {
         if limits.bits_per_s == 0 || bits - at > room {
             return Err(BudgetExceeded::Bits(limits));
         }
-        (self.probes_full_at, self.bits_full_at) = (probes, bits);
+        self.probes_full_at = probes;
+        self.bits_full_at = bits;
         self.taken += 1;
         Ok(())
     }
+}
+
+/// The time in nanoseconds that it takes to refill `amount`.
+fn cost(amount: u64, per_s: u64) -> u64 {
+    Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1)
 }
 
 #[cfg(test)]

@@ -33,18 +33,22 @@ pub struct CalibrationResult {
     pub mechanisms: Vec<ReleaseExactness>,
 }
 
+impl CalibrationResult {
+    fn p99_ns(&self, mechanism: ReleaseMechanism) -> Option<i64> {
+        self.mechanisms.iter().find(|exact| exact.mechanism == mechanism).map(|exact| exact.p99_ns)
+    }
+}
+
 /// A mechanism that works at this interface, and the reason.
 pub fn choose(
     can: impl Fn(ReleaseMechanism) -> bool,
     found: Option<&CalibrationResult>,
 ) -> (ReleaseMechanism, String) {
-    let exactness = |wanted| {
-        let all = found.map_or(&[][..], |found| &found.mechanisms);
-        all.iter().find(|exact| exact.mechanism == wanted).map(|exact| exact.p99_ns)
-    };
+    let spin = found.and_then(|found| found.p99_ns(ReleaseMechanism::Spin));
+    let gate = found.and_then(|found| found.p99_ns(ReleaseMechanism::Gate));
     // The p99, not the maximum: in a VM, rare maxima of 0.2 to 9 ms come whatever the mechanism. A factor of two: the measurements of
     // decision 0015 tell no smaller difference.
-    match (exactness(ReleaseMechanism::Spin), exactness(ReleaseMechanism::Gate)) {
+    match (spin, gate) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
             ReleaseMechanism::Spin,
             format!("calibrated: the p99 timing error is {spin} ns with spin, {gate} ns with gate"),

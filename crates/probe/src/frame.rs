@@ -4,6 +4,7 @@
 //!
 //! Invariant: a frame has right lengths and checksums, and is never shorter than [`SHORTEST`].
 
+use crate::clamp_to_u16;
 use packetrig_wire::checksum::ChecksumSum;
 use std::net::IpAddr;
 
@@ -74,7 +75,7 @@ impl FrameEnds {
         let at = self.begin(PROTOCOL_UDP, UDP + payload.len(), frame);
         frame.extend(source_port.to_be_bytes());
         frame.extend(target_port.to_be_bytes());
-        frame.extend(length16(UDP + payload.len()).to_be_bytes());
+        frame.extend(clamp_to_u16(UDP + payload.len()).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(payload);
         // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, its other form in ones' complement.
@@ -88,8 +89,8 @@ impl FrameEnds {
 
     /// An echo request of ICMP or ICMPv6.
     pub fn echo(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
-        let (protocol, kind) =
-            if self.source.is_ipv4() { (PROTOCOL_ICMP, 8) } else { (PROTOCOL_ICMPV6, 128) };
+        let protocol = if self.source.is_ipv4() { PROTOCOL_ICMP } else { PROTOCOL_ICMPV6 };
+        let kind = if self.source.is_ipv4() { 8 } else { 128 };
         let at = self.begin(protocol, UDP + payload.len(), frame);
         frame.extend([kind, 0, 0, 0]);
         frame.extend(identifier.to_be_bytes());
@@ -101,14 +102,15 @@ impl FrameEnds {
     }
 
     pub fn tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
-        // The data offset counts words of four bytes: options that are no whole word are cut.
+        // The data offset counts words of four bytes, in four bits: options that are no whole word are cut.
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());
         frame.extend(segment.target_port.to_be_bytes());
         frame.extend(segment.sequence.to_be_bytes());
         frame.extend(segment.acknowledgement.to_be_bytes());
-        frame.extend([u8::try_from((header / 4) << 4).unwrap_or(0xf0), segment.flags]);
+        let [words, ..] = (header / 4).min(15).to_le_bytes();
+        frame.extend([words << 4, segment.flags]);
         frame.extend(segment.window.to_be_bytes());
         frame.extend([0; 4]);
         frame.extend(&segment.options[..header - 20]);
@@ -126,7 +128,7 @@ impl FrameEnds {
         if let (IpAddr::V4(source), IpAddr::V4(target)) = (self.source, self.target) {
             frame.extend(ETHER_IPV4.to_be_bytes());
             frame.extend([0x45, self.class]);
-            frame.extend(length16(IPV4 + carried).to_be_bytes());
+            frame.extend(clamp_to_u16(IPV4 + carried).to_be_bytes());
             // "Don't fragment" is set, so the identification may be zero (RFC 6864, 4.1).
             frame.extend([0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             frame.extend(source.octets());
@@ -136,7 +138,7 @@ impl FrameEnds {
         } else {
             frame.extend(ETHER_IPV6.to_be_bytes());
             frame.extend([0x60 | self.class >> 4, self.class << 4, 0, 0]);
-            frame.extend(length16(carried).to_be_bytes());
+            frame.extend(clamp_to_u16(carried).to_be_bytes());
             frame.extend([protocol, HOPS]);
             frame.extend(octets(self.source));
             frame.extend(octets(self.target));
@@ -161,7 +163,7 @@ pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8
             }
         }
         sum.add(&[0, protocol]);
-        sum.add(&length16(carried.len()).to_be_bytes());
+        sum.add(&clamp_to_u16(carried.len()).to_be_bytes());
     }
     sum.add(carried);
     sum.folded()
@@ -173,10 +175,6 @@ fn octets(ip: IpAddr) -> [u8; 16] {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     }
-}
-
-fn length16(length: usize) -> u16 {
-    u16::try_from(length).unwrap_or(u16::MAX)
 }
 
 fn put(frame: &mut [u8], at: usize, value: u16) {

@@ -35,3 +35,13 @@ pub use record::{
 };
 pub use schedule::{PlannedProbe, ProbeKind, ProbeSchedule};
 pub use summary::{ErrorSpread, ReleaseSummary};
+
+/// A number of probes or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.
+fn small_count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The largest value of a 16-bit field that is not above `value`.
+fn clamp_to_u16(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}

@@ -100,12 +100,24 @@ impl ProbePayload {
         bytes
     }
 
-    /// The number in it, and whether all its bytes are as they were written.
-    fn read(&mut self, payload: &[u8]) -> Option<(u32, bool)> {
+    fn read(&mut self, payload: &[u8]) -> Option<ReadPayload> {
         let number = number_of(payload)?;
         // A payload is a function of number and length, so nothing has to be remembered: write it again and compare.
         let is_whole = self.write(number, payload.len()) == payload;
-        Some((number, is_whole))
+        Some(ReadPayload { number, is_whole })
+    }
+}
+
+struct ReadPayload {
+    number: u32,
+    /// All its bytes are as they were written.
+    is_whole: bool,
+}
+
+impl ReadPayload {
+    /// The reply of an answer that returns this payload.
+    const fn echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
+        plain(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
 }
 
@@ -175,8 +187,7 @@ impl ProbeMethod for EchoMethod {
             AnswerContent::Echo { identifier, payload, .. }
                 if identifier == self.identifier && is_from(&self.ends, answer) =>
             {
-                let (number, is_whole) = self.payload.read(payload)?;
-                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
+                Some(self.payload.read(payload)?.echoed_by(answer))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about) && about.echo().0 == self.identifier =>
@@ -223,8 +234,7 @@ impl ProbeMethod for DatagramMethod {
             AnswerContent::Udp { from, to, payload }
                 if (from, to) == (self.port, self.own_port) && is_from(&self.ends, answer) =>
             {
-                let (number, is_whole) = self.payload.read(payload)?;
-                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
+                Some(self.payload.read(payload)?.echoed_by(answer))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
@@ -261,8 +271,7 @@ impl ProbeMethod for OneWayMethod {
                 if (from, to) == (*own_port, *port)
                     && (answer.from, answer.to) == (ends.source, ends.target) =>
             {
-                let (number, is_whole) = written.read(payload)?;
-                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
+                Some(written.read(payload)?.echoed_by(answer))
             }
             _ => None,
         }
@@ -281,8 +290,7 @@ pub struct SynMethod {
 impl SynMethod {
     /// From an own port to a port of the target; sequence numbers come from the seed.
     pub fn new(ends: FrameEnds, own_port: u16, port: u16, seed: u64) -> Self {
-        let [a, b, c, d, ..] = mix(seed, 0).to_be_bytes();
-        Self { ends, own_port, port, first: u32::from_be_bytes([a, b, c, d]) }
+        Self { ends, own_port, port, first: initial_sequence(seed, 0) }
     }
 
     /// The sequence number of a probe. They are far apart, so a target that still remembers the last SYN takes the next for a new one.
@@ -295,6 +303,12 @@ impl SynMethod {
         let distance = sequence.wrapping_sub(self.first);
         distance.is_multiple_of(STRIDE).then_some(distance / STRIDE)
     }
+}
+
+/// The initial sequence number of connection `n`, drawn from a seed.
+pub(crate) fn initial_sequence(seed: u64, n: u64) -> u32 {
+    // Always fits: 32 of 64 bits remain.
+    u32::try_from(mix(seed, n) >> 32).unwrap_or(u32::MAX)
 }
 
 const STRIDE: u32 = 1 << 12;

@@ -210,9 +210,9 @@ impl ProbePermit {
         if ip.is_multicast() || ip.is_unspecified() || is_broadcast {
             return Err(PermitRefusal::NotOne(ip));
         }
-        let holds = |target: &&TargetNetwork| target.until.as_deref().is_none_or(|until| today <= until);
         let of = self.targets.iter().filter(|target| target.network.contains(ip));
-        let (now, ended): (Vec<_>, Vec<_>) = of.partition(holds);
+        let (now, ended): (Vec<_>, Vec<_>) =
+            of.partition(|target| target.until.as_deref().is_none_or(|until| today <= until));
         // `max_by_key` takes the last of equals, so reversed the first entry for a network counts.
         match now.iter().rev().max_by_key(|target| target.network.bits()) {
             Some(target) => Ok(target.limits()),
@@ -228,8 +228,8 @@ impl ProbePermit {
 }
 
 fn is_day(text: &str) -> bool {
-    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
-    text.chars().map(shape).collect::<String>() == "0000-00-00"
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "0000-00-00"
 }
 
 fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(text: &str) -> Result<T, D::Error> {

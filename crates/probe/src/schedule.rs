@@ -122,11 +122,12 @@ impl ProbeSchedule {
 
     /// A name that is the same for the same times, lengths and trains, and hardly ever for others.
     pub fn fingerprint(&self) -> String {
-        let mixed = |sum: u64, probe: &PlannedProbe| {
+        let mut sum = self.0.len() as u64;
+        for probe in &self.0 {
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);
-            mix(mix(sum, probe.at.as_u64()), place)
-        };
-        format!("{:016x}", self.0.iter().fold(self.0.len() as u64, mixed))
+            sum = mix(mix(sum, probe.at.as_u64()), place);
+        }
+        format!("{sum:016x}")
     }
 
     /// Bytes of the longest frame.

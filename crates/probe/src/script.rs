@@ -3,6 +3,7 @@
 //! It reads text, no files. Invariant: a line that cannot be read is refused with its number.
 
 use crate::schedule::{PlannedProbe, ProbeKind, ProbeSchedule, ScheduleRefusal};
+use crate::small_count;
 use packetrig_units::Nanos;
 use serde::Deserialize;
 
@@ -101,7 +102,7 @@ pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
             row_of(line)
         };
         let row: ScriptRow = row.map_err(|why| ScriptError::Row { line: number, why })?;
-        let train = row.train.unwrap_or_else(|| u32::try_from(planned.len()).unwrap_or(u32::MAX));
+        let train = row.train.unwrap_or_else(|| small_count(planned.len()));
         let kind = row.kind.unwrap_or(ProbeKind::Single);
         planned.push(PlannedProbe {
             number: 0,

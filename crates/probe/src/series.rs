@@ -7,6 +7,7 @@
 
 use crate::method::{ProbeReply, ReplyMeaning};
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
+use crate::summary::nearest_rank;
 use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -213,57 +214,62 @@ impl ProbeSeries {
     }
 
     pub fn summary(&self) -> SeriesSummary {
-        let doubts = [
-            ProbeFlag::Late,
-            ProbeFlag::Early,
-            ProbeFlag::Stolen,
-            ProbeFlag::StampMissing,
-            ProbeFlag::StampsDisagree,
-        ];
-        let is_doubtful = |record: &&ProbeRecord| record.flags.iter().any(|flag| doubts.contains(flag));
         SeriesSummary {
             counts: self.counts(),
             said: self.says.iter().map(|(says, count)| (*says, *count)).collect(),
             rtt: self.times(),
-            doubtful: self.records.iter().filter(is_doubtful).count() as u64,
+            doubtful: self.records.iter().filter(|record| is_doubtful(record)).count() as u64,
         }
     }
 
     fn times(&self) -> Option<SeriesTimes> {
-        let all = || {
-            let of = |record: &ProbeRecord| {
-                Some((record.flags.contains(&ProbeFlag::First), took(record.left_here()?, record.answered?)?))
-            };
-            self.records.iter().filter_map(of)
-        };
-        let usual: Vec<MeasuredTime> =
-            all().filter(|(is_first, _)| !is_first).map(|(_, took)| took).collect();
+        let mut taken = round_trips(self.records.iter().filter(|record| !is_first(record)));
         // With a single probe, its time is better than none.
-        let taken = if usual.is_empty() { all().map(|(_, took)| took).collect() } else { usual };
+        if taken.is_empty() {
+            taken = round_trips(self.records.iter());
+        }
         let jitter = self.jittered.then(|| self.jitter.smoothed().as_u64());
         times(&taken, jitter)
     }
+}
+
+fn is_first(record: &ProbeRecord) -> bool {
+    record.flags.contains(&ProbeFlag::First)
+}
+
+fn is_doubtful(record: &ProbeRecord) -> bool {
+    let doubts = [
+        ProbeFlag::Late,
+        ProbeFlag::Early,
+        ProbeFlag::Stolen,
+        ProbeFlag::StampMissing,
+        ProbeFlag::StampsDisagree,
+    ];
+    record.flags.iter().any(|flag| doubts.contains(flag))
+}
+
+fn round_trips<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Vec<MeasuredTime> {
+    records.filter_map(|record| took(record.left_here()?, record.answered?)).collect()
 }
 
 /// Summarises times; `None` without any.
 pub fn times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();
-    let (min_ns, max_ns) = (*sorted.first()?, *sorted.last()?);
-    // Nearest rank: the smallest value that at least this percentage of all do not exceed.
-    let quantile = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
+    let min_ns = *sorted.first()?;
+    let max_ns = *sorted.last()?;
     let count = sorted.len() as f64;
     let mean_ns = sorted.iter().map(|ns| *ns as f64).sum::<f64>() / count;
-    let square = |ns: &i64| (*ns as f64 - mean_ns).powi(2);
+    let squares: f64 = sorted.iter().map(|ns| (*ns as f64 - mean_ns).powi(2)).sum();
     Some(SeriesTimes {
         samples: sorted.len() as u64,
         min_ns,
-        p50_ns: quantile(50),
-        p95_ns: quantile(95),
-        p99_ns: quantile(99),
+        p50_ns: nearest_rank(&sorted, 50),
+        p95_ns: nearest_rank(&sorted, 95),
+        p99_ns: nearest_rank(&sorted, 99),
         max_ns,
         mean_ns,
-        mdev_ns: (sorted.iter().map(square).sum::<f64>() / count).sqrt(),
+        mdev_ns: (squares / count).sqrt(),
         jitter_ns,
         bound_ns: taken.iter().map(|took| took.bound_ns).max()?,
     })

@@ -2,7 +2,7 @@
 //!
 //! Invariant: errors are of probes that have left; the others are only counted.
 
-use crate::{ProbeFlag, ProbeRecord};
+use crate::{ProbeFlag, ProbeRecord, ProbeStamp};
 use serde::Serialize;
 
 /// The spread of errors, in nanoseconds.
@@ -19,10 +19,19 @@ impl ErrorSpread {
     /// `None` without values.
     pub fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
-        let last = values.len().checked_sub(1)?;
-        let at = |percent: usize| values[(values.len() * percent).div_ceil(100).clamp(1, last + 1) - 1];
-        Some(Self { least: values[0], p50: at(50), p95: at(95), p99: at(99), most: values[last] })
+        Some(Self {
+            least: *values.first()?,
+            p50: nearest_rank(&values, 50),
+            p95: nearest_rank(&values, 95),
+            p99: nearest_rank(&values, 99),
+            most: *values.last()?,
+        })
     }
+}
+
+/// Nearest rank: the smallest value that at least this percentage of all do not exceed. There must be one.
+pub(crate) fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> T {
+    sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -50,31 +59,23 @@ pub struct ReleaseSummary {
 impl ReleaseSummary {
     /// Summarises records that are in order of their numbers.
     pub fn of(records: &[ProbeRecord]) -> Self {
-        let with = |flag| records.iter().filter(|record| record.flags.contains(&flag)).count() as u64;
         let gone: Vec<_> = records.iter().filter(|record| has_left(record)).collect();
-        let left = |record: &ProbeRecord| record.left_here().map_or(0, crate::ProbeStamp::middle);
-        let difference = |a: u64, b: u64| a.cast_signed().wrapping_sub(b.cast_signed());
-        let error = |record: &&ProbeRecord| difference(left(record), record.planned.as_nanos());
-        let spacing = |two: &[&ProbeRecord]| {
-            let planned = two[1].planned.since(two[0].planned).as_u64().cast_signed();
-            (difference(left(two[1]), left(two[0])) - planned).saturating_abs()
-        };
+        // Only neighbours that have both left: a gap in the numbers would count as an error of the distance.
         let neighbours =
             gone.windows(2).filter(|two| two[0].train == two[1].train && two[0].number + 1 == two[1].number);
-        let bound = |record: &&ProbeRecord| record.left_here().map_or(0, |stamp| stamp.bound().cast_signed());
         Self {
             planned: records.len() as u64,
             sent: gone.len() as u64,
-            unsent: with(ProbeFlag::Unsent),
-            dropped: with(ProbeFlag::Dropped),
-            late: with(ProbeFlag::Late),
-            early: with(ProbeFlag::Early),
-            stolen: with(ProbeFlag::Stolen),
-            stamps_missing: with(ProbeFlag::StampMissing),
-            stamps_disagree: with(ProbeFlag::StampsDisagree),
-            release_error_ns: ErrorSpread::of(gone.iter().map(error).collect()),
-            spacing_error_ns: ErrorSpread::of(neighbours.map(spacing).collect()),
-            stamp_bound_ns: ErrorSpread::of(gone.iter().map(bound).collect()),
+            unsent: count_flagged(records, ProbeFlag::Unsent),
+            dropped: count_flagged(records, ProbeFlag::Dropped),
+            late: count_flagged(records, ProbeFlag::Late),
+            early: count_flagged(records, ProbeFlag::Early),
+            stolen: count_flagged(records, ProbeFlag::Stolen),
+            stamps_missing: count_flagged(records, ProbeFlag::StampMissing),
+            stamps_disagree: count_flagged(records, ProbeFlag::StampsDisagree),
+            release_error_ns: ErrorSpread::of(gone.iter().map(|record| release_error(record)).collect()),
+            spacing_error_ns: ErrorSpread::of(neighbours.map(|two| spacing_error(two[0], two[1])).collect()),
+            stamp_bound_ns: ErrorSpread::of(gone.iter().map(|record| stamp_bound(record)).collect()),
         }
     }
 
@@ -82,6 +83,31 @@ impl ReleaseSummary {
     pub const fn is_doubtful(&self) -> bool {
         (self.late + self.dropped) * 100 > self.planned
     }
+}
+
+fn count_flagged(records: &[ProbeRecord], flag: ProbeFlag) -> u64 {
+    records.iter().filter(|record| record.flags.contains(&flag)).count() as u64
+}
+
+fn departed_at(record: &ProbeRecord) -> u64 {
+    record.left_here().map_or(0, ProbeStamp::middle)
+}
+
+fn release_error(record: &ProbeRecord) -> i64 {
+    signed_difference(departed_at(record), record.planned.as_nanos())
+}
+
+fn spacing_error(before: &ProbeRecord, after: &ProbeRecord) -> i64 {
+    let planned = after.planned.since(before.planned).as_u64().cast_signed();
+    (signed_difference(departed_at(after), departed_at(before)) - planned).saturating_abs()
+}
+
+fn stamp_bound(record: &ProbeRecord) -> i64 {
+    record.left_here().map_or(0, |stamp| stamp.bound().cast_signed())
+}
+
+const fn signed_difference(to: u64, from: u64) -> i64 {
+    to.cast_signed().wrapping_sub(from.cast_signed())
 }
 
 fn has_left(record: &ProbeRecord) -> bool {

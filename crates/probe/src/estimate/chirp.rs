@@ -45,17 +45,24 @@ const LEAST: usize = 8;
 
 impl ChirpEstimator {
     pub fn new(chirps: usize, shape: TrainShape) -> Self {
-        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
-        // With fewer there could never be an answer.
-        let chirps = chirps.max(LEAST);
-        Self { chirps, settle: TrainSettler::new(shape), samples, discarded, sent: 0, too_fast: 0, never: 0 }
+        Self {
+            // With fewer there could never be an answer.
+            chirps: chirps.max(LEAST),
+            settle: TrainSettler::new(shape),
+            samples: Vec::new(),
+            discarded: DiscardedTrains::default(),
+            sent: 0,
+            too_fast: 0,
+            never: 0,
+        }
     }
 
     fn train(&self, dispersion_rate: f64) -> Vec<PlannedProbe> {
-        let (length, most) = (self.settle.shape().length, self.settle.shape().longest);
-        let (mut rate, mut at) = (dispersion_rate * FROM, 0.0);
+        let TrainShape { length, longest, .. } = self.settle.shape();
+        let mut rate = dispersion_rate * FROM;
+        let mut at = 0.0;
         let mut probes = Vec::new();
-        for number in 0..most {
+        for number in 0..longest {
             probes.push(PlannedProbe { number, train: 0, kind: ProbeKind::Chirp, at: nanos(at), length });
             at += f64::from(length) * 8e9 / rate;
             // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
@@ -65,6 +72,17 @@ impl ChirpEstimator {
             }
         }
         probes
+    }
+
+    fn trains(&self) -> usize {
+        self.settle.sent() + self.sent
+    }
+
+    /// The failure, if it befell most chirps.
+    fn failure_of_most(&self, count: usize, what: &str) -> Option<NoAnswer> {
+        let have = self.samples.len();
+        let what = format!("{count} of {have} chirps {what}");
+        (2 * count > have).then(|| NoAnswer::NotConverged { trains: self.trains(), what })
     }
 }
 
@@ -110,7 +128,8 @@ impl RateEstimator for ChirpEstimator {
     }
 
     fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
+        let have = self.samples.len();
+        let trains = self.trains();
         match self.settle.settled() {
             Some(Err(none)) => return Err(none.clone()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => {
@@ -121,15 +140,12 @@ impl RateEstimator for ChirpEstimator {
         if have < LEAST {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         }
-        let outside = |count: usize, what: &str| {
-            let what = format!("{count} of {have} chirps {what}");
-            (2 * count > have).then_some(NoAnswer::NotConverged { trains, what })
-        };
-        let too_fast = outside(self.too_fast, "queued from their first probe on");
-        if let Some(none) = too_fast.or_else(|| outside(self.never, "never queued")) {
+        let too_fast = self.failure_of_most(self.too_fast, "queued from their first probe on");
+        if let Some(none) = too_fast.or_else(|| self.failure_of_most(self.never, "never queued")) {
             return Err(none);
         }
-        let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
+        let middle = mean(&self.samples);
+        let error = 2.0 * standard_error(&self.samples);
         // The rates of a chirp are a factor of `SPREAD` apart: half of that (as a factor) to each side is the resolution.
         let fine = SPREAD.sqrt();
         Ok(RateEstimate {
@@ -163,16 +179,25 @@ fn end_of(waits: &[f64], from: usize) -> Option<usize> {
     None
 }
 
+/// A time of a chirp during which probes waited longer than before.
+#[derive(Debug, PartialEq)]
+struct WaitExcursion {
+    from: usize,
+    /// `None` if it lasts to the end of the chirp.
+    end: Option<usize>,
+}
+
 /// All excursions of a chirp.
-fn excursions(waits: &[f64], noise: f64) -> Vec<(usize, Option<usize>)> {
-    let (mut all, mut at) = (Vec::new(), 0);
+fn excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
+    let mut all = Vec::new();
+    let mut at = 0;
     while at + 1 < waits.len() {
         if waits[at + 1] - waits[at] <= noise {
             at += 1;
             continue;
         }
         let end = end_of(waits, at);
-        all.push((at, end));
+        all.push(WaitExcursion { from: at, end });
         at = end.unwrap_or(waits.len());
     }
     all
@@ -180,7 +205,7 @@ fn excursions(waits: &[f64], noise: f64) -> Vec<(usize, Option<usize>)> {
 
 /// The beginning of the excursion that does not end within the chirp.
 fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
-    excursions(waits, noise).last().filter(|(_, end)| end.is_none()).map(|(from, _)| *from)
+    excursions(waits, noise).last().filter(|last| last.end.is_none()).map(|last| last.from)
 }
 
 /// The mean available rate during a chirp.
@@ -189,7 +214,7 @@ fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: 
     // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
     // path was busy just then. All others count with the rate at which the last, open excursion began.
     let mut each = vec![turning; rates.len()];
-    for (from, end) in excursions(waits, noise) {
+    for WaitExcursion { from, end } in excursions(waits, noise) {
         let Some(end) = end.filter(|end| end - from >= LEAST_PROBES) else { continue };
         for nth in from..end.min(rates.len()) {
             if waits[nth + 1] > waits[nth] {
@@ -247,7 +272,9 @@ mod tests {
     #[test]
     fn an_excursion_ends_when_most_of_the_wait_is_over() {
         let waits = [0.0, 0.0, 5.0, 9.0, 8.0, 7.0, 1.0, 0.0, 3.0, 6.0, 9.0];
-        assert_eq!(excursions(&waits, 0.1), [(1, Some(6)), (7, None)]);
+        let ended = WaitExcursion { from: 1, end: Some(6) };
+        let lasting = WaitExcursion { from: 7, end: None };
+        assert_eq!(excursions(&waits, 0.1), [ended, lasting]);
         assert_eq!(open_excursion(&waits, 0.1), Some(7));
         assert_eq!(open_excursion(&[0.0; 6], 0.1), None);
     }

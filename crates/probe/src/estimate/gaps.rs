@@ -86,7 +86,8 @@ pub(super) fn standard_error(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
     }
-    let (middle, n) = (mean(values), values.len() as f64);
+    let middle = mean(values);
+    let n = values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
     (squares / (n - 1.0) / n).sqrt()
 }

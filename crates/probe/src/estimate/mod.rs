@@ -78,11 +78,11 @@ impl PassedProbe {
         let left = record.left_here();
         // If the processor was taken away, the kernel's stamp shows when the frame really left. The mechanism's own reading of the clock
         // may be from before the interruption.
-        let is_doubtful = |flag: &crate::ProbeFlag| match flag {
+        let disturbed = record.flags.iter().any(|flag| match flag {
             Dropped | Unsent => true,
             Stolen => stamped.is_none(),
             _ => false,
-        };
+        });
         // An error of the far clock is the same for all probes of a train, so it cancels in distances.
         let near = came.filter(|came| came.clock != crate::StampClock::Far);
         let doubt = left.map_or(0, crate::ProbeStamp::bound) + near.map_or(0, crate::ProbeStamp::bound);
@@ -92,7 +92,7 @@ impl PassedProbe {
             left: left.map(crate::ProbeStamp::middle),
             came: came.map(crate::ProbeStamp::middle),
             doubt,
-            disturbed: record.flags.iter().any(is_doubtful),
+            disturbed,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::gaps::{median, quantile};
 use serde::Serialize;
+use std::ops::Range;
 
 /// A group of samples that lie close together: a bell of their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -35,14 +36,17 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
     while found.len() < MOST && !rest.is_empty() {
-        let (from, to) = densest(&rest, width);
-        let center = median(&rest[from..to]);
+        let core = densest(&rest, width);
         // From the densest window, down both sides of the bell. Its samples are then taken out, and the rest is searched again.
-        let core = to - from;
-        let (from, to) = (lower_end(&rest, from, core, width), upper_end(&rest, to, core, width));
-        let all = samples.len() as f64;
-        let (share, core) = ((to - from) as f64 / all, core as f64 / all);
-        found.push(SampleMode { center, low: rest[from], high: rest[to - 1], share, core });
+        let from = lower_end(&rest, core.start, core.len(), width);
+        let to = upper_end(&rest, core.end, core.len(), width);
+        found.push(SampleMode {
+            center: median(&rest[core.clone()]),
+            low: rest[from],
+            high: rest[to - 1],
+            share: (to - from) as f64 / samples.len() as f64,
+            core: core.len() as f64 / samples.len() as f64,
+        });
         rest.drain(from..to);
     }
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
@@ -50,15 +54,16 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
 }
 
 /// The window of this width that has most samples.
-fn densest(sorted: &[f64], width: f64) -> (usize, usize) {
+fn densest(sorted: &[f64], width: f64) -> Range<usize> {
     // Two pointers over the sorted samples: both only move up, so it takes one pass.
-    let (mut best, mut to) = ((0, 1), 0);
+    let mut best = 0..1;
+    let mut to = 0;
     for from in 0..sorted.len() {
         while to < sorted.len() && sorted[to] - sorted[from] <= width {
             to += 1;
         }
-        if to - from > best.1 - best.0 {
-            best = (from, to);
+        if to - from > best.len() {
+            best = from..to;
         }
     }
     best
@@ -72,7 +77,8 @@ fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> u
         if here == 0 || here as f64 > count as f64 * AGAIN {
             break;
         }
-        (from, count) = (next, here);
+        from = next;
+        count = here;
     }
     from
 }
@@ -85,7 +91,8 @@ fn upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usi
         if here == 0 || here as f64 > count as f64 * AGAIN {
             break;
         }
-        (to, count) = (next, here);
+        to = next;
+        count = here;
     }
     to
 }

@@ -15,7 +15,7 @@ use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SampleMode,
     SettledTrains, TrainRequest, modes, nanos, packets_per_frame,
 };
-use crate::ProbeKind;
+use crate::{ProbeKind, small_count};
 
 /// How undisturbed pairs are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,19 @@ impl PairSample {
     fn sum(&self) -> f64 {
         self.delays[0] + self.delays[1]
     }
+}
+
+/// The pair with the least sum of delays.
+struct LeastDelayed {
+    pair: PairSample,
+    /// How much longer than allowed it waited, in nanoseconds; not positive if it is good enough.
+    excess: f64,
+}
+
+/// A capacity, and the result of the first trains.
+pub(super) struct MeasuredCapacity {
+    pub(super) bits_per_s: f64,
+    pub(super) settled: SettledTrains,
 }
 
 #[derive(Clone, Debug)]
@@ -73,19 +86,25 @@ const PLACES: u32 = 4;
 impl PairEstimator {
     /// Sends at most `pairs` pairs.
     pub fn new(pick: PairPick, pairs: usize, shape: TrainShape) -> Self {
-        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
-        Self { pick, pairs, settle: TrainSettler::new(shape), samples, discarded, sent: 0 }
+        Self {
+            pick,
+            pairs,
+            settle: TrainSettler::new(shape),
+            samples: Vec::new(),
+            discarded: DiscardedTrains::default(),
+            sent: 0,
+        }
     }
 
     fn settled(&self) -> Option<SettledTrains> {
         self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied()
     }
 
-    /// The rate, and what the first trains found.
-    pub(super) fn measured(&self) -> Result<(f64, SettledTrains), NoAnswer> {
-        let rate = self.answer()?.bits_per_s;
+    pub(super) fn measured(&self) -> Result<MeasuredCapacity, NoAnswer> {
+        let bits_per_s = self.answer()?.bits_per_s;
         let settled = self.settle.settled().cloned();
-        settled.unwrap_or(Err(NoAnswer::NoMode { pairs: 0, share: 0.0 })).map(|settled| (rate, settled))
+        let settled = settled.unwrap_or(Err(NoAnswer::NoMode { pairs: 0, share: 0.0 }))?;
+        Ok(MeasuredCapacity { bits_per_s, settled })
     }
 
     /// Whether more pairs would not change anything.
@@ -95,21 +114,28 @@ impl PairEstimator {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < EARLY => false,
             PairPick::Mode => (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / median(&rates) < 0.02,
-            PairPick::LeastDelay => self.least().is_some_and(|(_, excess)| excess <= 0.0),
+            PairPick::LeastDelay => self.least().is_some_and(|least| least.excess <= 0.0),
         }
     }
 
-    /// The pair with the least sum of delays, and how much longer than allowed it waited.
-    fn least(&self) -> Option<(PairSample, f64)> {
-        let least = |nth: usize| self.samples.iter().map(|s| s.delays[nth]).fold(f64::INFINITY, f64::min);
+    fn least_delay(&self, nth: usize) -> f64 {
+        self.samples.iter().map(|sample| sample.delays[nth]).fold(f64::INFINITY, f64::min)
+    }
+
+    fn least(&self) -> Option<LeastDelayed> {
         // CapProbe (Kapoor et al., SIGCOMM 2004): if neither probe of a pair waited, its sum of delays is the sum of the least delays of
         // first and second probes. The unknown clock offset is in both sums and cancels. The next best pairs must agree, because a sum
         // that was seen only once may be an error of the stamps.
         let mut sorted: Vec<&PairSample> = self.samples.iter().collect();
         sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
-        let (best, again) = (sorted.first()?, sorted.get(AGAIN - 1)?);
-        let excess = (best.sum() - least(0) - least(1)).max(again.sum() - best.sum());
-        Some((**best, excess - (CONVERGED * best.gap).max(best.doubt)))
+        let best = **sorted.first()?;
+        let again = sorted.get(AGAIN - 1)?;
+        let waited = (best.sum() - self.least_delay(0) - self.least_delay(1)).max(again.sum() - best.sum());
+        Some(LeastDelayed { pair: best, excess: waited - (CONVERGED * best.gap).max(best.doubt) })
+    }
+
+    fn too_few(&self, have: usize, wanted: usize) -> NoAnswer {
+        NoAnswer::TooFew { have, wanted, trains: self.settle.sent() + self.sent, discarded: self.discarded }
     }
 
     fn quality(&self, settled: SettledTrains, used: usize, share: f64, spread: f64) -> EstimateQuality {
@@ -160,7 +186,7 @@ impl PairEstimator {
 
     fn by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let trains = self.samples.len();
-        let Some((best, excess)) = self.least() else {
+        let Some(LeastDelayed { pair: best, excess }) = self.least() else {
             return Err(NoAnswer::NoMode { pairs: 0, share: 0.0 });
         };
         if excess > 0.0 {
@@ -182,7 +208,7 @@ impl PairEstimator {
     /// The number of primers before the next pair. A machine on the path may take longer for every second or fourth frame of a burst, so
     /// pairs take turns at four positions.
     fn primers(&self, settled: SettledTrains) -> u32 {
-        let turn = u32::try_from(self.sent / LENGTHS as usize).unwrap_or(0) % PLACES;
+        let turn = small_count(self.sent / LENGTHS as usize) % PLACES;
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
     }
 
@@ -193,7 +219,7 @@ impl PairEstimator {
         match self.pick {
             PairPick::LeastDelay => longest,
             PairPick::Mode => {
-                let turn = u32::try_from(self.sent).unwrap_or(0) % LENGTHS;
+                let turn = small_count(self.sent) % LENGTHS;
                 longest - longest / (5 * LENGTHS) * turn
             }
         }
@@ -235,7 +261,9 @@ impl RateEstimator for PairEstimator {
             return self.settle.saw(train);
         };
         let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
-        let (first, second) = (whole.last() - 2, whole.last() - 1);
+        // The last probe is the tail.
+        let first = whole.last() - 2;
+        let second = whole.last() - 1;
         let sample = PairSample {
             bits: whole.bits(first, second),
             gap: whole.came(first, second),
@@ -256,14 +284,12 @@ impl RateEstimator for PairEstimator {
     }
 
     fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let trains = self.settle.sent() + self.sent;
-        let too_few = |have, wanted| NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded };
         let settled = match self.settle.settled() {
-            None => return Err(too_few(0, 1)),
+            None => return Err(self.too_few(0, 1)),
             Some(settled) => settled.clone()?,
         };
         if self.samples.len() < LEAST {
-            return Err(too_few(self.samples.len(), LEAST));
+            return Err(self.too_few(self.samples.len(), LEAST));
         }
         match self.pick {
             PairPick::Mode => self.by_mode(settled),

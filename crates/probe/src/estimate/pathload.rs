@@ -55,8 +55,15 @@ struct RateSearch {
     high: f64,
     /// Whether streams really queued at `high`.
     is_high_seen: bool,
-    grey: Option<(f64, f64)>,
+    grey: Option<GreyRegion>,
     resolution: f64,
+}
+
+/// Rates at which the streams of a fleet disagree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct GreyRegion {
+    low: f64,
+    high: f64,
 }
 
 /// Share of a fleet's streams that decides (as in pathload).
@@ -83,18 +90,20 @@ impl RateSearch {
 
     /// The rate to try next; `None` if the range is narrow enough.
     fn next(&mut self) -> Option<f64> {
-        let (fine, low, high) = (self.resolution, self.low, self.high);
-        let (grey_low, grey_high) = self.grey.unwrap_or((high, low));
+        let fine = self.resolution;
+        let low = self.low;
+        let high = self.high;
         // Bisect above the grey region first, then below it: inside it the streams disagree, whatever the rate.
         let next = match self.grey {
-            Some(_) if high - grey_high > fine => Some(f64::midpoint(grey_high, high)),
-            Some(_) if grey_low - low > fine => Some(f64::midpoint(low, grey_low)),
+            Some(grey) if high - grey.high > fine => Some(f64::midpoint(grey.high, high)),
+            Some(grey) if grey.low - low > fine => Some(f64::midpoint(low, grey.low)),
             None if high - low > fine => Some(f64::midpoint(low, high)),
             _ => None,
         };
         if next.is_none() && !self.is_high_seen {
             // No stream ever queued, so `high` was only the first guess: the available rate may be above it.
-            (self.low, self.high) = (low.max(high - fine), high * 1.5);
+            self.low = low.max(high - fine);
+            self.high = high * 1.5;
             return Some(f64::midpoint(self.low, self.high));
         }
         next
@@ -102,20 +111,24 @@ impl RateSearch {
 
     fn learn(&mut self, rate: f64, trend: DelayTrend) {
         match trend {
-            DelayTrend::Rising => (self.high, self.is_high_seen) = (self.high.min(rate), true),
+            DelayTrend::Rising => {
+                self.high = self.high.min(rate);
+                self.is_high_seen = true;
+            }
             DelayTrend::Level => self.low = self.low.max(rate),
             DelayTrend::Unclear => {
-                let (low, high) = self.grey.unwrap_or((rate, rate));
-                self.grey = Some((low.min(rate), high.max(rate)));
+                let grey = self.grey.unwrap_or(GreyRegion { low: rate, high: rate });
+                self.grey = Some(GreyRegion { low: grey.low.min(rate), high: grey.high.max(rate) });
             }
         }
         // The available rate varies, so a later fleet may contradict an earlier one: the later one counts.
         self.low = self.low.min(self.high);
-        let (low, high) = (self.low, self.high);
+        let low = self.low;
+        let high = self.high;
         self.grey = self
             .grey
-            .filter(|grey| grey.0 < high && grey.1 > low)
-            .map(|grey| (grey.0.max(low), grey.1.min(high)));
+            .filter(|grey| grey.low < high && grey.high > low)
+            .map(|grey| GreyRegion { low: grey.low.max(low), high: grey.high.min(high) });
     }
 }
 
@@ -123,23 +136,37 @@ impl StreamFleet {
     /// The trend of most of its streams, as soon as the remaining ones cannot change it.
     fn verdict(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDE * streams as f64;
-        let count = |trend| self.trends.iter().filter(|seen| **seen == trend).count() as f64;
+        let rising = self.count(DelayTrend::Rising);
+        let level = self.count(DelayTrend::Level);
         let open = streams.saturating_sub(self.trends.len()) as f64;
-        [DelayTrend::Rising, DelayTrend::Level].into_iter().find(|trend| count(*trend) >= need).or_else(
-            || {
-                (count(DelayTrend::Rising).max(count(DelayTrend::Level)) + open < need)
-                    .then_some(DelayTrend::Unclear)
-            },
-        )
+        if rising >= need {
+            Some(DelayTrend::Rising)
+        } else if level >= need {
+            Some(DelayTrend::Level)
+        } else {
+            (rising.max(level) + open < need).then_some(DelayTrend::Unclear)
+        }
+    }
+
+    fn count(&self, trend: DelayTrend) -> f64 {
+        self.trends.iter().filter(|seen| **seen == trend).count() as f64
     }
 }
 
 impl PathloadEstimator {
     pub fn new(fleets: FleetShape, shape: TrainShape) -> Self {
         let fleets = FleetShape { probes: fleets.probes.min(shape.longest), ..fleets };
-        let (settle, fleet, discarded) =
-            (TrainSettler::new(shape), StreamFleet::default(), DiscardedTrains::default());
-        Self { fleets, settle, search: None, fleet, tried: 0, is_futile: false, discarded, sent: 0, used: 0 }
+        Self {
+            fleets,
+            settle: TrainSettler::new(shape),
+            search: None,
+            fleet: StreamFleet::default(),
+            tried: 0,
+            is_futile: false,
+            discarded: DiscardedTrains::default(),
+            sent: 0,
+            used: 0,
+        }
     }
 
     /// Slow streams have shorter frames, about one per 0.5 ms, so that they do not last too long.
@@ -164,7 +191,9 @@ impl PathloadEstimator {
     }
 
     fn stream(&self, rate: f64) -> TrainRequest {
-        let (length, gap, primers) = (self.length(rate), nanos(self.gap(rate)), self.primers());
+        let length = self.length(rate);
+        let gap = nanos(self.gap(rate));
+        let primers = self.primers();
         let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
         let takes = nanos(f64::from(measured) * gap.as_u64() as f64);
         let mut probes = spaced(primers, measured, ProbeKind::Train, length, gap);
@@ -267,13 +296,18 @@ impl RateEstimator for PathloadEstimator {
             return Err(NoAnswer::TooFew { have: 0, wanted: 1, trains, discarded: self.discarded });
         };
         if self.is_futile {
-            let (have, wanted) = (self.used, trains);
-            return Err(NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded });
+            return Err(NoAnswer::TooFew {
+                have: self.used,
+                wanted: trains,
+                trains,
+                discarded: self.discarded,
+            });
         }
         let is_done = search.clone().next().is_none();
         if !is_done {
-            let (low, high) = (search.low / 1e6, search.high / 1e6);
-            let what = format!("what is free is between {low:.3} and {high:.3} Mbit/s");
+            let low = search.low / 1e6;
+            let high = search.high / 1e6;
+            let what = format!("the available rate is between {low:.3} and {high:.3} Mbit/s");
             return Err(NoAnswer::NotConverged { trains, what });
         }
         // After contradicting fleets both ends may coincide: the answer is never narrower than the resolution.

@@ -7,7 +7,7 @@
 
 use super::gaps::{between, median};
 use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, nanos};
-use crate::{PlannedProbe, ProbeKind};
+use crate::{PlannedProbe, ProbeKind, small_count};
 use packetrig_units::Nanos;
 
 /// Size of a method's trains.
@@ -60,9 +60,15 @@ pub(super) const SPREAD: f64 = 1.2;
 
 impl TrainSettler {
     pub(super) fn new(shape: TrainShape) -> Self {
-        let of = SHORTEST.min(shape.longest);
-        let (result, discarded) = (None, DiscardedTrains::default());
-        Self { shape, of, trains: Vec::new(), result, discarded, sent: 0, over_ns: 0.0 }
+        Self {
+            shape,
+            of: SHORTEST.min(shape.longest),
+            trains: Vec::new(),
+            result: None,
+            discarded: DiscardedTrains::default(),
+            sent: 0,
+            over_ns: 0.0,
+        }
     }
 
     pub(super) const fn shape(&self) -> TrainShape {
@@ -97,9 +103,12 @@ impl TrainSettler {
         if self.trains.len() >= TRAINS {
             self.judge();
         } else if self.sent >= 8 * TRAINS {
-            let (have, wanted, trains) = (self.trains.len(), TRAINS, self.sent);
-            self.result = Some(Err(NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded }));
+            self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
         }
+    }
+
+    const fn too_few(&self, have: usize, discarded: DiscardedTrains) -> NoAnswer {
+        NoAnswer::TooFew { have, wanted: TRAINS, trains: self.sent, discarded }
     }
 
     fn judge(&mut self) {
@@ -107,8 +116,7 @@ impl TrainSettler {
         let into = median(&self.distances(|probe| probe.left));
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
-            let (have, wanted, trains) = (0, TRAINS, self.sent);
-            self.result = Some(Err(NoAnswer::TooFew { have, wanted, trains, discarded: lost }));
+            self.result = Some(Err(self.too_few(0, lost)));
             return;
         }
         let last = median(&out[out.len() / 2..]);
@@ -133,17 +141,18 @@ impl TrainSettler {
     ) -> Result<SettledTrains, NoAnswer> {
         let bits = f64::from(self.shape.length) * 8e9;
         if !is_spread {
-            let (train, gap_ns) = (self.of, nanos(into).as_u64());
-            return Err(NoAnswer::NotSpread { train, gap_ns, at_least: bits / into.max(1.0) });
+            return Err(NoAnswer::NotSpread {
+                train: self.of,
+                gap_ns: nanos(into).as_u64(),
+                at_least: bits / into.max(1.0),
+            });
         }
         // A quarter more than needed: the distance after probe `steady` may be half hidden, and a bucket fills while a slower train leaves.
-        let primers = u32::try_from(steady + 1 + steady.div_ceil(4))
-            .unwrap_or(u32::MAX)
-            .min(self.shape.longest.saturating_sub(MEASURED));
-        let hidden = u32::try_from(steady).unwrap_or(u32::MAX);
+        let primers =
+            small_count(steady + 1 + steady.div_ceil(4)).min(self.shape.longest.saturating_sub(MEASURED));
         Ok(SettledTrains {
             primers,
-            hidden,
+            hidden: small_count(steady),
             bits_per_s: bits / self.rate_gap(steady + 1).unwrap_or(last),
             primed_ns: self.leave(primers),
         })
@@ -151,49 +160,60 @@ impl TrainSettler {
 
     /// How long after a train's first probe the one at `place` leaves. The first ones take longest, because the sender's caches are cold.
     fn leave(&self, place: u32) -> f64 {
-        let of = |train: &Vec<PassedProbe>| {
-            let last = train.len().checked_sub(1)?;
-            Some(between(train[0].left?, train[last.min(place as usize)].left?))
-        };
-        let all: Vec<_> = self.trains.iter().filter_map(of).collect();
+        let all: Vec<_> = self
+            .trains
+            .iter()
+            .filter_map(|train| {
+                let probe = train.get(place as usize).or_else(|| train.last())?;
+                Some(between(train.first()?.left?, probe.left?))
+            })
+            .collect();
         median(&all)
     }
 
     /// The distance between neighbours at each place: the median of all trains, as far as most of them arrived.
     fn distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
-        let at = |place: usize| {
+        let mut distances = Vec::new();
+        for place in 0..self.of as usize - 1 {
             let all: Vec<_> = self
                 .trains
                 .iter()
                 .filter_map(|train| Some(between(stamp(train.get(place)?)?, stamp(train.get(place + 1)?)?)))
                 .collect();
-            (all.len() > TRAINS / 2).then(|| median(&all))
-        };
-        (0..self.of as usize - 1).map_while(at).collect()
+            if all.len() <= TRAINS / 2 {
+                break;
+            }
+            distances.push(median(&all));
+        }
+        distances
     }
 
     /// How many times further apart neighbours are after the path than before, from a place on: the median of all. Each distance is compared
     /// with its own departure, because a sender that is held up now and then makes uneven distances at both ends.
     fn growth(&self, from: usize) -> f64 {
-        let of = |two: &[PassedProbe]| {
-            let left = between(two[0].left?, two[1].left?).max(1.0);
-            Some(between(two[0].came?, two[1].came?) / left)
-        };
-        let all: Vec<_> =
-            self.trains.iter().flat_map(|train| train.windows(2).skip(from).filter_map(of)).collect();
+        let neighbours = self.trains.iter().flat_map(|train| train.windows(2).skip(from));
+        let all: Vec<_> = neighbours.filter_map(|two| widening(&two[0], &two[1])).collect();
         median(&all)
     }
 
     /// The mean distance of each train from a place on; the median of all trains.
     fn rate_gap(&self, from: usize) -> Option<f64> {
-        let of = |train: &Vec<PassedProbe>| {
-            let came: Vec<_> = train.get(from..)?.iter().map_while(|probe| probe.came).collect();
-            let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
-            Some(between(came[0], came[gaps]) / gaps as f64)
-        };
-        let all: Vec<_> = self.trains.iter().filter_map(of).collect();
+        let all: Vec<_> = self.trains.iter().filter_map(|train| mean_gap(train.get(from..)?)).collect();
         (!all.is_empty()).then(|| median(&all)).filter(|gap| *gap > 0.0)
     }
+}
+
+/// How many times further apart two neighbours arrived than they left.
+fn widening(one: &PassedProbe, next: &PassedProbe) -> Option<f64> {
+    let left = between(one.left?, next.left?).max(1.0);
+    Some(between(one.came?, next.came?) / left)
+}
+
+/// The mean distance of probes at arrival, up to the first lost one.
+fn mean_gap(probes: &[PassedProbe]) -> Option<f64> {
+    let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
+    let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
+    Some(between(came[0], came[gaps]) / gaps as f64)
 }
 
 /// Probes that are due at once: `primers`, and `of` to be measured.

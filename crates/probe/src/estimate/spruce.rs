@@ -51,12 +51,11 @@ impl SpruceSetup {
         match self {
             Self::Primers(capacity, settle) => {
                 let Some(settled) = settle.settled() else { return Ok(settle.ask()) };
-                let ready = |settled: SettledTrains| ReadyPairs::new(*capacity, settled);
-                Err(settled.clone().map(ready))
+                Err(settled.clone().map(|settled| ReadyPairs::new(*capacity, settled)))
             }
-            Self::Capacity(pair) => {
-                pair.ask().ok_or_else(|| pair.measured().map(|(rate, s)| ReadyPairs::new(rate, s)))
-            }
+            Self::Capacity(pair) => pair.ask().ok_or_else(|| {
+                pair.measured().map(|measured| ReadyPairs::new(measured.bits_per_s, measured.settled))
+            }),
         }
     }
 }
@@ -86,10 +85,19 @@ impl SpruceEstimator {
             || SpruceSetup::Capacity(PairEstimator::new(PairPick::Mode, FOR_CAPACITY, shape)),
             |capacity| SpruceSetup::Primers(capacity, TrainSettler::new(shape)),
         );
-        let (samples, doubts, discarded) = (Vec::new(), Vec::new(), DiscardedTrains::default());
-        // With fewer there could never be an answer.
-        let (pairs, before_sent, sent) = (pairs.max(LEAST), 0, 0);
-        Self { before, ready: None, pairs, shape, seed, samples, doubts, discarded, before_sent, sent }
+        Self {
+            before,
+            ready: None,
+            // With fewer there could never be an answer.
+            pairs: pairs.max(LEAST),
+            shape,
+            seed,
+            samples: Vec::new(),
+            doubts: Vec::new(),
+            discarded: DiscardedTrains::default(),
+            before_sent: 0,
+            sent: 0,
+        }
     }
 
     fn bits(&self) -> f64 {
@@ -141,8 +149,10 @@ impl RateEstimator for SpruceEstimator {
             };
         };
         let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
-        let (first, second) = (whole.last() - 1, whole.last());
-        let (sent, came) = (whole.left(first, second), whole.came(first, second));
+        let second = whole.last();
+        let first = second - 1;
+        let sent = whole.left(first, second);
+        let came = whole.came(first, second);
         let nominal = self.bits() * 1e9 / capacity;
         if !(0.8 * nominal..=1.2 * nominal).contains(&sent) {
             self.discarded.unlike += 1;
@@ -156,7 +166,8 @@ impl RateEstimator for SpruceEstimator {
     }
 
     fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let (have, trains) = (self.samples.len(), self.before_sent + self.sent);
+        let have = self.samples.len();
+        let trains = self.before_sent + self.sent;
         if let Some(Err(none)) = &self.ready {
             return Err(none.clone());
         }
@@ -164,15 +175,16 @@ impl RateEstimator for SpruceEstimator {
         let Some(ReadyPairs { capacity, primers, .. }) = known else {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         };
-        let within = |rate: f64| rate.clamp(0.0, capacity);
+
         // Stamps are as often too early as too late: their error is part of the samples' spread, so it is reported but not added.
         let stamps = mean(&self.doubts);
-        let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
+        let middle = mean(&self.samples);
+        let error = 2.0 * standard_error(&self.samples);
         Ok(RateEstimate {
             method: self.name(),
-            bits_per_s: within(middle),
-            low: within(middle - error),
-            high: within(middle + error),
+            bits_per_s: middle.clamp(0.0, capacity),
+            low: (middle - error).clamp(0.0, capacity),
+            high: (middle + error).clamp(0.0, capacity),
             packets_per_frame: packets_per_frame(self.shape.length),
             quality: EstimateQuality {
                 trains,

@@ -39,8 +39,14 @@ const SHORTEST: u32 = 10;
 
 impl TrainEstimator {
     pub fn new(trains: usize, shape: TrainShape) -> Self {
-        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
-        Self { settle: TrainSettler::new(shape), trains, of: SHORTEST, samples, discarded, sent: 0 }
+        Self {
+            settle: TrainSettler::new(shape),
+            trains,
+            of: SHORTEST,
+            samples: Vec::new(),
+            discarded: DiscardedTrains::default(),
+            sent: 0,
+        }
     }
 
     /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
@@ -80,21 +86,27 @@ impl RateEstimator for TrainEstimator {
         };
         let Ok(settled) = settled else { return };
         let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
-        let (first, last) = (settled.primers as usize, whole.last());
-        let (took, bits) = (whole.came(first, last), whole.bits(first, last));
+        let first = settled.primers as usize;
+        let last = whole.last();
+        let took = whole.came(first, last);
+        let bits = whole.bits(first, last);
         if took <= whole.doubt(first, last) {
             self.discarded.together += 1;
         } else if whole.left(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
             self.discarded.unlike += 1;
         } else {
-            let (sum, doubt) = (whole.delay(first) + whole.delay(last), whole.doubt(first, last) / took);
-            self.samples.push(TrainSample { rate: bits * 1e9 / took, sum, doubt });
+            self.samples.push(TrainSample {
+                rate: bits * 1e9 / took,
+                sum: whole.delay(first) + whole.delay(last),
+                doubt: whole.doubt(first, last) / took,
+            });
             self.lengthen(settled.primers);
         }
     }
 
     fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
+        let have = self.samples.len();
+        let trains = self.settle.sent() + self.sent;
         let too_few = NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded };
         let settled = match self.settle.settled() {
             None => return Err(too_few),
@@ -104,7 +116,8 @@ impl RateEstimator for TrainEstimator {
         let Some(best) = best.filter(|_| have >= LEAST) else { return Err(too_few) };
         let rates: Vec<_> = self.samples.iter().map(|sample| sample.rate).collect();
         let near = rates.iter().filter(|rate| (*rate / best.rate - 1.0).abs() < 0.02).count();
-        let (low, high) = (median(&rates).min(best.rate), quantile(&rates, 1.0).max(best.rate));
+        let low = median(&rates).min(best.rate);
+        let high = quantile(&rates, 1.0).max(best.rate);
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: best.rate,

@@ -178,17 +178,27 @@ impl ProbeEvidence {
     /// The order in which our segments reached the server, if both did.
     fn order_there(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
-        let said = |place: usize| self.answers[place].map(|answer| answer.acknowledgement);
-        if said(0) == Some(between) {
+        let [first, second] = self.answers.map(|answer| Some(answer?.acknowledgement));
+        if first == Some(between) {
             ArrivalOrder::Kept
-        } else if said(0) == Some(before) || said(1) == Some(before) {
+        } else if first == Some(before) || second == Some(before) {
             ArrivalOrder::Changed
-        } else if said(0).is_none() && said(1) == Some(behind) {
+        } else if first.is_none() && second == Some(behind) {
             // Only the second answer was received. In changed order, our second segment opens the window for both answers at once, while
             // nothing is acknowledged yet: the answer would not acknowledge both segments.
             ArrivalOrder::Kept
         } else {
             ArrivalOrder::Unknown
+        }
+    }
+
+    /// The server's number after it has sent this many answers.
+    pub(super) const fn due_after(&self, answers: u64) -> u32 {
+        let [before, between, behind] = self.due;
+        match answers {
+            0 => before,
+            1 => between,
+            _ => behind,
         }
     }
 

@@ -13,7 +13,8 @@ use super::{
     ProbeVerdict, UselessReason,
 };
 use crate::frame::flags;
-use packetrig_wire::pattern::mix;
+use crate::method::initial_sequence;
+use crate::{clamp_to_u16, small_count};
 use std::collections::VecDeque;
 
 mod segments;
@@ -169,7 +170,9 @@ impl OneprobeMachine {
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
             OneprobeState::Closed { .. } => self.connect(now, 0),
             OneprobeState::Connecting { at, tries } => self.connect_again(now, at, tries),
-            OneprobeState::FillingQueue { since, asked_at, quiet_at } => self.fill_queue(now, since, asked_at, quiet_at),
+            OneprobeState::FillingQueue { since, asked_at, quiet_at } => {
+                self.fill_queue(now, since, asked_at, quiet_at)
+            }
             OneprobeState::Synchronizing { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
             OneprobeState::Ready => self.probe(now),
             OneprobeState::ProbeInFlight(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
@@ -191,7 +194,7 @@ impl OneprobeMachine {
                 return None;
             }
             self.report.connections += 1;
-            let first = u32::try_from(mix(self.options.seed, self.report.connections) >> 32).unwrap_or(0);
+            let first = initial_sequence(self.options.seed, self.report.connections);
             self.connection = OpenConnection {
                 first,
                 next: first,
@@ -227,7 +230,8 @@ impl OneprobeMachine {
     }
 
     fn fail(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
-        (self.failure, self.state) = (Some(failure), OneprobeState::Finished);
+        self.failure = Some(failure);
+        self.state = OneprobeState::Finished;
         None
     }
 
@@ -264,7 +268,7 @@ impl OneprobeMachine {
             length,
             self.connection.edge.wrapping_sub(self.connection.expected),
         ));
-        self.connection.next = first.wrapping_add(number(length));
+        self.connection.next = first.wrapping_add(small_count(length));
     }
 
     /// A segment of the stream of requests, with a window of this many bytes.
@@ -274,7 +278,7 @@ impl OneprobeMachine {
             sequence,
             acknowledgement: self.connection.expected,
             flags: flags::ACK | flags::PSH,
-            window: u16::try_from(window).unwrap_or(u16::MAX),
+            window: clamp_to_u16(window as usize),
             options: Vec::new(),
             payload: self.request.piece(from, length),
         }
@@ -286,7 +290,7 @@ impl OneprobeMachine {
             sequence: self.connection.next,
             acknowledgement: self.connection.expected,
             flags: flags::ACK,
-            window: u16::try_from(window).unwrap_or(u16::MAX),
+            window: clamp_to_u16(window as usize),
             ..OutgoingSegment::default()
         });
     }
@@ -300,7 +304,6 @@ impl OneprobeMachine {
     }
 
     fn patience(&self) -> u64 {
-
         2 * self.connection.round_trip.unwrap_or(0) + PATIENCE
     }
 
@@ -331,12 +334,12 @@ impl OneprobeMachine {
     }
 
     fn probe(&mut self, now: u64) -> Option<OneprobeStep> {
-        let number = u32::try_from(self.report.probes).unwrap_or(u32::MAX);
-        if number >= self.options.count {
+        let number = u32::try_from(self.report.probes).ok();
+        let Some(number) = number.filter(|number| *number < self.options.count) else {
             self.reset();
             self.state = OneprobeState::Finished;
             return None;
-        }
+        };
         let first = *self.first_at.get_or_insert(now + 2 * LEAD);
         // The next departure time of the schedule that can still be met. Missed ones are left out; the schedule does not move.
         let least = (now + LEAD / 2).max(self.next_at);
@@ -358,16 +361,21 @@ impl OneprobeMachine {
     fn pair(&mut self, number: u32, at: u64) -> OneprobeStep {
         // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that got only
         // the second sends two answers, and one that got only the first sends one.
-        let (length, size) = (u32::from(self.options.payload), u32::from(self.options.answer));
-        let (c, s) = (self.connection.next, self.connection.expected);
-        let sent = [c, c.wrapping_add(length), c.wrapping_add(2 * length)];
-        let due = [s, s.wrapping_add(size), s.wrapping_add(2 * size)];
+        let length = u32::from(self.options.payload);
+        let size = u32::from(self.options.answer);
+        let sent = [0, 1, 2].map(|segments| self.connection.next.wrapping_add(segments * length));
+        let due = [0, 1, 2].map(|answers| self.connection.expected.wrapping_add(answers * size));
         let segments =
             [self.data(sent[0], length as usize, size), self.data(sent[1], length as usize, 2 * size)];
         let until = at + self.connection.round_trip.unwrap_or(0) + PATIENCE;
         let evidence = ProbeEvidence::new(sent, due);
-        self.state =
-            OneprobeState::ProbeInFlight(PendingProbe { number, evidence, left: None, until, is_asked_again: false });
+        self.state = OneprobeState::ProbeInFlight(PendingProbe {
+            number,
+            evidence,
+            left: None,
+            until,
+            is_asked_again: false,
+        });
         OneprobeStep::Pair { at, segments }
     }
 
@@ -394,7 +402,8 @@ impl OneprobeMachine {
         }
         self.report.take(OneprobeOutcome { number: probe.number, left: probe.left, verdict, round_trip_ns });
         if matches!(verdict, ProbeVerdict::Told { .. }) {
-            (self.connection.is_used, self.futile) = (true, 0);
+            self.connection.is_used = true;
+            self.futile = 0;
         }
     }
 
@@ -419,7 +428,7 @@ impl OneprobeMachine {
         }
         let connection = &mut self.connection;
         connection.next = probe.evidence.sent[place];
-        connection.expected = probe.evidence.due[usize::try_from(reverse.sent).unwrap_or(0)];
+        connection.expected = probe.evidence.due_after(reverse.sent);
         // Closes the window again, so that the server waits for the next pair.
         self.acknowledge(0);
         self.state = OneprobeState::Ready;
@@ -450,8 +459,4 @@ impl OneprobeMachine {
         }
         None
     }
-}
-
-fn number(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -3,6 +3,7 @@
 //! Invariant: `probes = told + sum of ambiguous`, and ambiguous probes are part of no rate.
 
 use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
+use crate::summary::nearest_rank;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -63,15 +64,13 @@ impl TimeSpread {
     pub fn of(times: &[u64]) -> Option<Self> {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
-        // Nearest rank: the smallest time that at least this percentage of all do not exceed.
-        let at = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
-        (!sorted.is_empty()).then(|| Self {
+        Some(Self {
             samples: sorted.len() as u64,
-            min_ns: at(0),
-            p50_ns: at(50),
-            p95_ns: at(95),
-            p99_ns: at(99),
-            max_ns: at(100),
+            min_ns: *sorted.first()?,
+            p50_ns: nearest_rank(&sorted, 50),
+            p95_ns: nearest_rank(&sorted, 95),
+            p99_ns: nearest_rank(&sorted, 99),
+            max_ns: *sorted.last()?,
         })
     }
 }

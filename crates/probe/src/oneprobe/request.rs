@@ -10,9 +10,9 @@ impl HttpRequest {
     /// A request for a path of a host; `about` says who probes and why.
     pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
         let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
-        // Line breaks would let a host name or a path add headers or whole requests of its own.
-        let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
-        let (host, path, about) = (clean(host), clean(path).replace(' ', "%20"), clean(&about));
+        let host = without_controls(host);
+        let path = without_controls(path).replace(' ', "%20");
+        let about = without_controls(&about);
         Self(
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: packetrig-probe{about}\r\nAccept: */*\r\n\
@@ -31,6 +31,11 @@ impl HttpRequest {
         let from = from as usize % self.0.len();
         self.0.iter().cycle().skip(from).take(length).copied().collect()
     }
+}
+
+// Line breaks would let a host name or a path add headers or whole requests of its own.
+fn without_controls(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 #[cfg(test)]

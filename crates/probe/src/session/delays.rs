@@ -91,22 +91,20 @@ const BLOCK: usize = 512;
 
 /// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
 pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
-    let fours: Vec<(u32, FourStamps)> = records
-        .iter()
-        .filter_map(|record| Some((record.number, FourStamps::of(record, follow_ups)?)))
-        .collect();
-    let block = |block: &[(u32, FourStamps)]| {
-        let mut comparison = ClockComparison::default();
-        for (_, four) in block {
-            comparison.add(&four.exchange());
-        }
-        let doubts = block.iter().map(|(_, four)| four.arrived.bound().max(four.departed.bound()));
-        let mut fit = comparison.fit()?;
-        // `FourStamps::exchange` uses the middles of the far stamps, so their largest error comes on top.
-        fit.bound += Nanos::new(doubts.max()?);
-        Some(ComparedClocks { from: block.first()?.0, fit })
-    };
-    ClockRelation::Exchanges(fours.chunks(BLOCK).filter_map(block).collect())
+    let fours: Vec<_> = records.iter().filter_map(|record| FourStamps::of(record, follow_ups)).collect();
+    ClockRelation::Exchanges(fours.chunks(BLOCK).filter_map(compare_block).collect())
+}
+
+fn compare_block(block: &[FourStamps]) -> Option<ComparedClocks> {
+    let mut comparison = ClockComparison::default();
+    for four in block {
+        comparison.add(&four.exchange());
+    }
+    let doubts = block.iter().map(|four| four.arrived.bound().max(four.departed.bound()));
+    let mut fit = comparison.fit()?;
+    // `FourStamps::exchange` uses the middles of the far stamps, so their largest error comes on top.
+    fit.bound += Nanos::new(doubts.max()?);
+    Some(ComparedClocks { from: block.first()?.number, fit })
 }
 
 impl ClockRelation {
@@ -129,19 +127,25 @@ impl ClockRelation {
 
     /// Converts a far stamp of a probe to our monotonic clock.
     fn here(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
-        let (at, doubt) = match self {
+        match self {
             Self::Utc(own) => {
                 let at = far.middle().checked_add_signed(own.offset_ns.checked_neg()?)?;
-                (at, own.bound_ns.saturating_add(own.error_ns.unwrap_or(0)))
+                let doubt = own.bound_ns.saturating_add(own.error_ns.unwrap_or(0));
+                Some(converted(far, MonoTime::from_nanos(at), doubt))
             }
             Self::Exchanges(compared) => {
+                // The block that the probe belongs to: the last one that begins at or before it.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
-                (fit.to_local(at).as_nanos(), fit.bound_at(at).as_u64())
+                Some(converted(far, fit.to_local(at), fit.bound_at(at).as_u64()))
             }
-        };
-        Some(ProbeStamp::around(far.source, MonoTime::from_nanos(at), far.bound().saturating_add(doubt)))
+        }
     }
+}
+
+/// A far stamp at a time of our clock, wider by the error of the conversion.
+fn converted(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
+    ProbeStamp::around(far.source, at, far.bound().saturating_add(doubt))
 }
 
 /// Computes the delays of a session. `follow_ups` are more exact departure times of reflections.
@@ -153,17 +157,17 @@ pub fn both_ways(
 ) -> BothWays {
     let no_delay = relation.obstacle(told);
     let usual = records.iter().filter(|record| !record.flags.contains(&ProbeFlag::First));
-    let fours: Vec<(u32, FourStamps)> =
-        usual.filter_map(|record| Some((record.number, FourStamps::of(record, follow_ups)?))).collect();
-    let direction = |between: &dyn Fn(u32, &FourStamps) -> Option<MeasuredTime>| {
-        let taken: Vec<MeasuredTime> =
-            fours.iter().filter_map(|(number, four)| between(*number, four)).collect();
-        delays(&taken, no_delay.is_none())
-    };
-    let path: Vec<MeasuredTime> = fours.iter().filter_map(|(_, four)| four.path()).collect();
+    let fours: Vec<_> = usual.filter_map(|record| FourStamps::of(record, follow_ups)).collect();
+    let there: Vec<_> =
+        fours.iter().filter_map(|four| took(four.left, relation.here(four.number, four.arrived)?)).collect();
+    let back: Vec<_> = fours
+        .iter()
+        .filter_map(|four| took(relation.here(four.number, four.departed)?, four.answered))
+        .collect();
+    let path: Vec<_> = fours.iter().filter_map(FourStamps::path).collect();
     BothWays {
-        there: direction(&|number, four| took(four.left, relation.here(number, four.arrived)?)),
-        back: direction(&|number, four| took(relation.here(number, four.departed)?, four.answered)),
+        there: delays(&there, no_delay.is_none()),
+        back: delays(&back, no_delay.is_none()),
         path: times(&path, None),
         no_delay,
     }
@@ -171,6 +175,8 @@ pub fn both_ways(
 
 /// The four stamps of a probe and its reflection.
 struct FourStamps {
+    /// The number of the probe.
+    number: u32,
     left: ProbeStamp,
     arrived: ProbeStamp,
     departed: ProbeStamp,
@@ -185,6 +191,7 @@ impl FourStamps {
             ProbeStamp { lo: at.saturating_sub(bound), hi: at.saturating_add(bound), ..said }
         });
         Some(Self {
+            number: record.number,
             left: record.left_here()?,
             arrived: record.far_arrival?,
             departed: truer.unwrap_or(said),

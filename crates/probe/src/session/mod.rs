@@ -48,10 +48,14 @@ impl SessionKey {
     /// Reads the text of a key file: hexadecimal digits, white space around them ignored.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.trim().as_bytes();
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        let is_even = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
-        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-        Self::new(bytes.filter(|_| is_even)?)
+        if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let bytes: Option<Vec<u8>> = digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        Self::new(bytes?)
     }
 
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {

@@ -99,7 +99,8 @@ impl ReflectorSession {
     /// Notes a number; `false` if it arrived before, or may have. The sliding window of IPsec's anti-replay check (RFC 4303, 3.4.3).
     fn note(&mut self, number: u32) -> bool {
         if self.received == 0 {
-            (self.highest, self.seen) = (number, 1);
+            self.highest = number;
+            self.seen = 1;
             return true;
         }
         let ahead = number.wrapping_sub(self.highest);
@@ -157,7 +158,8 @@ impl StampReflector {
         let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         self.make_room(name);
-        let (is_stateful, must_be_new) = (self.settings.is_stateful, self.settings.key.is_some());
+        let is_stateful = self.settings.is_stateful;
+        let must_be_new = self.settings.key.is_some();
         let session = self.sessions.entry(name).or_default();
         if !session.note(request.sequence) && must_be_new {
             return Err(ReflectionRefusal::Repeated);
@@ -243,19 +245,19 @@ impl StampReflector {
         from: usize,
         out: &mut [u8],
     ) {
-        let found: Vec<_> = tlv::read(&arrived.bytes[from..])
-            .map(|tlv| (from + tlv.at, tlv.kind, tlv.is_malformed, tlv.value.len()))
-            .collect();
-        for (at, kind, is_malformed, length) in found {
-            let value = at + tlv::HEADER..at + tlv::HEADER + length;
+        for tlv in tlv::read(&arrived.bytes[from..]) {
+            let at = from + tlv.at;
+            let value = at + tlv::HEADER..at + tlv::HEADER + tlv.value.len();
             // RFC 8972, 4: the sender sets "unrecognized", and a reflector clears it in the TLVs that it understands.
-            out[at] = match (kind, is_malformed) {
+            out[at] = match (tlv.kind, tlv.is_malformed) {
                 (_, true) => flags::MALFORMED,
                 (TlvKind::Other(_), _) => flags::UNRECOGNIZED,
                 _ => 0,
             };
-            if !is_malformed && let Some(value) = out.get_mut(value) {
-                self.answer(arrived, session, kind, value);
+            if !tlv.is_malformed
+                && let Some(value) = out.get_mut(value)
+            {
+                self.answer(arrived, session, tlv.kind, value);
             }
         }
     }

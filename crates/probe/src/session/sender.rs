@@ -115,8 +115,7 @@ impl StampSender {
     }
 
     fn realtime(&self, at: MonoTime) -> u64 {
-        let ns = i128::from(at.as_nanos()) + i128::from(self.session.realtime_offset_ns);
-        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+        at.as_nanos().saturating_add_signed(self.session.realtime_offset_ns)
     }
 
     fn put_tlvs(&mut self, room: usize) {
@@ -159,18 +158,12 @@ impl StampSender {
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
         self.note_far(&reflection, payload.get(packet::length(key)..).unwrap_or(&[]));
-        let error = reflection.estimate.error_ns().unwrap_or(0);
-        let stamp = |bits: u64| {
-            let at = reflection.estimate.format.read(bits)?;
-            let (lo, hi) = (at.saturating_sub(error), at.saturating_add(error));
-            Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo, hi })
-        };
         Some(ProbeReply {
             number,
             says: ReplyMeaning::Echo,
             is_sound,
-            far_arrival: stamp(reflection.received),
-            far_departure: stamp(reflection.sent),
+            far_arrival: far_stamp(reflection.estimate, reflection.received),
+            far_departure: far_stamp(reflection.estimate, reflection.sent),
         })
     }
 
@@ -190,6 +183,18 @@ impl StampSender {
             self.told.follow_ups = self.follow_ups.len() as u64;
         }
     }
+}
+
+/// A time of the reflector, as wide as its estimate says.
+fn far_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
+    let at = estimate.format.read(bits)?;
+    let error = estimate.error_ns().unwrap_or(0);
+    Some(ProbeStamp {
+        clock: StampClock::Far,
+        source: StampSource::Far,
+        lo: at.saturating_sub(error),
+        hi: at.saturating_add(error),
+    })
 }
 
 impl ProbeMethod for StampSender {

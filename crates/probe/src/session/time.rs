@@ -23,7 +23,8 @@ pub enum TimeFormat {
 impl TimeFormat {
     /// Writes nanoseconds since 1970.
     pub const fn write(self, realtime_ns: u64) -> u64 {
-        let (seconds, ns) = (realtime_ns / SECOND, realtime_ns % SECOND);
+        let seconds = realtime_ns / SECOND;
+        let ns = realtime_ns % SECOND;
         match self {
             // Rounded up, so that reading it, which rounds down, gives the same nanosecond.
             Self::Ntp => ((seconds + NTP_ORIGIN) << 32) | (ns << 32).div_ceil(SECOND),
@@ -33,7 +34,8 @@ impl TimeFormat {
 
     /// Reads nanoseconds since 1970; `None` if the bits are no valid time.
     pub const fn read(self, bits: u64) -> Option<u64> {
-        let (seconds, part) = (bits >> 32, bits & 0xffff_ffff);
+        let seconds = bits >> 32;
+        let part = bits & 0xffff_ffff;
         match self {
             Self::Ntp if seconds >= NTP_ORIGIN => {
                 Some((seconds - NTP_ORIGIN) * SECOND + ((part * SECOND) >> 32))

@@ -4,6 +4,7 @@
 //! returns it.
 
 use super::{SessionKey, be16, be32, be64};
+use crate::clamp_to_u16;
 
 /// Bytes of flags, type and length.
 pub const HEADER: usize = 4;
@@ -95,9 +96,11 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
         if head[1] == 0 {
             return None;
         }
-        let (start, length) = (at + HEADER, usize::from(be16(bytes, at + 2)?));
+        let start = at + HEADER;
+        let length = usize::from(be16(bytes, at + 2)?);
         let end = (start + length).min(bytes.len());
-        let (kind, value) = (TlvKind::of(head[1]), bytes.get(start..end)?);
+        let kind = TlvKind::of(head[1]);
+        let value = bytes.get(start..end)?;
         let is_malformed = value.len() < length || !kind.fits(length);
         let tlv = Tlv { flags: head[0], kind, value, at, is_malformed };
         at = start + length;
@@ -107,7 +110,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
 
 /// Adds a TLV as a sender writes it.
 pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
-    let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    let length = clamp_to_u16(value.len());
     packet.extend([flags::UNRECOGNIZED, kind.number()]);
     packet.extend(length.to_be_bytes());
     packet.extend(&value[..usize::from(length)]);
@@ -206,13 +209,13 @@ pub struct ServiceClass {
 
 impl ServiceClass {
     pub fn read(value: &[u8]) -> Option<Self> {
-        let bits = be32(value, 0)?;
-        let part = |shift: u32, mask: u32| u8::try_from(bits >> shift & mask).unwrap_or(0);
+        // DSCP1 (6 bits), DSCP2 (6), ECN (2), RP (2), the rest reserved: the second field spans both bytes.
+        let [first, second, ..] = *value.first_chunk::<4>()?;
         Some(Self {
-            wanted: part(26, 63),
-            arrived: part(20, 63),
-            ecn: part(18, 3),
-            is_refused: part(16, 3) != 0,
+            wanted: first >> 2,
+            arrived: (first & 3) << 4 | second >> 4,
+            ecn: second >> 2 & 3,
+            is_refused: second & 3 != 0,
         })
     }
 

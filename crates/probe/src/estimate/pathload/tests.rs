@@ -82,7 +82,8 @@ fn fleets_without_agreement_widen_the_grey_region_only() {
     search.learn(6e6, DelayTrend::Unclear);
     search.learn(8e6, DelayTrend::Rising);
     search.learn(4e6, DelayTrend::Level);
-    assert_eq!((search.low, search.grey, search.high), (4e6, Some((6e6, 6e6)), 8e6));
+    let grey = GreyRegion { low: 6e6, high: 6e6 };
+    assert_eq!((search.low, search.grey, search.high), (4e6, Some(grey), 8e6));
     assert_eq!(search.next(), Some(7e6));
     search.learn(5e6, DelayTrend::Rising);
     assert_eq!((search.grey, search.high), (None, 5e6));

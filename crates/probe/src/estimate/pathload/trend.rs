@@ -10,7 +10,7 @@ use crate::estimate::gaps::median;
 /// What a stream, or a fleet of them, says of its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DelayTrend {
-    /// It is more than what is free.
+    /// The rate is above the available rate.
     Rising,
     Level,
     /// Neither can be said.
@@ -27,9 +27,8 @@ const AROUND: f64 = 0.1;
 pub(super) fn of_stream(delays: &[f64], noise: f64) -> DelayTrend {
     let size = ((delays.len() as f64).sqrt() as usize).max(1);
     let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
-    let (Some(first), Some(last), pairs) = (medians.first(), medians.last(), medians.len() - 1) else {
-        return DelayTrend::Unclear;
-    };
+    let Some((first, last)) = medians.first().zip(medians.last()) else { return DelayTrend::Unclear };
+    let pairs = medians.len() - 1;
     let up = medians.windows(2).filter(|two| two[1] > two[0]).count() as f64 / pairs.max(1) as f64;
     let moves: f64 = medians.windows(2).map(|two| (two[1] - two[0]).abs()).sum();
     if last - first <= noise {

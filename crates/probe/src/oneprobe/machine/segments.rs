@@ -50,7 +50,8 @@ impl OneprobeMachine {
             return;
         }
         if !after(connection.acknowledged, segment.acknowledgement) {
-            (connection.acknowledged, connection.peer_window) = (segment.acknowledgement, segment.window);
+            connection.acknowledged = segment.acknowledgement;
+            connection.peer_window = segment.window;
         }
         match self.state.clone() {
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished => {}
@@ -90,7 +91,8 @@ impl OneprobeMachine {
             let expected = segment.sequence.wrapping_add(1);
             self.connection.expected = expected;
             self.connection.edge = expected.wrapping_add(2 * u32::from(self.options.answer));
-            (self.connection.acknowledged, self.connection.peer_window) = (segment.acknowledgement, segment.window);
+            self.connection.acknowledged = segment.acknowledgement;
+            self.connection.peer_window = segment.window;
             self.request_first();
             self.state = OneprobeState::FillingQueue { since: at, asked_at: at, quiet_at: at };
         } else if segment.has(flags::ACK) && !segment.has(flags::SYN | flags::RST) {
@@ -153,7 +155,8 @@ impl OneprobeMachine {
     fn synchronize(&mut self, segment: &IncomingSegment, at: u64, asked_at: u64) {
         if segment.length > 0 || segment.has(flags::FIN) {
             self.take_data(segment, at);
-        } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected {
+        } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected
+        {
             self.connection.next = segment.acknowledgement;
             self.state = OneprobeState::Ready;
         }
@@ -192,7 +195,9 @@ impl OneprobeMachine {
                 self.ask_for_state();
             }
             (Some(verdict), _) => self.conclude(&probe, verdict, at),
-            (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => *out = probe,
+            (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => {
+                *out = probe;
+            }
             _ => {}
         }
     }
