@@ -1,9 +1,8 @@
 //! The Open Traffic Generator (OTG) API over HTTP and gRPC.
 //!
-//! Transport and shape turn requests into calls of [`Tester`] and what that says into answers. They know which members the
-//! model has and of what kind they are, and nothing of what they mean: that is the `plan` room's. [`TestConsole`] is the tester
-//! behind them: it keeps the configuration and steers a run. It is the only room with an async runtime, and it never
-//! touches the data plane.
+//! Transport and shape turn requests into calls of [`Tester`], and its results into answers. They know the members of the model and
+//! their types; what they mean, only the `plan` room knows. [`TestConsole`] is the tester behind them: it keeps the configuration
+//! and steers a run. The room has an async runtime, and it never touches the data plane.
 //!
 //! Invariant: nothing a client sends is ignored silently. A member or value that packetrig does not know is refused by
 //! its JSON path, the same way over both transports.

@@ -1,4 +1,4 @@
-//! How the API is offered: addresses, encryption, who may call, limits.
+//! Options of the server: addresses, encryption, access, limits.
 
 use crate::RejectionCounts;
 use std::fmt;
@@ -12,29 +12,29 @@ pub const HTTP_PORT: u16 = 8443;
 /// OTG's usual port for gRPC.
 pub const GRPC_PORT: u16 = 40051;
 
-/// Everything about the transports. The default: loopback only, HTTPS with a certificate of its own making, gRPC in the
-/// clear, and nobody let in: the caller says who.
+/// Options of both transports. The default: loopback only, HTTPS with a self-signed certificate, gRPC unencrypted, and no client
+/// admitted. The caller adds who is.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where HTTP is served; `None`: it is not. Port 0 takes any free one.
+    /// Address of HTTP; `None`: it is not served. Port 0 takes any free one.
     pub http: Option<SocketAddr>,
-    /// Where gRPC is served; `None`: it is not. Port 0 takes any free one.
+    /// Address of gRPC; `None`: it is not served. Port 0 takes any free one.
     pub grpc: Option<SocketAddr>,
     /// Whether HTTP is encrypted.
     pub http_tls: bool,
     /// Whether gRPC is encrypted.
     pub grpc_tls: bool,
-    /// Certificate chain and private key; without, they are made at start.
+    /// Certificate chain and private key; `None`: they are made at start.
     pub identity: Option<IdentityFiles>,
     /// PEM file of the authorities whose certificates clients must show. Both transports must be encrypted then.
     pub client_ca: Option<PathBuf>,
     /// Users of this machine who need no token on loopback connections. `None`: every client needs one.
     pub local_users: Option<LocalUsers>,
-    /// What other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
+    /// The token that other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
     pub token: Option<String>,
-    /// Whether clients need neither: whoever reaches the addresses is let in.
+    /// Whether every client that reaches the addresses is admitted.
     pub let_anyone_in: bool,
-    /// Names beside addresses and `localhost` under which clients may call this server without a token.
+    /// Names besides addresses and `localhost` under which clients may call this server without a token.
     pub host_names: Vec<String>,
     /// Largest request, in bytes.
     pub most_request_bytes: usize,
@@ -42,18 +42,17 @@ pub struct ServerOptions {
     pub most_request_memory: usize,
     /// Most connections at a time, on each transport. When all are taken, the oldest idle one is closed.
     pub most_connections: usize,
-    /// How long clients may take for what.
     pub deadlines: ClientDeadlines,
-    /// Told what was refused, soon after the first time and then at most once a minute.
+    /// Receives the counts of refusals, soon after the first one and then at most once a minute.
     pub on_rejections: Option<RejectionObserver>,
     /// How long calls under way may take to end after the stop.
     pub grace: Duration,
 }
 
-/// Where certificate and key are, as PEM.
+/// PEM files of certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// The server's certificate, then those between it and the authority.
+    /// The server's certificate, then the intermediate ones.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
@@ -82,14 +81,14 @@ impl Default for ServerOptions {
     }
 }
 
-/// Finds the user who holds the client's end of a connection: told the client's address and the server's.
+/// Finds the user who has the client's socket of a connection, by the client's address and the server's.
 pub type FindUser = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + Sync>;
 
-/// Users of this machine, and how the kernel is asked for the user of a connection.
+/// Users of this machine, and how to find the user of a connection.
 #[derive(Clone)]
 pub struct LocalUsers {
     pub allowed: Vec<u32>,
-    /// Asked once for each connection between loopback addresses.
+    /// Called once for each connection between loopback addresses.
     pub find: FindUser,
 }
 
@@ -99,7 +98,7 @@ impl fmt::Debug for LocalUsers {
     }
 }
 
-/// Told how many requests and connections were refused so far, by cause.
+/// Receives how many requests and connections were refused so far, by cause.
 #[derive(Clone)]
 pub struct RejectionObserver(pub Arc<dyn Fn(&RejectionCounts) + Send + Sync>);
 
@@ -109,21 +108,20 @@ impl fmt::Debug for RejectionObserver {
     }
 }
 
-/// How long a client may take for what. A connection that takes longer is closed.
+/// Deadlines of clients. A connection that misses one is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientDeadlines {
-    /// For encryption; then for the first bytes of HTTP/2, or a whole head of HTTP/1 once its first byte is there.
+    /// For the TLS handshake; then for the first bytes of HTTP/2, or for a whole head of HTTP/1 from its first byte on.
     pub first: Duration,
     pub idle: Duration,
-    /// The same for a client that has made no request that it may make.
+    /// Idle time of a client none of whose requests was admitted.
     pub idle_stranger: Duration,
-    /// For the body of a request, beside the time that its bytes may take.
+    /// For the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
     pub body: Duration,
-    /// Slowest rate of a body.
+    /// Lowest rate of a body.
     pub body_bytes_per_second: u32,
-    /// Time in which a client must take [`Self::response_bytes`] of a response that waits for it.
+    /// Time in which a client must read [`Self::response_bytes`] of a response that waits for it.
     pub response: Duration,
-    /// See [`Self::response`].
     pub response_bytes: u64,
 }
 
@@ -141,7 +139,7 @@ impl Default for ClientDeadlines {
     }
 }
 
-/// Where the transports really are.
+/// The addresses that the transports are bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundAddresses {
     pub http: Option<SocketAddr>,

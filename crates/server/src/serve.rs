@@ -20,9 +20,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Serves the API until `stop` comes to its end, then lets calls under way end, for at most the time the options allow.
+/// Serves the API until `stop` completes, then lets calls in progress end, for at most the time that the options allow.
 ///
-/// `bound` is called once, when connections are accepted, with the addresses they are accepted on.
+/// `bound` is called once, when connections are accepted, with the addresses of the transports.
 pub async fn serve(
     options: ServerOptions,
     tester: Arc<dyn Tester>,
@@ -37,6 +37,7 @@ pub async fn serve(
     let transports = ServerTransports::new(&options, tester);
     let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
+    // Bound and set up completely before `bound` is called: a caller that prints "ready" must not fail afterwards.
     let (stopped, stops) = watch::channel(false);
     bound(addresses);
     let until_stop = async {
@@ -58,10 +59,10 @@ pub async fn serve(
     Ok(())
 }
 
-/// What both transports are made of.
+/// The parts that both transports share.
 pub(crate) struct ServerTransports {
     options: ServerOptions,
-    desk: CallDispatcher,
+    dispatcher: CallDispatcher,
     access: AccessRules,
     memory: Arc<BodyMemory>,
     counters: Arc<RejectionCounters>,
@@ -71,7 +72,7 @@ impl ServerTransports {
     pub(crate) fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Self {
         Self {
             options: options.clone(),
-            desk: CallDispatcher::new(tester),
+            dispatcher: CallDispatcher::new(tester),
             access: AccessRules::new(options),
             memory: BodyMemory::new(options.most_request_memory),
             counters: Arc::default(),
@@ -79,15 +80,15 @@ impl ServerTransports {
     }
 
     pub(crate) fn http_routes(&self) -> TowerToHyperService<axum::Router> {
-        TowerToHyperService::new(router(self.desk.clone(), self.options.most_request_bytes))
+        TowerToHyperService::new(router(self.dispatcher.clone(), self.options.most_request_bytes))
     }
 
     pub(crate) fn grpc_service(&self) -> grpc::GrpcService {
-        grpc::GrpcService { desk: self.desk.clone(), most_request_bytes: self.options.most_request_bytes }
+        grpc::GrpcService { dispatcher: self.dispatcher.clone(), most_request_bytes: self.options.most_request_bytes }
     }
 
-    /// What a request has to pass on a transport.
-    pub(crate) fn doors(&self, protocol: CallProtocol) -> SharedTransport {
+    /// The parts that all connections of a transport share.
+    pub(crate) fn shared(&self, protocol: CallProtocol) -> SharedTransport {
         let policy = RequestPolicy {
             protocol,
             is_encrypted: self.is_encrypted(protocol),
@@ -117,6 +118,7 @@ impl ServerTransports {
         identity: Option<&ServerIdentity>,
     ) -> Result<Option<TransportListener>, Error> {
         let Some(socket) = bound else { return Ok(None) };
+        // ALPN names. Without the right one, clients of gRPC refuse a connection (RFC 9113, 3.2).
         let negotiated: &[u8] = match protocol {
             CallProtocol::Http => b"http/1.1",
             CallProtocol::Grpc => b"h2",
@@ -125,17 +127,17 @@ impl ServerTransports {
             Some(identity) => Some(identity.acceptor(self.options.client_ca.as_deref(), negotiated)?),
             None => None,
         };
-        let (doors, grace) = (self.doors(protocol), self.options.grace);
-        Ok(Some(TransportListener { socket, tls, builder: builder(protocol), doors, grace }))
+        let (shared, grace) = (self.shared(protocol), self.options.grace);
+        Ok(Some(TransportListener { socket, tls, builder: builder(protocol), shared, grace }))
     }
 }
 
-/// How often to look whether something was refused.
+/// Interval between two checks for refusals.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks between two reports.
+/// Checks between two reports.
 const QUIET_LOOKS: u32 = 60;
 
-/// Reports what was refused: the first time within a second, then once a minute, and at the end.
+/// Reports refusals: the first time within a second, then once a minute, and at the end.
 async fn observe(
     observer: Option<&RejectionObserver>,
     counters: &RejectionCounters,
@@ -173,11 +175,11 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("server").build();
     let runtime = runtime.map_err(Error::Runtime)?;
     let stopped = async {
-        // A waiter that panics stops the server as well.
+        // If `stop` panics, the server stops as well.
         drop(tokio::task::spawn_blocking(stop).await);
     };
     let served = runtime.block_on(serve(options, tester, bound, stopped));
-    // A tester that does not come back must not keep the program.
+    // A blocked call of the tester must not keep the program from ending.
     runtime.shutdown_background();
     served
 }
@@ -197,18 +199,19 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
         return Err(Error::Options(message.into()));
     }
     if options.token.as_ref().is_some_and(String::is_empty) {
-        return Err(Error::Options("the token is empty".into()));
+        return Err(Error::Options("the token is empty; put one into the token file".into()));
     }
     check_reach(options)
 }
 
-/// A transport that other machines reach asks them who they are, and not in the clear.
+/// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection.
 fn check_reach(options: &ServerOptions) -> Result<(), Error> {
     if options.let_anyone_in || options.client_ca.is_some() {
         return Ok(());
     }
     let transports = [("HTTP", options.http, options.http_tls), ("gRPC", options.grpc, options.grpc_tls)];
     for (name, address, is_encrypted) in transports {
+        // `::ffff:127.0.0.1` is loopback, too.
         let Some(address) = address.filter(|address| !address.ip().to_canonical().is_loopback()) else {
             continue;
         };

@@ -1,6 +1,6 @@
-//! What stands behind the API: the trait that the caller of [`serve`](crate::serve) implements, and its values.
+//! The trait behind the API, which the caller of [`serve`](crate::serve) implements, and its values.
 //!
-//! Nothing here knows HTTP, gRPC or protobuf. Counts that are not known are `None`; the API leaves them out.
+//! Nothing here knows HTTP, gRPC or protobuf. Unknown counts are `None`, and the API leaves them out.
 
 use serde_json::Value;
 use std::io::Read;
@@ -11,35 +11,35 @@ use std::net::IpAddr;
 /// # For implementers
 ///
 /// Every method may block and is called from several threads at once, each time on a thread of its own that may block.
-/// The server keeps one rule: calls that change something ([`set_config`](Self::set_config),
+/// The server guarantees one thing: calls that change something ([`set_config`](Self::set_config),
 /// [`update_config`](Self::update_config), [`append_config`](Self::append_config),
 /// [`delete_config`](Self::delete_config), [`set_state`](Self::set_state), [`ping`](Self::ping) and
-/// [`capture`](Self::capture), which stops it) come one after the other, to their end even if the client has gone. The
-/// others come at any time, also while a change is under way, and should answer from what is known then: clients poll.
+/// [`capture`](Self::capture), which stops it) come one after the other, and run to their end even if the client has gone. The
+/// others come at any time, also during a change, and should answer at once from what is known: clients poll.
 /// Clients give up after 10 s, so a configuration or a start must answer well before that.
 ///
-/// JSON is in the shape of the Open Traffic Generator model and has passed it: members are known ones, of the right
-/// kind, in range of their type, 64-bit integers are strings, there is no `null`, `choice` is there wherever a member
-/// says which it is. Limits, references and unique names are the implementer's, best by `packetrig_plan`. The server
-/// checks what comes back against the same shape; what does not fit it is a bug and answered as one.
+/// JSON has the shape of the Open Traffic Generator model and was checked against it: members are known, have the right
+/// type and are in its range; 64-bit integers are strings; there is no `null`; `choice` is present wherever a member
+/// implies it. The implementer checks limits, references and unique names, best with `packetrig_plan`. The server
+/// checks results against the same shape; a result that does not fit is a bug and answered as one.
 ///
-/// Before any configuration nothing is an error: the configuration is `{}`, lists are empty.
+/// Without a configuration nothing is an error: the configuration is `{}`, lists are empty.
 pub trait Tester: Send + Sync + 'static {
-    /// Replaces the configuration, clears all counters, and says what is worth a warning. `{}` is the usual clean-up.
+    /// Replaces the configuration, clears all counters, and returns warnings. `{}` is the usual clean-up.
     fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// The configuration in force; `{}` before any.
     fn config(&self) -> Value;
 
-    /// What [`set_config`](Self::set_config) would refuse, changing nothing. It is asked only when the shape of a
-    /// configuration is wrong already, so that the user sees all problems at once. Lines begin with the path: the
+    /// The problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
+    /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
     /// server drops those whose path it has complained about itself.
     fn problems(&self, config: &Value) -> Vec<String> {
         let _ = config;
         Vec::new()
     }
 
-    /// Changes rate or size of flows (OTG's `ConfigUpdate`) without disturbing whether they transmit. All or nothing.
+    /// Changes rate or size of flows (OTG's `ConfigUpdate`); flows that transmit go on. All or nothing.
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// Adds flows (OTG's `ConfigAppend`). All or nothing.
@@ -48,10 +48,10 @@ pub trait Tester: Send + Sync + 'static {
     /// Removes flows (OTG's `ConfigDelete`). All or nothing.
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Starts, stops, pauses, switches. What is not named does not change.
+    /// Starts, stops, pauses, switches. Everything that is not named stays as it is.
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Sends an echo request each, and says for each whether the reply came.
+    /// Sends one echo request for each task, and returns whether its reply came.
     fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
     /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name is a validation
@@ -69,7 +69,7 @@ pub trait Tester: Send + Sync + 'static {
         ethernets: &[String],
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal>;
 
-    /// Stops the capture on a port, if it still runs, and opens what was captured.
+    /// Stops the capture on a port, if it still runs, and opens its file.
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
 }
 
@@ -96,13 +96,13 @@ pub enum FlowChange {
 /// An echo request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingTask {
-    /// Name of the address object of a device it is sent from.
+    /// Name of the device address that sends it.
     pub source: String,
-    /// Where to. Its family is that of the request.
+    /// Of the same family as the request.
     pub destination: IpAddr,
 }
 
-/// What became of it.
+/// The result of an echo request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingResult {
     pub source: String,
@@ -128,13 +128,13 @@ pub struct PortRow {
     pub frames_rx: u64,
     pub bytes_tx: u64,
     pub bytes_rx: u64,
-    /// Frames sent per second, of late.
+    /// Frames sent per second, over the last second.
     pub frames_tx_rate: f64,
-    /// Frames received per second, of late.
+    /// Frames received per second, over the last second.
     pub frames_rx_rate: f64,
-    /// Bytes sent per second, of late.
+    /// Bytes sent per second, over the last second.
     pub bytes_tx_rate: f64,
-    /// Bytes received per second, of late.
+    /// Bytes received per second, over the last second.
     pub bytes_rx_rate: f64,
     /// When the link last changed, in ns since 1970.
     pub last_change_ns: Option<u64>,
@@ -161,26 +161,26 @@ pub struct FlowRow {
     pub name: String,
     /// Name of the sending port.
     pub port_tx: String,
-    /// Name of the receiving port; several are joined by a comma, none is empty.
+    /// Name of the receiving port; several are joined by a comma, and without any it is empty.
     pub port_rx: String,
     pub transmit: TransmitState,
     pub frames_tx: u64,
     pub frames_rx: u64,
     pub bytes_tx: u64,
     pub bytes_rx: u64,
-    /// Frames sent per second, of late.
+    /// Frames sent per second, over the last second.
     pub frames_tx_rate: f64,
-    /// Frames received per second, of late.
+    /// Frames received per second, over the last second.
     pub frames_rx_rate: f64,
-    /// Bytes sent per second, of late. Further units are worked out from it.
+    /// Bytes sent per second, over the last second. The other units are computed from it.
     pub bytes_tx_rate: f64,
-    /// Bytes received per second, of late.
+    /// Bytes received per second, over the last second.
     pub bytes_rx_rate: f64,
-    /// Loss in percent, if the configuration asks for it.
+    /// Loss in percent, if the configuration requests it.
     pub loss: Option<f64>,
-    /// First and last arrival in ns, if the configuration asks for them.
+    /// First and last arrival in ns, if the configuration requests them.
     pub timestamps: Option<(f64, f64)>,
-    /// Latency, if the configuration asks for it.
+    /// Latency, if the configuration requests it.
     pub latency: Option<LatencyFigures>,
 }
 
@@ -200,34 +200,34 @@ pub enum IpFamily {
     V6,
 }
 
-/// What an emulated interface knows of a neighbour.
+/// What an emulated interface knows about a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNeighbour {
     /// Name of the Ethernet interface.
     pub ethernet: String,
-    /// The neighbour's address, of the family asked for.
+    /// The neighbour's address, of the requested family.
     pub address: IpAddr,
     /// Its MAC address like `02:00:00:00:00:01`; `None` until it is resolved.
     pub mac: Option<String>,
 }
 
-/// Which frames of a capture.
+/// The frames of a capture that are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturePart {
     All,
     /// `count` frames from number `start`, which counts from 1.
     Slice {
         start: u64,
-        /// How many at most.
+        /// The largest number of frames.
         count: u64,
     },
 }
 
 /// A capture file, as it would be on disk: header included, also if no frame is in it.
 pub struct CaptureFile {
-    /// Its bytes. Reading may block.
+    /// Its content. Reading may block.
     pub bytes: Box<dyn Read + Send>,
-    /// How many, if known.
+    /// Number of bytes, if known.
     pub length: Option<u64>,
 }
 
@@ -237,29 +237,27 @@ impl std::fmt::Debug for CaptureFile {
     }
 }
 
-/// Why something was not done.
+/// Why a call was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", errors.join("; "))]
 pub struct TesterRefusal {
     pub kind: RefusalKind,
-    /// All that is wrong, each line beginning with the path in the document where there is one:
-    /// `flows[3].rate.percentage: …`.
+    /// All problems, one per line. A line begins with the path in the document, if there is one: `flows[3].rate.percentage: …`.
     pub errors: Vec<String>,
 }
 
-/// Whose fault a refusal is.
+/// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// The request's: HTTP 400, gRPC 3.
+    /// The request is wrong: HTTP 400, gRPC 3.
     Validation,
-    /// The rig's: HTTP 500, gRPC 13.
+    /// The rig failed: HTTP 500, gRPC 13.
     Internal,
-    /// OTG has it and packetrig has not: HTTP 501, gRPC 12.
+    /// OTG has it and packetrig does not: HTTP 501, gRPC 12.
     Unimplemented,
 }
 
 impl TesterRefusal {
-    /// The request is wrong.
     pub fn validation(error: impl Into<String>) -> Self {
         Self { kind: RefusalKind::Validation, errors: vec![error.into()] }
     }

@@ -1,4 +1,4 @@
-//! The eleven calls: their names, the messages they carry, and the way from one to the other.
+//! The eleven calls: their names, their messages, and how each is performed.
 
 use super::flow_rows::FlowRows;
 use super::{control, metrics, states};
@@ -7,7 +7,7 @@ use crate::tester::{CaptureFile, RefusalKind, Tester, TesterRefusal};
 use prost_reflect::MessageDescriptor;
 use serde_json::{Map, Value, json};
 
-/// What a client can ask for.
+/// A call of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiCall {
     SetConfig,
@@ -38,7 +38,7 @@ impl ApiCall {
         Self::GetVersion,
     ];
 
-    /// Its name in gRPC, method and path in HTTP, message of the request (none: it carries nothing) and of the answer.
+    /// Its name in gRPC, method and path in HTTP, message of the request (if it carries one) and of the answer.
     const fn row(self) -> (&'static str, &'static str, &'static str, Option<&'static str>, &'static str) {
         match self {
             Self::SetConfig => ("SetConfig", "POST", "/config", Some("Config"), "Warning"),
@@ -86,36 +86,35 @@ impl ApiCall {
         self.row().2
     }
 
-    /// What the request carries.
     pub(crate) fn request(self) -> Option<MessageDescriptor> {
         self.row().3.map(shape::message)
     }
 
-    /// What the answer carries.
     pub(crate) fn response(self) -> MessageDescriptor {
         shape::message(self.row().4)
     }
 
-    /// Whether it changes something, and so has its turn.
+    /// Whether it changes something, so that it must wait for other changes.
     pub(crate) const fn is_change(self) -> bool {
+        // Getting a capture stops it, and a ping is an order to the run: both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
     }
 }
 
-/// A request as it was read: JSON in any form, and what is wrong already. No document: nothing could be read.
+/// A request as it was read: JSON in any form, and the problems so far. Without a document, nothing could be read.
 #[derive(Debug, Default)]
 pub(crate) struct ApiRequest {
     pub(crate) document: Option<Value>,
     pub(crate) complaints: ShapeComplaints,
-    /// Whether members that older clients do not know may be in the answer unasked.
+    /// Whether the answer may have members that older clients do not know and did not request.
     pub(crate) knows_new_members: bool,
 }
 
-/// What a call says.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) enum ApiReply {
     Document(Value),
-    /// There are many, and they are asked for often.
+    /// Rows of flows: clients poll them, and there may be thousands, so they have a faster form.
     Flows(FlowRows),
     File(CaptureFile),
 }
@@ -146,10 +145,11 @@ pub(crate) fn answer(
     Ok(ApiReply::Document(reply))
 }
 
-/// The request in its settled form, or all that is wrong with it.
+/// The request in its settled form, or all its problems.
 fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Value, TesterRefusal> {
     let ApiRequest { document, mut complaints, .. } = request;
     let of = call.request();
+    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it.
     let original = document.clone().filter(|_| call == ApiCall::SetConfig);
     let settled = match (document, &of) {
         (Some(document), Some(of)) => shape::settle(document, of, &mut complaints),
@@ -176,7 +176,7 @@ fn warnings(warnings: Vec<String>) -> Value {
     json!({ "warnings": warnings })
 }
 
-/// A document of the tester's, which must have the model's shape.
+/// Checks that a document of the tester has the model's shape.
 fn checked(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     let mut complaints = ShapeComplaints::default();
     let settled = shape::settle(document, &call.response(), &mut complaints);
@@ -186,7 +186,7 @@ fn checked(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     Err(TesterRefusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
 }
 
-/// Clients read the first as a condition on their own version; this form is one to Python's and to Go's readers.
+/// Clients read `api_spec_version` as a condition on their own version. This form works with the parsers of Python and of Go.
 fn version() -> Value {
     json!({
         "api_spec_version": "^1.0.0",

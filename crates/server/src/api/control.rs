@@ -1,4 +1,4 @@
-//! What is switched, and actions with an answer.
+//! Reads the calls that switch something, and performs actions that have an answer.
 
 use crate::tester::{FlowChange, PingResult, PingTask, SwitchedState, Tester, TesterRefusal};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn state_of<'a>(object: &'a Value, path: &str) -> Result<&'a str, TesterRefusal>
     object["state"].as_str().ok_or_else(|| missing(path, "state"))
 }
 
-/// A list of names; none if it is not there.
+/// A list of names; empty if it is missing.
 pub(super) fn names(object: &Value, member: &str) -> Vec<String> {
     let names = object[member].as_array().into_iter().flatten();
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
@@ -63,7 +63,7 @@ fn traffic(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
     Ok(SwitchedState::Traffic { change, flows: names(transmit, "flow_names") })
 }
 
-/// Performs a `ControlAction`: pings are all there is.
+/// Performs a `ControlAction`. The only ones are pings.
 pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     let (_, protocol) = chosen(request, "", None)?;
     let (family, inner) = chosen(protocol, "protocol", None)?;
@@ -89,7 +89,7 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Test
     Ok(json!({ "warnings": [], "response": response }))
 }
 
-/// One request of a ping, or what is wrong with each of its members.
+/// Reads one request of a ping, or returns the problems of its members.
 fn one(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
     let mut member = |name: &str| {

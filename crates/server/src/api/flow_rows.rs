@@ -1,7 +1,6 @@
-//! Rows of flows, written straight into what goes out: JSON or a message of the model. They are what clients ask for again
-//! and again, and there may be thousands.
+//! Rows of flows, written directly as JSON or as a message of the model. Clients poll them, and there may be thousands.
 //!
-//! Which members a row has, with their names and numbers, stands here once, for both. Other answers go the general way
+//! The members of a row, with their names and numbers, are listed once, for both forms. Other answers take the general path
 //! through [`crate::shape`].
 
 use super::metrics::WantedColumns;
@@ -9,19 +8,19 @@ use crate::shape::{print_float, print_text};
 use crate::tester::{FlowRow, TesterRefusal, TransmitState};
 use std::fmt::Write as _;
 
-/// Preamble, start of frame and the gap: 20 bytes a frame that layer 2 does not count.
+/// Preamble (7), start of frame (1) and inter-frame gap (12): 20 bytes per frame that layer 2 does not count.
 const L1_OVERHEAD_BITS: f64 = 160.0;
-/// Bytes of a row, about.
+/// About the bytes of a row.
 const ROW: usize = 512;
 
-/// See the module. All its numbers are finite.
+/// Rows of flows whose numbers are all finite.
 #[derive(Debug)]
 pub(crate) struct FlowRows {
     rows: Vec<FlowRow>,
     columns: WantedColumns,
 }
 
-/// What a member says.
+/// The value of a member.
 #[derive(Clone, Copy)]
 enum MemberValue<'a> {
     Text(&'a str),
@@ -33,24 +32,24 @@ enum MemberValue<'a> {
     Group(&'a [(&'static str, u32, f64)]),
 }
 
-/// When a member is there.
+/// When a row has a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemberRule {
-    /// What the configuration asks for, too: filters have no name for it.
+    /// Always, or if the configuration requests it: filters have no name for it.
     Always,
-    /// If it is asked for, or nothing is.
+    /// If the filter names it, or is empty.
     Old,
-    /// As [`Self::Old`], for clients that know it.
+    /// As [`Self::Old`], but an empty filter includes it only for clients that know it.
     New,
 }
 
-/// What members are written into. A name comes with its number in the model.
+/// Receives the members of a row. `number` is the field number in the model.
 trait MemberSink {
     fn member(&mut self, name: &'static str, number: u32, says: MemberValue<'_>);
 }
 
 impl FlowRows {
-    /// A number that is none is a bug of the tester's and must not become one that looks measured.
+    /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
         let mut wrong = WrongNumber(None);
         for row in &rows {
@@ -80,6 +79,7 @@ impl FlowRows {
     /// The `MetricsResponse` as a message.
     pub(crate) fn to_message(&self) -> Vec<u8> {
         let mut out = MessageFields(Vec::with_capacity(self.rows.len() * ROW / 2 + ROW));
+        // Field 1, `choice`, as a varint: 1 is `flow_metrics`. Each row is then field 3.
         out.varint(1 << 3);
         out.varint(1);
         let mut one = MessageFields(Vec::with_capacity(ROW));
@@ -92,7 +92,7 @@ impl FlowRows {
     }
 }
 
-/// In the order of the alphabet, as in every other answer.
+/// Writes the members of a row in alphabetical order, as every other answer has them.
 fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     let is_shown = |name: &str, shown: MemberRule| {
         shown == MemberRule::Always || columns.has(name, shown == MemberRule::New)
@@ -151,7 +151,7 @@ fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     }
 }
 
-/// Members of an object that is open.
+/// Writes members into a JSON object.
 struct JsonMembers<'a> {
     out: &'a mut String,
     is_first: bool,
@@ -180,10 +180,11 @@ impl MemberSink for JsonMembers<'_> {
     }
 }
 
-/// Fields of a message.
+/// Writes fields of a protobuf message.
 struct MessageFields(Vec<u8>);
 
 impl MessageFields {
+    // Protobuf's base-128 varint: seven bits per byte, the lowest first; the top bit says that more follow.
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -229,7 +230,7 @@ impl MemberSink for MessageFields {
     }
 }
 
-/// The first number that is none.
+/// Finds the first number that is not finite.
 struct WrongNumber(Option<(&'static str, f64)>);
 
 impl MemberSink for WrongNumber {

@@ -1,8 +1,8 @@
 //! Counters of ports and flows as rows of OTG.
 //!
-//! Clients in use differ in age: over HTTP one member they do not know fails their whole call, and a Go client panics on
-//! a scalar that it misses. So an empty filter gives all members of the first version and no other, a filter exactly
-//! those named.
+//! Clients have different versions. Over HTTP, one member that a client does not know fails its whole call, and a Go client panics
+//! if a scalar is missing. So an empty filter selects all members of the first version and no other; another filter selects
+//! exactly those that it names.
 
 use super::calls::ApiReply;
 use super::control::names;
@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value, json};
 
 /// Columns of ports that older clients do not know.
 const NEW_PORT_COLUMNS: &[&str] = &["last_change", "speed"];
-/// Which members of a row are wanted.
+/// The members of a row that a client requests.
 #[derive(Debug)]
 pub(super) struct WantedColumns {
     pub(super) named: Vec<String>,
@@ -47,7 +47,7 @@ pub(super) fn metrics(
     Ok(ApiReply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
-/// A float; what is none is a bug of the tester's and must not become a number that looks measured.
+/// A float. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
 fn float(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
     number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))

@@ -1,6 +1,6 @@
 //! The calls of the API, without a transport: settled JSON in, JSON or a capture out.
 //!
-//! Everything here blocks and none of it knows who waits. What requests mean is in one file per kind of call.
+//! All functions here may block. There is one file for each kind of call.
 
 mod calls;
 mod control;

@@ -1,4 +1,4 @@
-//! Neighbours, and which capture is asked for.
+//! Answers about neighbours, and reads requests for captures.
 
 use super::control::names;
 use crate::tester::{CapturePart, IpFamily, KnownNeighbour, Tester, TesterRefusal};

@@ -1,10 +1,10 @@
-//! Configurations with flows changed, added, removed. Pure: a new configuration comes out, or all that is wrong.
+//! Changes, adds and removes flows of a configuration. Pure: the result is a new configuration, or all problems.
 
 use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Flows that `update` names have the rate or size it gives them.
+/// Gives the flows that `update` names their new rate or size.
 pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
         return Err(TesterRefusal::validation(
@@ -27,14 +27,16 @@ pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterR
         for property in &properties {
             match change.get(property) {
                 Some(value) => flow[property] = value.clone(),
-                None => errors.push(format!("flows.flows[{index}].{property}: missing")),
+                None => errors.push(format!(
+                    "flows.flows[{index}].{property}: required, because property_names has it"
+                )),
             }
         }
     }
     checked(config, errors)
 }
 
-/// The flows of `append` come after those there are.
+/// Adds the flows of `append` after the existing ones.
 pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRefusal> {
     let mut errors = Vec::new();
     let mut names: HashSet<String> = names(&config).map(str::to_owned).collect();
@@ -58,7 +60,7 @@ pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRe
     checked(config, errors)
 }
 
-/// The flows that `delete` names are gone.
+/// Removes the flows that `delete` names.
 pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterRefusal> {
     let known: HashSet<&str> = names(&config).collect();
     let mut errors = Vec::new();

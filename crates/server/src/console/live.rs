@@ -1,4 +1,4 @@
-//! What the events of a run have told so far, as far as rows need it.
+//! What the events of a run have reported so far, as far as rows need it.
 
 use packetrig_fleet::NodeName;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -10,9 +10,9 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-/// Rates are means over this long.
+/// Time over which rates are averaged.
 const WINDOW: Nanos = Nanos::from_millis(1_000);
-/// A flow that has sent its last frame has stopped when this much has passed since, or earlier if everything has arrived.
+/// A flow has stopped this long after its last frame was sent, or earlier if everything has arrived.
 const SETTLE: Nanos = Nanos::from_millis(300);
 
 /// Frames and bytes of a port, both ways.
@@ -27,18 +27,18 @@ pub(super) struct PortTotals {
 #[derive(Debug, Default)]
 pub(super) struct LiveCounts {
     pub(super) ports: Vec<PortInfo>,
-    /// What each node of a fleet said last.
+    /// The last sample of each node of a fleet.
     nodes: BTreeMap<NodeName, CountSample>,
-    /// All nodes put together; the latest last, each sorted by stream.
+    /// Samples of all nodes together; the latest last, each sorted by stream.
     samples: VecDeque<CountSample>,
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
-    /// Of each port, whether its link is up, and since when that is known.
+    /// For each port, whether its link is up, and since when.
     links: HashMap<usize, (bool, MonoTime)>,
     ended: Option<String>,
-    /// Of each port, what was counted before traffic last began.
+    /// For each port, the counts before traffic last began.
     before: HashMap<usize, PortTotals>,
-    /// Streams of flows that came under a name which had gone: what these streams did before is not theirs to show.
+    /// Streams of new flows that have the name of a removed one: the counts of the removed flow must not be shown.
     reborn: HashSet<usize>,
 }
 
@@ -47,6 +47,7 @@ impl LiveCounts {
         match &event.kind {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
             RunEventKind::Counters { node, sample } => {
+                // A node's counts are cumulative, so the last sample of each node adds up to the whole fleet.
                 let others = self.nodes.iter().filter(|(other, _)| *other != node).map(|(_, counts)| counts);
                 let together = others.fold(CountSample::clone(sample), CountSample::joined);
                 if *node == NodeName::local() {
@@ -88,12 +89,13 @@ impl LiveCounts {
         forget(&mut sample, &self.reborn);
         let at = sample.at;
         self.samples.push_back(sample);
+        // Keep one sample that is at least a window old: rates need it as their beginning.
         while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
             self.samples.pop_front();
         }
     }
 
-    /// Nothing is shown of these streams until they begin.
+    /// Hides the counts of these streams until they begin.
     pub(super) fn hide(&mut self, streams: impl IntoIterator<Item = usize>) {
         self.reborn.extend(streams);
         for sample in &mut self.samples {
@@ -101,7 +103,7 @@ impl LiveCounts {
         }
     }
 
-    /// These streams have begun anew.
+    /// Shows these streams again, because they have begun anew.
     pub(super) fn show(&mut self, streams: &[usize]) {
         for stream in streams {
             self.reborn.remove(stream);
@@ -119,19 +121,18 @@ impl LiveCounts {
         captures.filter(|capture| capture.port == port).find_map(|capture| capture.file.as_deref())
     }
 
-    /// Whether a port's frames are being captured.
     pub(super) fn is_capturing(&self, port: usize) -> bool {
         let of_port =
             |latest: &CountSample| latest.captures.iter().any(|it| it.port == port && it.is_running);
         self.latest().is_some_and(of_port)
     }
 
-    /// Whether a port's link is up, as far as it is known.
+    /// Whether a port's link is up; `None` if that is not known.
     pub(super) fn link_up(&self, port: usize) -> Option<bool> {
         self.links.get(&port).map(|(up, _)| *up)
     }
 
-    /// When that last changed.
+    /// When the link last changed.
     pub(super) fn link_changed(&self, port: usize) -> Option<MonoTime> {
         self.links.get(&port).map(|(_, at)| *at)
     }
@@ -145,7 +146,7 @@ impl LiveCounts {
         self.samples.iter()
     }
 
-    /// Why nothing more will come, if the run has ended by itself.
+    /// Why the run has ended, if it has ended by itself.
     pub(super) fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
@@ -158,7 +159,7 @@ impl LiveCounts {
         counts.is_sending || (counts.frames > 0 && !all_arrived && !settled())
     }
 
-    /// What ports have moved so far, if there is no traffic now: counters of ports begin anew with traffic that begins then.
+    /// The counts of all ports, if there is no traffic now. Traffic that begins then starts the counters of ports anew.
     pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest()?;
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
@@ -170,7 +171,7 @@ impl LiveCounts {
         self.before = before;
     }
 
-    /// What a port has moved since traffic last began.
+    /// What a port has sent and received since traffic last began.
     pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         let (now, before) = (moved(plan, sample, port), self.before.get(&port).copied().unwrap_or_default());
         PortTotals {
@@ -191,13 +192,13 @@ fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
     }
 }
 
-/// What a stream has sent.
+/// What a stream has sent. Samples are sorted by stream, because there may be thousands of them.
 pub(super) fn sent(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)
 }
 
-/// What has arrived of a stream, by port.
+/// What has arrived of a stream, for each port.
 pub(super) fn received(
     sample: &CountSample,
     stream: usize,
@@ -207,7 +208,7 @@ pub(super) fn received(
     of_stream.map(|(_, port, counts)| (*port, counts))
 }
 
-/// All that a port has moved in the run.
+/// All that a port has sent and received in the run.
 fn moved(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
     let mut moved = PortTotals::default();
     let is_sender = |stream: usize| plan.streams.get(stream).is_some_and(|stream| stream.tx == port);
@@ -216,6 +217,7 @@ fn moved(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         moved.bytes_tx += counts.bytes;
     }
     if let Some((.., rx)) = sample.ports.iter().find(|(index, ..)| *index == port) {
+        // `bytes` of a port includes the frames of streams; their number comes from the streams below.
         moved.frames_rx = rx.foreign + rx.unnumbered;
         moved.bytes_rx = rx.bytes + rx.foreign_bytes;
     }

@@ -1,9 +1,9 @@
 //! The tester behind the API: a configuration becomes a steered run, changes become orders to it, its events become rows.
 //!
-//! It opens no ports: whoever makes it says how runs are opened ([`RunSource`]). Times of the run are shown as wall-clock times.
+//! It opens no ports itself: its creator passes a [`RunSource`] that does. Times of the run are shown as wall-clock times.
 //!
-//! Invariant: what a client reads after a change was answered shows the change. A configuration that cannot be had leaves
-//! the one before it, unless its ports could not be opened: then there is none.
+//! Invariant: once a change is answered, every read shows it. If a configuration is refused, the one before it stays. Only if its
+//! ports cannot be opened there is no configuration afterwards.
 
 mod change;
 mod live;
@@ -31,36 +31,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Told everything that happens in a run.
+/// Receives all events of a run.
 pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
-/// Where runs come from.
+/// Opens runs.
 pub trait RunSource: Send + Sync + 'static {
-    /// Opens the ports of `document`, which means `plan`, and begins to receive. Nothing is sent before it is steered to.
+    /// Opens the ports of `document`, whose plan is `plan`, and begins to receive. It sends nothing before an order says so.
     fn open(
         &self,
         document: String,
         plan: &Plan,
         sink: EventSink,
     ) -> Result<Box<dyn ConsoleRun>, TesterRefusal>;
-    /// From which seeds are drawn that a document leaves open.
+    /// Seed for the values that a document leaves random.
     fn seed(&self) -> u64;
-    /// How documents are read here: their ports are this machine's, unless somebody says otherwise.
+    /// How documents are read. By default, their ports are those of this machine.
     fn reading(&self) -> ReadOptions {
         ReadOptions { seed: self.seed(), ..ReadOptions::default() }
     }
-    /// The wall clock at an instant of a run's clock, ns since 1970.
+    /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
     fn wall_clock(&self, at: MonoTime) -> u64;
 }
 
-/// A run under way.
+/// An open run.
 pub trait ConsoleRun: Send {
-    /// Changes something; returns when it is done.
+    /// Performs a change; returns when it is done.
     fn steer(&self, steer: PlanChange) -> Result<(), NodeFault>;
-    /// Stops everything and closes the ports. `keep`: frames were sent, so its result is worth keeping.
+    /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
     fn close(self: Box<Self>, keep: bool);
 }
 
+// What clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
     config: Value,
     names: ConfigurationNames,
@@ -69,7 +70,7 @@ struct ClientView {
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// What changes have to do with.
+/// What changes work on. Its lock makes changes wait for each other; it is taken before that of the view.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn ConsoleRun>>,
@@ -80,13 +81,13 @@ struct ChangeState {
 pub struct TestConsole<R> {
     rigs: R,
     aliases: BTreeMap<String, String>,
-    desk: Mutex<ChangeState>,
+    changes: Mutex<ChangeState>,
     view: Mutex<ClientView>,
     /// Echo requests so far.
     pinged: AtomicU64,
 }
 
-/// How often and how many times the outcome of echo requests is looked for: longer than they are waited for.
+/// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 250;
 
@@ -97,37 +98,38 @@ impl<R> std::fmt::Debug for TestConsole<R> {
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// A console without a configuration. `aliases`: what locations of documents mean here.
+    /// A console without a configuration. `aliases`: locations that have other names in documents.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = Mutex::new(ClientView::without_config());
-        Self { rigs, aliases, desk: Mutex::default(), view, pinged: AtomicU64::new(1) }
+        Self { rigs, aliases, changes: Mutex::default(), view, pinged: AtomicU64::new(1) }
     }
 
-    /// Ends the run under way, if there is one, and keeps its result.
+    /// Ends the open run, if there is one, and keeps its result.
     pub fn close(&self) {
-        let mut desk = self.desk();
-        self.end_run(&mut desk);
+        let mut changes = self.lock_changes();
+        self.end_run(&mut changes);
     }
 
-    fn desk(&self) -> MutexGuard<'_, ChangeState> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_changes(&self) -> MutexGuard<'_, ChangeState> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn view(&self) -> MutexGuard<'_, ClientView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end_run(&self, desk: &mut ChangeState) {
+    fn end_run(&self, changes: &mut ChangeState) {
         *self.view() = ClientView::without_config();
-        let ChangeState { run, sent } = std::mem::take(desk);
+        let ChangeState { run, sent } = std::mem::take(changes);
         if let Some(run) = run {
             run.close(sent);
         }
     }
 
-    /// Waits until it is known of all these echo requests whether they were answered, or until their run has ended.
+    /// Waits until the results of all these echo requests are known, or until their run has ended.
     fn await_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..LOOKS {
+            // A new configuration has its own counts: then nothing more comes for these requests.
             let is_current = Arc::ptr_eq(live, &self.view().live);
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
             if !is_current
@@ -141,7 +143,7 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// The document with the locations that its aliases stand for, and the plan it means.
+    /// The document with its aliases replaced by locations, and its plan.
     fn read(&self, config: &Value) -> Result<(String, Plan), TesterRefusal> {
         let mut document = config.clone();
         let ports = document.get_mut("ports").and_then(Value::as_array_mut);
@@ -156,15 +158,16 @@ impl<R: RunSource> TestConsole<R> {
         Ok((text, plan))
     }
 
-    /// Has the run under way follow `config` from now on.
-    fn replan(&self, desk: &ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
+    /// Makes the open run follow `config` from now on.
+    fn replan(&self, changes: &ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
         let (document, plan) = self.read(&config)?;
         let warnings = warnings(&plan);
-        if desk.run.is_none() {
+        if changes.run.is_none() {
             return Err(TesterRefusal::validation("there is no configuration to change"));
         }
-        desk.steer(PlanChange::Replan(document))?;
+        changes.steer(PlanChange::Replan(document))?;
         let mut view = self.view();
+        // The run keeps the streams of removed flows, with their indices; so the plan shown here only grows.
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
         grown.grow(&plan);
         let names = ConfigurationNames::new(&config, &grown);
@@ -174,7 +177,7 @@ impl<R: RunSource> TestConsole<R> {
         Ok(warnings)
     }
 
-    /// Ports with a capture, by index: those named, or all that have one.
+    /// Indices of ports with a capture: the named ones, or all that have one.
     fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let view = self.view();
         let ports = view.names.ports(names)?;
@@ -189,25 +192,26 @@ impl<R: RunSource> TestConsole<R> {
 
     fn traffic(
         &self,
-        desk: &mut ChangeState,
+        changes: &mut ChangeState,
         change: FlowChange,
         flows: &[String],
     ) -> Result<(), TesterRefusal> {
         let (streams, before) = {
             let view = self.view();
             let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
+            // Taken before the order: frames that leave while the order is performed belong to the new traffic.
             let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
             (view.names.streams(flows)?, before)
         };
         let of = streams.clone();
-        desk.steer(match change {
+        changes.steer(match change {
             FlowChange::Start => PlanChange::Start(of),
             FlowChange::Stop => PlanChange::Stop(of),
             FlowChange::Pause => PlanChange::Pause(of),
             FlowChange::Resume => PlanChange::Resume(of),
         })?;
         if matches!(change, FlowChange::Start | FlowChange::Resume) {
-            desk.sent = true;
+            changes.sent = true;
             let view = self.view();
             let mut live = view.live();
             live.show(&streams);
@@ -241,13 +245,13 @@ impl ClientView {
 
 impl<R: RunSource> Tester for TestConsole<R> {
     fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
-        let mut desk = self.desk();
+        let mut changes = self.lock_changes();
         if config.as_object().is_some_and(serde_json::Map::is_empty) {
-            self.end_run(&mut desk);
+            self.end_run(&mut changes);
             return Ok(Vec::new());
         }
         let (document, plan) = self.read(&config)?;
-        self.end_run(&mut desk);
+        self.end_run(&mut changes);
         let warnings = warnings(&plan);
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
@@ -256,7 +260,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
                 live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
             })
         };
-        desk.run = Some(self.rigs.open(document, &plan, sink)?);
+        changes.run = Some(self.rigs.open(document, &plan, sink)?);
         *self.view() =
             ClientView { names: ConfigurationNames::new(&config, &plan), config, plan: Some(plan), live };
         Ok(warnings)
@@ -271,42 +275,42 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
-        let desk = self.desk();
+        let changes = self.lock_changes();
         let config = change::update(self.config(), &update)?;
-        self.replan(&desk, config)
+        self.replan(&changes, config)
     }
 
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
-        let desk = self.desk();
+        let changes = self.lock_changes();
         let config = change::append(self.config(), append)?;
-        self.replan(&desk, config)
+        self.replan(&changes, config)
     }
 
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
-        let desk = self.desk();
+        let changes = self.lock_changes();
         let config = change::delete(self.config(), &delete)?;
-        self.replan(&desk, config)
+        self.replan(&changes, config)
     }
 
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
-        let mut desk = self.desk();
+        let mut changes = self.lock_changes();
         match state {
-            SwitchedState::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
+            SwitchedState::Traffic { change, flows } => self.traffic(&mut changes, change, &flows)?,
             SwitchedState::Capture { on, ports } => {
                 let ports = self.capturing_ports(&ports)?;
-                desk.steer(PlanChange::Capture { ports, on })?;
+                changes.steer(PlanChange::Capture { ports, on })?;
             }
             SwitchedState::Link { up, ports } => {
                 let ports = self.view().names.ports(&ports)?;
-                desk.steer(PlanChange::Link { ports, up })?;
+                changes.steer(PlanChange::Link { ports, up })?;
             }
-            SwitchedState::Protocols { on } => desk.steer(PlanChange::Protocols { on })?,
+            SwitchedState::Protocols { on } => changes.steer(PlanChange::Protocols { on })?,
         }
         Ok(Vec::new())
     }
 
     fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
-        let desk = self.desk();
+        let changes = self.lock_changes();
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
         let order = |(number, ping): (u64, &PingTask)| packetrig_plan::PingRequest {
             number,
@@ -314,9 +318,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
             to: ping.destination,
         };
         let live = Arc::clone(&self.view().live);
-        desk.steer(PlanChange::Ping((first..).zip(&requests).map(order).collect()))?;
-        // Answers take seconds. Other changes must not wait for them.
-        drop(desk);
+        changes.steer(PlanChange::Ping((first..).zip(&requests).map(order).collect()))?;
+        // Answers may take seconds, and other changes must not wait for them.
+        drop(changes);
         let numbers = first..first + requests.len() as u64;
         self.await_answers(&live, numbers);
         let known = |number| live.lock().unwrap_or_else(PoisonError::into_inner).ping(number);
@@ -375,9 +379,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
-        let desk = self.desk();
+        let changes = self.lock_changes();
         let ports = self.capturing_ports(&[port.to_owned()])?;
-        desk.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
+        changes.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
         let file = {
             let view = self.view();
             let live = view.live();
@@ -403,7 +407,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 }
 
-/// Counts of a run that has ended by itself are no answer to what is going on.
+/// Refuses to show counts of a run that has ended by itself: a client would take them for current ones.
 fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
     match live.ended() {
         Some(why) => {
@@ -413,7 +417,7 @@ fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
     }
 }
 
-/// Without a configuration lists are empty and no name is known.
+/// The answer without a configuration: an empty list, and every name is unknown.
 fn nothing<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
 }

@@ -1,14 +1,14 @@
 //! Rows of metrics, from the plan and the latest samples. Pure.
 
 use super::live::{LiveCounts, PortTotals, received, sent};
-use super::names::{ConfigurationNames, FlowWay, NamedFlow};
+use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
 use crate::tester::{FlowRow, LatencyFigures, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, SinceStart};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos, Ratio};
 
-/// The wall clock at an instant.
+/// Converts a time of the run to wall-clock time.
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
 
 pub(super) fn port(
@@ -18,7 +18,7 @@ pub(super) fn port(
     port: usize,
     wall: WallClock<'_>,
 ) -> PortRow {
-    // Nodes open their ports in any order.
+    // Found by name: nodes open their ports in any order.
     let info = live.ports.iter().find(|info| info.name == plan.ports[port].name);
     let streams = || plan.streams.iter().enumerate().filter(move |(_, stream)| stream.tx == port);
     let transmitting = live.latest().is_some_and(|latest| {
@@ -33,6 +33,7 @@ pub(super) fn port(
         }
         _ => 0.0,
     };
+    // After the last frame, the samples of the last second still differ: a port that does not transmit has no sending rate.
     let sent = |rate: f64| if transmitting { rate } else { 0.0 };
     PortRow {
         name: plan.ports[port].name.clone(),
@@ -53,25 +54,25 @@ pub(super) fn port(
     }
 }
 
-/// The rows of a flow: one for each of its ways.
+/// The rows of a flow, one for each of its routes.
 pub(super) fn flow(plan: &Plan, flow: &NamedFlow, live: &LiveCounts, wall: WallClock<'_>) -> Vec<FlowRow> {
-    flow.ways.iter().map(|way| row(plan, flow, way, live, wall)).collect()
+    flow.routes.iter().map(|route| row(plan, flow, route, live, wall)).collect()
 }
 
-fn row(plan: &Plan, flow: &NamedFlow, way: &FlowWay, live: &LiveCounts, wall: WallClock<'_>) -> FlowRow {
+fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall: WallClock<'_>) -> FlowRow {
     let name = |port: &usize| plan.ports[*port].name.as_str();
-    let rx: Vec<&str> = way.rx.iter().map(name).collect();
+    let rx: Vec<&str> = route.rx.iter().map(name).collect();
     let bare = FlowRow {
         name: flow.name.clone(),
-        port_tx: name(&way.tx).to_owned(),
+        port_tx: name(&route.tx).to_owned(),
         port_rx: rx.join(","),
         ..FlowRow::default()
     };
     let Some(latest) = live.latest() else { return bare };
-    let (out, arrived) = (sent_total(latest, &way.streams), received_total(latest, &way.streams));
-    let transmit = transmit(plan, live, latest, &way.streams);
+    let (out, arrived) = (sent_total(latest, &route.streams), received_total(latest, &route.streams));
+    let transmit = transmit(plan, live, latest, &route.streams);
     let rates =
-        if transmit == TransmitState::Started { rates(live, &way.streams) } else { StreamRates::default() };
+        if transmit == TransmitState::Started { rates(live, &route.streams) } else { StreamRates::default() };
     FlowRow {
         transmit,
         frames_tx: out.frames,
@@ -83,19 +84,19 @@ fn row(plan: &Plan, flow: &NamedFlow, way: &FlowWay, live: &LiveCounts, wall: Wa
         bytes_tx_rate: rates.bytes_tx,
         bytes_rx_rate: rates.bytes_rx,
         loss: flow.loss.then(|| match transmit {
-            TransmitState::Started => loss_so_far(latest, &way.streams),
-            _ => loss(plan, latest, &way.streams),
+            TransmitState::Started => loss_so_far(latest, &route.streams),
+            _ => loss(plan, latest, &route.streams),
         }),
         timestamps: flow.timestamps.then(|| {
             let ns = |at: Option<MonoTime>| at.map_or(0.0, |at| wall(at) as f64);
             (ns(arrived.first), ns(arrived.last))
         }),
-        latency: flow.latency.then(|| latency(latest, &way.streams)).flatten(),
+        latency: flow.latency.then(|| latency(latest, &route.streams)).flatten(),
         ..bare
     }
 }
 
-/// `None` if no frame had a send time: what was not measured is absent.
+/// `None` if no frame had a send time: a value that was not measured is absent.
 fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
@@ -106,7 +107,7 @@ fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     Some(LatencyFigures { minimum: ns(delays.min), average, maximum: ns(delays.max) })
 }
 
-/// Counts of several streams together.
+/// The sum of several streams.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamTotal {
     frames: u64,
@@ -136,7 +137,7 @@ fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     StreamTotal::of(counts.map(|(_, counts)| counts.since_start))
 }
 
-/// Whether every frame of a stream is where it should be. Of what cannot be known again nothing is known.
+/// Whether every frame of a stream has arrived. Without metrics, frames cannot be recognised, so that is not known.
 fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     let expected = stream.expected(sent_total(sample, &[index]).frames);
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
@@ -153,7 +154,8 @@ fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usi
     }
 }
 
-/// In percent, of what should have arrived by now: sender and receiver are not read at the same moment.
+/// Loss in percent while the flow transmits. Sender and receiver are not read at the same time, so it counts the gaps that the receiver
+/// has seen, not the difference of both counts.
 fn loss_so_far(latest: &CountSample, streams: &[usize]) -> f64 {
     let counts = || streams.iter().flat_map(|stream| received(latest, *stream)).map(|(_, counts)| counts);
     let missing: u64 = counts().map(|counts| counts.missing).sum();
@@ -161,7 +163,7 @@ fn loss_so_far(latest: &CountSample, streams: &[usize]) -> f64 {
     Ratio::new(missing, missing + arrived).percent()
 }
 
-/// In percent; 0 while nothing has been sent.
+/// Loss in percent after the end; 0 if nothing was sent.
 fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
     let expected = |index: &usize| plan.streams[*index].expected(sent_total(latest, &[*index]).frames);
     let expected: u64 = streams.iter().map(expected).sum();
@@ -177,7 +179,7 @@ struct StreamRates {
     bytes_rx: f64,
 }
 
-/// Rates of late, each between the last frames of two samples, so that neither age nor distance of the samples matters.
+/// Rates over the last second, each between the last frames of two samples, so that neither age nor distance of the samples matters.
 fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     let mut rates = StreamRates::default();
     let Some(latest) = live.latest() else { return rates };
@@ -199,6 +201,7 @@ fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
 
 /// Frames and bytes per second, since the earliest of the samples that belongs to the last start.
 fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> (f64, f64) {
+    // A flow that was started again counts from zero: only samples with the same first frame are of this start.
     let before = samples.find(|then| then.first.is_some() && then.first == now.first);
     let Some((before, from, to)) = before.and_then(|then| Some((then, then.last?, now.last?))) else {
         return (0.0, 0.0);

@@ -1,5 +1,5 @@
-//! Part of a capture file: its headers, and of its frames those that are asked for. Classic pcap and pcapng as this product
-//! writes them, little-endian.
+//! Cuts a part out of a capture file: its headers and the requested frames. Reads classic pcap and pcapng as packetrig writes them,
+//! little-endian.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,7 @@ use std::io::{self, Read};
 const PCAPNG: u32 = 0x0a0d_0d0a;
 /// Type of an enhanced packet block.
 const PACKET: u32 = 6;
-/// No block or record of ours is larger.
+/// Larger than any block or record that packetrig writes.
 const LARGEST: usize = 1 << 24;
 
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
@@ -16,6 +16,8 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
     let end = start.saturating_add(count);
     let wanted = |frame: u64| (start..end).contains(&frame);
     let mut frame = 0;
+    // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
+    // frames refer to the interfaces described there.
     if word(&out, 0) == PCAPNG {
         let rest = rest_of_block(&mut file, &out)?;
         out.extend(rest);
@@ -29,6 +31,7 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
             }
         }
     } else {
+        // A classic file has a header of 24 bytes, and 16 before each frame; the captured length is the third word.
         out.extend(read(&mut file, 16)?);
         while frame + 1 < end
             && let Some(head) = head(&mut file, 16)?
@@ -68,7 +71,7 @@ fn read(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The next head, unless the file ends here.
+/// The head of the next block or record; `None` at the end of the file.
 fn head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(length);
     file.take(length as u64).read_to_end(&mut bytes)?;

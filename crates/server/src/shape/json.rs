@@ -1,16 +1,17 @@
-//! Reading JSON, with keys that stand there twice refused: of two values one would be ignored silently.
+//! Reads JSON and refuses a key that is given twice: one of its values would be ignored silently.
 
 use super::path::{ShapeComplaints, ValuePath};
 use serde_json::{Map, Value};
 
-/// Each takes far more memory than the two bytes it may take here.
+/// Limits memory: a value may take two bytes in the document, and dozens once it is parsed.
 const MOST_VALUES: usize = 4_000_000;
 
-/// The document; an empty one is `{}`, as clients mean it. `None` after a complaint.
+/// Parses a document. An empty one is `{}`, as clients mean it. `None` after a complaint.
 pub(crate) fn parse(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<Value> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some(Value::Object(Map::new()));
     }
+    // An upper bound without parsing: every value but the first follows one of these bytes.
     let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if at_most > MOST_VALUES {
         complaints.add(
@@ -63,7 +64,7 @@ mod unique {
         }
 
         fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
-            Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("a number beyond all bounds"))
+            Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("a number is too large"))
         }
 
         fn visit_str<E>(self, text: &str) -> Result<Value, E> {

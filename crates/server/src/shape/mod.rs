@@ -1,8 +1,7 @@
-//! The shape of the OTG model: which members there are and of what kind, in JSON and in protobuf.
+//! The shape of the OTG model: its members and their types, in JSON and in protobuf.
 //!
-//! [`settle`] is the one judge of a request, whichever way it came. Everything behind it is JSON in one form: known
-//! members only, no `null`, 64-bit integers as text, `choice` given wherever a member tells it. What the values mean is
-//! not known here.
+//! [`settle`] checks every request, from either transport. Its result is JSON in one form: known members only, no `null`,
+//! 64-bit integers as text, `choice` present wherever a member implies it. The meaning of values is not known here.
 
 mod json;
 mod model;

@@ -1,4 +1,4 @@
-//! The descriptor of the OTG model, and the names of what it has and packetrig refuses.
+//! The descriptor of the OTG model, and the names of the members that packetrig refuses.
 //!
 //! Both are compiled from `model/` and committed; `tests/descriptor.rs` compares them with their sources.
 
@@ -6,18 +6,17 @@ use prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The part of the OTG model that is served: a serialised `FileDescriptorSet`, for tools and for comparing it with the
-/// public model.
+/// The part of the OTG model that packetrig serves, as a serialised `FileDescriptorSet`.
 pub const DESCRIPTOR: &[u8] = include_bytes!("../../model/compiled/otg.binpb");
 
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the committed descriptor is well formed"));
 
-/// By full name of message or enumeration without the package: numbers and names.
+/// Numbers and names of refused members, by full name of the message or enumeration without the package.
 static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> =
     LazyLock::new(|| include_str!("../../model/compiled/refused.txt").lines().filter_map(row).collect());
 
-/// `Device: 4 isis, 5 bgp`
+/// Reads a line like `Device: 4 isis, 5 bgp`.
 fn row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {
     let (owner, members) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
     let member = |member: &'static str| {

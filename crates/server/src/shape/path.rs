@@ -1,13 +1,13 @@
-//! Where in a document something is wrong, and what.
+//! Problems of a document and their paths.
 
 use std::fmt;
 
-/// Nobody reads more than this, and a hostile document has millions.
+/// Most problems that are listed: a hostile document has millions.
 const MOST: usize = 1_000;
-/// Characters of a text of the document that are repeated in a message.
+/// Most characters of the document's text that a message repeats.
 const LONGEST: usize = 80;
 
-/// The way to a value. On the stack of the walk, so that it costs nothing until something is wrong.
+/// The path to a value: a linked list on the stack of the walk, so that it costs nothing until there is a problem.
 #[derive(Clone, Copy)]
 pub(super) enum ValuePath<'a> {
     Root,
@@ -26,7 +26,7 @@ impl fmt::Display for ValuePath<'_> {
     }
 }
 
-/// A text of the document as part of a message: of any length there, of a readable one here.
+/// Shortens a text of the document to a readable length.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -34,12 +34,12 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeComplaint {
     /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
     pub(crate) path: String,
-    /// What was found and what is allowed.
+    /// What was found, and what is allowed.
     pub(crate) message: String,
 }
 
@@ -52,11 +52,11 @@ impl fmt::Display for ShapeComplaint {
     }
 }
 
-/// All that is wrong with a document.
+/// All problems of a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShapeComplaints {
     noted: Vec<ShapeComplaint>,
-    unsaid: usize,
+    unlisted: usize,
 }
 
 impl ShapeComplaints {
@@ -64,25 +64,24 @@ impl ShapeComplaints {
         if self.noted.len() < MOST {
             self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });
         } else {
-            self.unsaid += 1;
+            self.unlisted += 1;
         }
     }
 
-    /// Whether nothing is wrong.
     pub(crate) fn is_empty(&self) -> bool {
         self.noted.is_empty()
     }
 
-    /// What is wrong, as far as it is said.
+    /// The problems that are listed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ShapeComplaint> {
         self.noted.iter()
     }
 
-    /// As lines for the client.
+    /// The problems as lines for the client.
     pub(crate) fn into_lines(self) -> Vec<String> {
         let mut lines: Vec<String> = self.noted.iter().map(ToString::to_string).collect();
-        if self.unsaid > 0 {
-            lines.push(format!("{} more problems are not listed", self.unsaid));
+        if self.unlisted > 0 {
+            lines.push(format!("{} more problems are not listed", self.unlisted));
         }
         lines
     }

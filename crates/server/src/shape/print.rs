@@ -1,4 +1,4 @@
-//! Writing JSON for clients that read it as YAML 1.1: floats without exponent, nothing but printable characters.
+//! Writes JSON for clients that read it as YAML 1.1: floats without exponent, and printable characters only.
 
 use serde_json::{Number, Value};
 use std::fmt::Write as _;
@@ -48,6 +48,7 @@ fn number(out: &mut String, number: &Number) {
 pub(crate) fn float(out: &mut String, number: f64) {
     let start = out.len();
     write!(out, "{number}").expect("writing to text cannot fail");
+    // Without a point, clients read `3` as an integer.
     if !out[start..].contains('.') {
         out.push_str(".0");
     }
@@ -59,7 +60,7 @@ pub(crate) fn text(out: &mut String, text: &str) {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // What YAML does not call printable, of the characters that four digits can name.
+            // Characters that YAML does not call printable (YAML 1.1, 5.1), as far as four digits can name them.
             '\0'..='\x1f'
             | '\x7f'..='\u{9f}'
             | '\u{2028}'

@@ -1,4 +1,4 @@
-//! One walk along the descriptor: judges JSON and puts it into the form that everything behind it relies on.
+//! Checks JSON against the descriptor and puts it into the form that the code behind it relies on.
 
 use super::model;
 use super::path::{ShapeComplaints, ValuePath, quoted};
@@ -6,10 +6,10 @@ use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Number, Value};
 
 const NOT_YET: &str = "not supported: packetrig does not do this yet";
-/// Values an error lists, at most.
+/// Most values that an error lists.
 const MOST_LISTED: usize = 20;
 
-/// The document in its settled form; everything that is wrong is added to the complaints.
+/// The document in its settled form. Problems are added to `complaints`.
 pub(crate) fn settle(document: Value, of: &MessageDescriptor, complaints: &mut ShapeComplaints) -> Value {
     message(document, of, ValuePath::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -69,8 +69,9 @@ fn unknown_member(
     complaints.add(path, format!("unknown field `{}`{hint}", quoted(name)));
 }
 
-/// Whether one insertion, removal or change makes `a` of `b`.
+/// Whether one insertion, removal or change turns `b` into `a`.
 fn differs_by_one(a: &str, b: &str) -> bool {
+    // Behind the common beginning, both must be equal but for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a.as_bytes()[same..], &b.as_bytes()[same..]);
     match a.len().cmp(&b.len()) {
@@ -122,6 +123,7 @@ fn single(
 
 /// The value as an integer: a number, or a text of one.
 fn integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
+    // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
     let read = match value {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => number.as_i128().or_else(|| whole(number.as_f64()?)),
@@ -131,12 +133,12 @@ fn integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
         .ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
-/// At most 32 bits: a JSON number, which 64 bits are not.
+/// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
 fn narrow(number: i128) -> Value {
     i64::try_from(number).map_or(Value::Null, Value::from)
 }
 
-/// `100.0` and `1e3` are whole.
+/// `100.0` and `1e3` are whole numbers.
 fn whole(number: f64) -> Option<i128> {
     #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
@@ -178,7 +180,7 @@ fn word(
     None
 }
 
-/// Where one member of several says what an object is, `choice` must name it; if it is not there, it is put there.
+/// If one of several members says what an object is, `choice` must name it. Adds `choice` if it is missing.
 fn choose(
     settled: &mut Map<String, Value>,
     of: &MessageDescriptor,
@@ -190,6 +192,7 @@ fn choose(
         |name: &str| settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty));
     let members: Vec<String> =
         choices.values().map(|value| value.name().to_owned()).filter(|name| is_there(name)).collect();
+    // OTG makes `choice` optional, and clients differ: snappi writes it, hand-written documents often do not.
     let chosen = settled.get("choice").and_then(Value::as_str);
     match (chosen, members.as_slice()) {
         (None, [one]) => {
@@ -200,7 +203,7 @@ fn choose(
         }
         (Some(chosen), members) => {
             for other in members.iter().filter(|member| *member != chosen) {
-                complaints.add(path, format!("`choice` is `{chosen}`, but `{other}` is there"));
+                complaints.add(path, format!("`choice` is `{chosen}`, but `{other}` is also given"));
             }
         }
         (None, []) => {}

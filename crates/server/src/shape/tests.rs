@@ -73,7 +73,7 @@ fn choice_is_told_by_the_one_member() {
     assert_eq!(settled("MetricsRequest", json!({"choice": "flow"})), Ok(json!({"choice": "flow"})));
     assert_eq!(
         settled("FlowSize", json!({"choice": "random", "fixed": 9})),
-        Err(vec!["`choice` is `random`, but `fixed` is there".into()])
+        Err(vec!["`choice` is `random`, but `fixed` is also given".into()])
     );
     assert_eq!(
         settled("Flow", json!({"size": {"random": {}, "fixed": 9}})),

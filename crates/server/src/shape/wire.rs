@@ -1,4 +1,4 @@
-//! Protobuf to JSON and back. What is not known on the way in is refused by name.
+//! Converts protobuf to JSON and back. Unknown fields of requests are refused.
 
 use super::model;
 use super::path::{ShapeComplaints, ValuePath};
@@ -10,7 +10,7 @@ use prost_reflect::{
 };
 use serde_json::{Map, Number, Value};
 
-/// A message as JSON, not yet settled. `None` after a complaint if it is no message of this kind.
+/// Decodes a message into JSON that is not settled yet. `None` after a complaint if it is no message of this type.
 pub(crate) fn decode(
     bytes: &[u8],
     of: &MessageDescriptor,
@@ -25,7 +25,7 @@ pub(crate) fn decode(
     }
 }
 
-/// The only member of a wrapper, with paths that begin in it; if it is not there, it says nothing.
+/// Decodes the only member of a wrapper; paths begin in that member. Without it, the result is an empty object.
 pub(crate) fn decode_member(
     bytes: &[u8],
     wrapper: &MessageDescriptor,
@@ -83,7 +83,7 @@ fn unknown_member(
 ) {
     let number = unknown.number();
     match model::refused_member(of, number) {
-        // Clients send defaults with every object they touch.
+        // Clients send defaults with every object that they touch: a refused flag that is off asks for nothing.
         Some(_) if is_false(unknown) => {}
         Some(name) => {
             complaints.add(ValuePath::Member(&path, name), "not supported: packetrig does not do this yet");
@@ -93,6 +93,7 @@ fn unknown_member(
 }
 
 fn is_false(unknown: &UnknownField) -> bool {
+    // An encoded field is a tag and its value. The last byte of a varint in its shortest form is zero only if the whole value is.
     let mut bytes = Vec::with_capacity(unknown.encoded_len());
     unknown.encode(&mut bytes);
     unknown.wire_type() == WireType::Varint && bytes.last() == Some(&0)
@@ -116,13 +117,13 @@ fn single(
         (Wire::F32(number), _) => float(shortest(*number), path, complaints),
         (Wire::F64(number), _) => float(*number, path, complaints),
         _ => {
-            complaints.add(path, "has no JSON form");
+            complaints.add(path, "cannot be converted to JSON");
             None
         }
     }
 }
 
-/// The decimal number that the sender wrote: 99.9 and not 99.9000015.
+/// The shortest decimal number that the float stands for, which the sender wrote: 99.9 and not 99.9000015.
 fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
@@ -142,7 +143,7 @@ fn word(
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     if let Some(value) = of.get_value(number) {
-        // 0 is `unspecified`: absent.
+        // In this model 0 is `unspecified`, which means absent.
         return (number != 0).then(|| Value::String(value.name().to_owned()));
     }
     let message = match model::refused_value(of, number) {
@@ -153,7 +154,7 @@ fn word(
     None
 }
 
-/// Settled JSON as a message. An error is a bug: settled JSON always fits.
+/// Encodes settled JSON as a message. An error is a bug: settled JSON always fits.
 pub(crate) fn encode(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
     build(document, of).map(|message| message.encode_to_vec())
 }

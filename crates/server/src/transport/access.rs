@@ -1,4 +1,4 @@
-//! Who may call: a user of this machine whom the kernel names, the holder of the token, or anyone if so wished.
+//! Decides who may call: a user of this machine that the kernel names, the holder of the token, or anyone if the options say so.
 
 use crate::{LocalUsers, ServerOptions};
 use http::HeaderMap;
@@ -6,13 +6,13 @@ use http::header::AUTHORIZATION;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// What is asked of clients.
+/// How clients must authenticate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessRules {
     local_users: Option<LocalUsers>,
     token: Option<Arc<str>>,
     let_anyone_in: bool,
-    /// Whether every connection has shown a certificate that is accepted.
+    /// Whether every connection has shown an accepted certificate, and that suffices.
     certificates: bool,
 }
 
@@ -20,25 +20,25 @@ pub(crate) struct AccessRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientPeer {
     pub(crate) key: PeerKey,
-    /// Whether it needs no token: the kernel says who it is.
+    /// Whether it needs no token, because the kernel names its user, who is allowed.
     pub(crate) is_trusted: bool,
 }
 
-/// Who counts as one client when connections are shared out.
+/// What counts as one client when connections are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKey {
     /// A user of this machine.
     User(u32),
-    /// An address; of IPv6 the 64 bits that one customer has at least.
+    /// An address; of IPv6 only the first 64 bits, because one customer has at least the whole /64.
     Address(IpAddr),
 }
 
-/// How a request was let in.
+/// Why a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientCredential {
     /// It carried the token, which no web page knows.
     Token,
-    /// The connection is enough: its user, its certificate, or because anyone is let in.
+    /// The connection suffices: its user, its certificate, or because anyone is admitted.
     Connection,
 }
 
@@ -55,6 +55,8 @@ impl AccessRules {
 
     /// The client at the other end of a new connection.
     pub(crate) fn peer(&self, client: SocketAddr, server: SocketAddr) -> ClientPeer {
+        // Between loopback addresses, both sockets are on this machine, so the kernel knows the client's user. `to_canonical`, because
+        // a socket for both families sees IPv4 clients as `::ffff:127.0.0.1`.
         let is_here = client.ip().to_canonical().is_loopback() && server.ip().to_canonical().is_loopback();
         let users = self.local_users.as_ref().filter(|_| is_here);
         match users.and_then(|users| (users.find)(client, server).map(|user| (user, users))) {
@@ -67,7 +69,7 @@ impl AccessRules {
         }
     }
 
-    /// Whether a request with these headers may come in, and by what.
+    /// Whether a request with these headers is admitted, and why.
     pub(crate) fn admits(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
             return Some(ClientCredential::Token);
@@ -76,7 +78,7 @@ impl AccessRules {
         by_connection.then_some(ClientCredential::Connection)
     }
 
-    /// What a client is told who may not call.
+    /// The message for a client that may not call.
     pub(crate) fn hint(&self, peer: &ClientPeer) -> String {
         let who = match peer.key {
             PeerKey::User(user) => format!("user {user} of this machine"),
@@ -107,6 +109,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// `Bearer TOKEN`, or `Basic` with the token as password, which clients send when their location is
 /// `https://any:TOKEN@host` or a netrc file names the host.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    // Exactly one header: with two, a proxy in front might have checked the other one.
     let mut sent = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (sent.next(), sent.next()) else { return false };
     let Some((scheme, rest)) = split_scheme(value.as_bytes()) else { return false };
@@ -117,6 +120,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
         return false;
     }
     let Some(pair) = decode_base64(rest) else { return false };
+    // RFC 7617, 2: the user name cannot have a colon, so the password begins after the first one. Any user name will do.
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
     are_equal(&pair[colon + 1..], token.as_bytes())
 }
@@ -126,7 +130,7 @@ fn split_scheme(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&value[..space], value[space..].trim_ascii()))
 }
 
-/// Base64 as RFC 4648 section 4 has it. `None` for anything else.
+/// Decodes base64 (RFC 4648, section 4). `None` for other characters.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
@@ -135,6 +139,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
         for symbol in group {
             bits = bits << 6 | sextet(*symbol)?;
         }
+        // A last group of n symbols has n - 1 whole bytes, at the top of the 24 bits.
         bits <<= 6 * (4 - group.len());
         bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len().max(1)]);
     }
@@ -153,7 +158,7 @@ fn sextet(symbol: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Looks at every byte whatever it finds, so that the time taken tells nothing but the length.
+/// Compares every byte, whatever it finds: the time must tell nothing about the token except its length.
 fn are_equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0

@@ -1,4 +1,4 @@
-//! Bodies under watch: requests that come with a least rate and in bounded memory, responses that are known to have ended.
+//! Bodies of requests and responses: requests have a minimum rate and limited memory, and the end of each response is noted.
 
 use super::rejections::{RejectionCause, RejectionCounters};
 use super::slots::{ConnectionRecord, ConnectionSlots};
@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Memory for the bodies of all requests that are being read or performed.
+/// The limit for the bodies of all requests that are being read or performed, together.
 #[derive(Debug)]
 pub(crate) struct BodyMemory {
     most: usize,
@@ -29,7 +29,7 @@ impl BodyMemory {
     }
 }
 
-/// What one request holds of it, until request and response have ended.
+/// The share of one request, until its response has ended.
 #[derive(Debug)]
 struct BodyMemoryShare {
     memory: Arc<BodyMemory>,
@@ -38,6 +38,7 @@ struct BodyMemoryShare {
 
 impl BodyMemoryShare {
     fn take(&self, bytes: usize) -> bool {
+        // Added even if it is too much: the request fails then, and its drop returns the whole share.
         let before = self.memory.taken.fetch_add(bytes, Ordering::AcqRel);
         self.taken.fetch_add(bytes, Ordering::AcqRel);
         before.saturating_add(bytes) <= self.memory.most
@@ -60,7 +61,7 @@ pub(crate) enum BodyFault {
 impl BodyFault {
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::TooSlow => "the body of the request came too slowly",
+            Self::TooSlow => "the body of the request arrived too slowly",
             Self::NoMemory => "the server is reading as many large requests as it can: try again",
         }
     }
@@ -73,7 +74,7 @@ impl BodyFault {
     }
 }
 
-/// The same as an error; tonic finds the status in it.
+/// The same as an error. Its source is a gRPC status, which tonic finds and returns to the client.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", fault.text())]
 pub(crate) struct BodyError {
@@ -91,7 +92,7 @@ impl From<BodyFault> for BodyError {
     }
 }
 
-/// A request's body. It ends with an error where its bytes come too slowly or there is no memory for them.
+/// The body of a request. It ends with an error if its bytes arrive too slowly, or if there is no memory for them.
 pub(crate) struct PacedBody {
     inner: UnsyncBoxBody<Bytes, BoxError>,
     deadline: Pin<Box<Sleep>>,
@@ -124,6 +125,8 @@ impl Body for PacedBody {
         if !self.share.take(bytes) {
             return self.fail(BodyFault::NoMemory);
         }
+        // Each frame moves the deadline by the time that its bytes may take. So a body has its grace once, then the minimum rate, and
+        // single bytes at long intervals gain nothing.
         let earned = Duration::from_nanos(
             (bytes as u64).saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1)),
         );
@@ -165,7 +168,7 @@ impl RequestGuard {
         Self { record, slots, share, waits_for_client: false, is_served: false }
     }
 
-    /// The request was let in: until its response has ended, its connection is not closed for another.
+    /// Notes that the request was admitted. Until its response has ended, its connection is not closed to make room.
     pub(crate) fn note_served(&mut self) {
         if !self.is_served {
             self.record.being_served.fetch_add(1, Ordering::AcqRel);
@@ -173,7 +176,7 @@ impl RequestGuard {
         self.is_served = true;
     }
 
-    /// The body of this request, under watch from now on.
+    /// The body of this request with its minimum rate, which counts from now on.
     pub(crate) fn pace(
         &self,
         inner: UnsyncBoxBody<Bytes, BoxError>,
@@ -189,7 +192,7 @@ impl RequestGuard {
         }
     }
 
-    /// Says whether the next part of the response is for the client to fetch.
+    /// Notes whether the response waits for the client to read its next part.
     fn set_waits_for_client(&mut self, waits: bool) {
         if waits && !self.waits_for_client {
             self.record.unfetched.fetch_add(1, Ordering::AcqRel);
@@ -203,6 +206,7 @@ impl RequestGuard {
 impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.set_waits_for_client(false);
+        // What arrives from here on is the head of the next request, and has its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
@@ -244,7 +248,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
             TrackedInner::Api(body) => body.as_mut().poll_frame(context).map_err(Into::into),
             TrackedInner::Refusal(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
         };
-        // Whoever has got a part has to come for the next one.
+        // hyper asks for the next part only when the client has read enough of this one.
         let waits = matches!(polled, Poll::Ready(Some(Ok(_))));
         self.guard.set_waits_for_client(waits);
         polled
@@ -265,7 +269,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
     }
 }
 
-/// A body of any kind as requests have them here.
+/// Boxes a body of any type.
 pub(crate) fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,

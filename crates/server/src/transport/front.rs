@@ -1,4 +1,4 @@
-//! The one door of a transport: every request on every connection passes [`ConnectionService`] before any code of the API sees it.
+//! The entrance of a transport: every request on every connection passes [`ConnectionService`] before any code of the API sees it.
 
 use super::access::ClientCredential;
 use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, boxed};
@@ -22,11 +22,11 @@ use std::time::Duration;
 
 /// Refused requests on one connection before it is closed.
 const MOST_REFUSED: u64 = 8;
-/// Of the body of a refused request, this much is read and thrown away, so that the client gets to the answer.
+/// Bytes of a refused request's body that are read and discarded, so that the client reads the answer.
 const MOST_DRAINED: usize = 256 << 10;
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What all connections of a transport share.
+/// The parts that all connections of a transport share.
 #[derive(Clone)]
 pub(crate) struct SharedTransport {
     pub(crate) policy: RequestPolicy,
@@ -39,7 +39,7 @@ pub(crate) struct SharedTransport {
 /// The service of one connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionService<S> {
-    pub(crate) doors: SharedTransport,
+    pub(crate) shared: SharedTransport,
     pub(crate) record: Arc<ConnectionRecord>,
     pub(crate) api: S,
 }
@@ -49,10 +49,10 @@ where
     S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
 {
     async fn handle(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Response<TrackedBody<B>> {
-        let mut guard = RequestGuard::new(&self.record, &self.doors.slots, &self.doors.memory);
+        let mut guard = RequestGuard::new(&self.record, &self.shared.slots, &self.shared.memory);
         let (head, body) = request.into_parts();
-        let body = guard.pace(body, &self.doors.deadlines, &self.doors.counters);
-        match self.doors.policy.check(&self.record.peer, &head) {
+        let body = guard.pace(body, &self.shared.deadlines, &self.shared.counters);
+        match self.shared.policy.check(&self.record.peer, &head) {
             Ok(credential) => {
                 guard.note_served();
                 self.admit(credential);
@@ -62,10 +62,12 @@ where
             }
             Err(rejection) => {
                 self.refuse(&rejection);
-                if !matches!(self.doors.policy.protocol, CallProtocol::Grpc) {
+                // A client of HTTP/1 sends its whole body before it reads. If we closed earlier, the kernel would reset the
+                // connection, and the answer would be lost. HTTP/2 has a stream of its own for each request.
+                if !matches!(self.shared.policy.protocol, CallProtocol::Grpc) {
                     drain(body).await;
                 }
-                let response = answer(self.doors.policy.protocol, &rejection);
+                let response = answer(self.shared.policy.protocol, &rejection);
                 response.map(|body| TrackedBody::refusal(body, guard))
             }
         }
@@ -75,12 +77,12 @@ where
         self.record.was_admitted.store(true, Ordering::Relaxed);
         if credential == ClientCredential::Token {
             self.record.trust();
-            self.doors.slots.note_token(&self.record.peer);
+            self.shared.slots.note_token(&self.record.peer);
         }
     }
 
     fn refuse(&self, rejection: &RequestRejection) {
-        self.doors.counters.add(rejection.cause);
+        self.shared.counters.add(rejection.cause);
         if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MOST_REFUSED {
             self.record.close(RejectionCause::TooManyRefusals);
         }
@@ -103,7 +105,7 @@ where
     }
 }
 
-/// Reads some of a body that nobody wants.
+/// Reads and discards a part of a refused body.
 async fn drain(mut body: PacedBody) {
     if body.is_end_stream() {
         return;
@@ -125,7 +127,7 @@ fn answer(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full
         StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
         _ => tonic::Code::PermissionDenied,
     };
-    // What is no gRPC gets no answer in gRPC.
+    // A request that is not gRPC gets no gRPC answer.
     if protocol == CallProtocol::Grpc && rejection.cause != RejectionCause::ContentType {
         return tonic::Status::new(code, rejection.message.clone()).into_http();
     }

@@ -1,9 +1,9 @@
-//! Calls over gRPC: eleven, and twins of seven of them in slices.
+//! Calls over gRPC: eleven, and seven of them also in slices (`stream…`).
 //!
-//! Messages are bytes for tonic: they are decoded by the descriptor, which keeps what it does not know.
+//! For tonic, messages are bytes. They are decoded with the descriptor, which keeps unknown fields, so that they can be refused.
 
 use super::body::PacedBody;
-use super::desk::{CallDispatcher, pieces};
+use super::dispatcher::{CallDispatcher, pieces};
 use super::refusal::status;
 use crate::api::{ApiCall, ApiReply, ApiRequest};
 use crate::shape::{self, ShapeComplaints};
@@ -20,20 +20,20 @@ use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Status, Streaming};
 
-/// Slices that go out. Clients take messages of up to 4 MiB unless told otherwise; a slice with its frame must fit.
+/// Bytes of a slice that is sent. By default, clients accept messages of up to 4 MiB.
 const SLICE: usize = 1 << 20;
-/// Longest capture in one message. More would have to be in memory at once.
+/// Longest capture in one message, which must be in memory as a whole.
 const MOST_IN_ONE: u64 = 256 << 20;
-/// Overhead of a wrapper, or of a slice.
+/// Most bytes that a wrapper or a slice adds.
 const WRAPPING: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct GrpcService {
-    pub(crate) desk: CallDispatcher,
+    pub(crate) dispatcher: CallDispatcher,
     pub(crate) most_request_bytes: usize,
 }
 
-/// One rpc: the call behind it, and which side comes in slices.
+/// One rpc: the call behind it, and which direction is in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RpcCall {
     call: ApiCall,
@@ -79,7 +79,7 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
     }
 }
 
-/// Every rpc is served as a stream of messages each way: what is on the wire is the same.
+/// Serves every rpc as a stream of messages in both directions: on the wire, a unary call looks the same.
 struct RpcHandler {
     service: GrpcService,
     rpc: RpcCall,
@@ -97,7 +97,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
         Box::pin(async move {
             let bytes = collect(request.into_inner(), rpc, service.most_request_bytes).await?;
             let read = move || read(rpc, &bytes);
-            let written = service.desk.perform(rpc.call, read, move |reply| write(rpc, reply)).await;
+            let written = service.dispatcher.perform(rpc.call, read, move |reply| write(rpc, reply)).await;
             let messages: MessageStream = match written.map_err(|refusal| status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
                 GrpcAnswer::File(file) => {
@@ -115,7 +115,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
     }
 }
 
-/// The one message, or all slices put together.
+/// Reads the one message, or joins all slices.
 async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> Result<Vec<u8>, Status> {
     let mut whole = Vec::new();
     let mut is_first = true;
@@ -128,6 +128,7 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> R
             return Err(status(&TesterRefusal::validation("this call takes one message")));
         }
         is_first = false;
+        // tonic limits each message; this limits all slices together.
         if whole.len() > most + WRAPPING {
             let message = format!("requests are limited to {most} bytes");
             return Err(Status::new(tonic::Code::ResourceExhausted, message));
@@ -198,14 +199,15 @@ fn in_one(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
     if bytes.len() as u64 > MOST_IN_ONE {
         return Err(TesterRefusal::validation(
-            "the capture is too long for one message: streamGetCapture or HTTP gives it",
+            "the capture is too long for one message; use streamGetCapture or HTTP",
         ));
     }
     Ok(GrpcAnswer::Messages(vec![field(1, &bytes)]))
 }
 
-/// `Data` of these bytes.
+/// A message `Data` with these bytes.
 fn slice(datum: &[u8]) -> Bytes {
+    // Field 1, a varint, is the length; field 2 has the bytes.
     let mut message = vec![0x08];
     varint(&mut message, datum.len() as u64);
     message.extend_from_slice(&field(2, datum));
@@ -231,7 +233,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Messages as the bytes they are.
+/// A codec that leaves messages as bytes.
 #[derive(Clone, Copy)]
 struct RawMessage;
 

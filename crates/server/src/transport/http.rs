@@ -1,7 +1,7 @@
-//! Calls over HTTP: a route each, JSON in, JSON or a file out.
+//! Calls over HTTP: one route for each, JSON in, JSON or a file out.
 
 use super::body::{BodyError, BodyFault};
-use super::desk::{CallDispatcher, pieces};
+use super::dispatcher::{CallDispatcher, pieces};
 use super::refusal;
 use crate::api::{ApiCall, ApiReply, ApiRequest};
 use crate::shape::{self, ShapeComplaints};
@@ -17,17 +17,17 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Bytes of a capture at a time.
+/// Bytes of a capture that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// Everything a route needs.
+/// State of all routes.
 #[derive(Clone)]
 struct RouteContext {
-    desk: CallDispatcher,
+    dispatcher: CallDispatcher,
     most_request_bytes: usize,
 }
 
-pub(crate) fn router(desk: CallDispatcher, most_request_bytes: usize) -> Router {
+pub(crate) fn router(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
     for call in ApiCall::ALL {
         let method = match call.method() {
@@ -44,7 +44,7 @@ pub(crate) fn router(desk: CallDispatcher, most_request_bytes: usize) -> Router 
         .route("/docs", get(docs))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(RouteContext { desk, most_request_bytes })
+        .with_state(RouteContext { dispatcher, most_request_bytes })
 }
 
 async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
@@ -56,7 +56,7 @@ async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Bod
         }
         Err(error) => return broken_off(&*error),
     };
-    let performed = context.desk.perform(call, move || read(call, &body), write).await;
+    let performed = context.dispatcher.perform(call, move || read(call, &body), write).await;
     match performed {
         Ok(HttpAnswer::Json(text)) => json(StatusCode::OK, text),
         Ok(HttpAnswer::File(file)) => file_response(file).await,
@@ -75,7 +75,7 @@ enum HttpAnswer {
     File(CaptureFile),
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the form the desk asks for")]
+#[expect(clippy::unnecessary_wraps, reason = "the form that the dispatcher asks for")]
 fn write(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     Ok(match reply {
         ApiReply::Document(document) => HttpAnswer::Json(shape::print(&document)),
@@ -100,7 +100,7 @@ fn failed(status: StatusCode, message: &str) -> Response {
     json(status, shape::print(&body))
 }
 
-/// A body that did not come to its end.
+/// The answer to a request whose body ended early.
 fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
@@ -110,8 +110,8 @@ fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
     }
 }
 
-/// What cannot be read from the start is an error; a file that breaks off later breaks the connection, so that the client
-/// notices.
+/// Sends a file. If its beginning cannot be read, the answer is an error. If it breaks off later, so does the connection: the status was
+/// sent already, and the client must notice.
 async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
     let mut pieces = pieces(file, PIECE);
@@ -136,7 +136,7 @@ async fn nowhere(request: http::Request<Body>) -> Response {
 }
 
 async fn wrong_method(request: http::Request<Body>) -> Response {
-    let message = format!("{} is not a method of {}; see /docs", request.method(), request.uri().path());
+    let message = format!("{} does not accept {}; see /docs", request.uri().path(), request.method());
     failed(StatusCode::METHOD_NOT_ALLOWED, &message)
 }
 

@@ -1,4 +1,4 @@
-//! The same server without sockets: bytes of a connection in, bytes out. For fuzzing.
+//! The same server without sockets, for fuzzing: the bytes of a connection in, bytes out.
 
 use super::access::{ClientPeer, PeerKey};
 use super::body::{BoxError, PacedBody};
@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// A server whose connections are byte strings. Its client is one that needs no token.
+/// A server whose connections are byte strings. Its client needs no token.
 pub struct InMemoryServer {
     runtime: tokio::runtime::Runtime,
     transports: ServerTransports,
@@ -39,42 +39,42 @@ impl InMemoryServer {
         Ok(Self { runtime, transports: ServerTransports::new(options, tester) })
     }
 
-    /// What a connection of HTTP/1.1 gets that sends these bytes and then nothing more.
+    /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
     pub fn http(&self, bytes: &[u8]) -> Vec<u8> {
-        let doors = self.transports.doors(CallProtocol::Http);
-        self.converse(bytes, doors, self.transports.http_routes())
+        let shared = self.transports.shared(CallProtocol::Http);
+        self.converse(bytes, shared, self.transports.http_routes())
     }
 
-    /// The same over HTTP/2, as gRPC has it.
+    /// The same over HTTP/2 with gRPC.
     pub fn grpc(&self, bytes: &[u8]) -> Vec<u8> {
-        let doors = self.transports.doors(CallProtocol::Grpc);
-        self.converse(bytes, doors, self.transports.grpc_service())
+        let shared = self.transports.shared(CallProtocol::Grpc);
+        self.converse(bytes, shared, self.transports.grpc_service())
     }
 
-    fn converse<S, B>(&self, bytes: &[u8], doors: SharedTransport, api: S) -> Vec<u8>
+    fn converse<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let peer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
-        let SlotAdmission::Admitted(slot) = doors.slots.admit(peer) else { return Vec::new() };
-        let mut builder = builder(doors.policy.protocol);
-        // The end of the bytes is no wish to go without the answer.
+        let SlotAdmission::Admitted(slot) = shared.slots.admit(peer) else { return Vec::new() };
+        let mut builder = builder(shared.policy.protocol);
+        // The end of the bytes must not close the connection before the answer.
         builder.http1().half_close(true);
-        let front = ConnectionService { doors, record: Arc::clone(&slot.record), api };
-        let said = Arc::<Mutex<Vec<u8>>>::default();
-        let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), said: Arc::clone(&said) };
-        // How it ends is the client's affair.
+        let front = ConnectionService { shared, record: Arc::clone(&slot.record), api };
+        let written = Arc::<Mutex<Vec<u8>>>::default();
+        let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), written: Arc::clone(&written) };
+        // An error only says how the connection ended; the answer is what was written.
         self.runtime.block_on(async { drop(builder.serve_connection(stream, front).await) });
-        std::mem::take(&mut said.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A connection that has sent all it will ever send.
+/// A connection whose client has already sent everything.
 struct ByteStream {
     rest: Bytes,
-    said: Arc<Mutex<Vec<u8>>>,
+    written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Read for ByteStream {
@@ -92,7 +92,7 @@ impl Read for ByteStream {
 
 impl Write for ByteStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 

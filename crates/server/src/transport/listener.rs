@@ -1,4 +1,4 @@
-//! The accept loop: connections, each with a place, encrypted or not, and their end.
+//! The accept loop: gives each connection a slot, encrypts it if the options say so, and closes it when necessary.
 
 use super::access::{AccessRules, ClientPeer};
 use super::body::{BoxError, PacedBody};
@@ -25,9 +25,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// After an accept that failed, for want of descriptors most likely.
+/// Pause after a failed accept. Its cause is most likely a lack of file descriptors, which a retry at once would meet again.
 const BREATH: Duration = Duration::from_millis(50);
-/// How long a client of HTTP/2 that was idle has to take notice of the end.
+/// How long an idle client of HTTP/2 has to read that its connection ends.
 const FAREWELL: Duration = Duration::from_millis(250);
 /// Longest head of a request, both transports.
 const LONGEST_HEAD: u32 = 64 << 10;
@@ -37,17 +37,18 @@ pub(crate) struct TransportListener {
     pub(crate) socket: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) builder: Builder<TokioExecutor>,
-    pub(crate) doors: SharedTransport,
-    /// How long calls under way may take to end after the stop.
+    pub(crate) shared: SharedTransport,
+    /// How long calls in progress may take to end after the stop.
     pub(crate) grace: Duration,
 }
 
-/// What speaks the protocol. Deadlines are [`ConnectionWatch`]'s.
+/// The protocol's implementation. Deadlines are the business of [`ConnectionWatch`].
 pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     match protocol {
         CallProtocol::Http => {
             let mut builder = builder.http1_only();
+            // The watch has the deadlines: it tells a slow head from an idle connection.
             builder.http1().header_read_timeout(None).max_buf_size(LONGEST_HEAD as usize);
             builder
         }
@@ -56,9 +57,10 @@ pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
             builder
                 .http2()
                 .timer(TokioTimer::new())
-                // A client that vanished is noticed.
+                // A ping finds out that a client has vanished.
                 .keep_alive_interval(Duration::from_mins(1))
                 .max_header_list_size(LONGEST_HEAD)
+                // Limits against "rapid reset" (CVE-2023-44487): a client that opens and resets streams as fast as it can.
                 .max_concurrent_streams(128)
                 .max_pending_accept_reset_streams(16)
                 .max_local_error_reset_streams(64);
@@ -68,7 +70,7 @@ pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
 }
 
 impl TransportListener {
-    /// Serves until told to stop, then until calls under way have ended or the grace is over.
+    /// Serves until `stop`, then until calls in progress have ended or the grace is over.
     pub(crate) async fn serve<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -76,12 +78,13 @@ impl TransportListener {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let mut connections = JoinSet::new();
+        // Biased: a stop counts before the next client, and ended connections are removed before new ones are added.
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = stopped(&mut stop) => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.socket, &self.doors.policy.access) => accepted,
+                accepted = accept(&self.socket, &self.shared.policy.access) => accepted,
             };
             let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(BREATH).await;
@@ -89,11 +92,11 @@ impl TransportListener {
             };
             let slot = tokio::select! {
                 () = stopped(&mut stop) => break,
-                slot = place(&self.doors, peer) => slot,
+                slot = wait_for_slot(&self.shared, peer) => slot,
             };
             let Some(slot) = slot else { continue };
             let front = ConnectionService {
-                doors: self.doors.clone(),
+                shared: self.shared.clone(),
                 record: Arc::clone(&slot.record),
                 api: api.clone(),
             };
@@ -102,7 +105,7 @@ impl TransportListener {
         }
         drop(self.socket);
         let ended = async { while connections.join_next().await.is_some() {} };
-        // Those still there afterwards are ended with the set.
+        // `shutdown` aborts the connections that remain.
         drop(tokio::time::timeout(self.grace, ended).await);
         connections.shutdown().await;
     }
@@ -116,20 +119,20 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 async fn accept(socket: &TcpListener, access: &AccessRules) -> std::io::Result<(TcpStream, ClientPeer)> {
     let (stream, client) = socket.accept().await?;
     stream.set_nodelay(true)?;
-    // A client that has gone meanwhile is nobody known.
+    // If the client has already gone, the kernel cannot tell who it was: this address is not loopback, so it is not trusted.
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let peer = access.peer(client, stream.local_addr().unwrap_or(nowhere));
     Ok((stream, peer))
 }
 
-/// A place for the client, as soon as there is one. `None`: it gets none.
-async fn place(doors: &SharedTransport, peer: ClientPeer) -> Option<ConnectionSlot> {
+/// Waits for a slot for the client. `None` if it is refused.
+async fn wait_for_slot(shared: &SharedTransport, peer: ClientPeer) -> Option<ConnectionSlot> {
     loop {
-        match doors.slots.admit(peer) {
+        match shared.slots.admit(peer) {
             SlotAdmission::Admitted(slot) => return Some(slot),
-            SlotAdmission::Wait => doors.slots.freed().await,
+            SlotAdmission::Wait => shared.slots.freed().await,
             SlotAdmission::Refused(cause) => {
-                doors.counters.add(cause);
+                shared.counters.add(cause);
                 return None;
             }
         }
@@ -143,7 +146,7 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    /// From the first byte to the end, which is the client's affair or has a cause that is counted.
+    /// Serves the connection from its first byte to its end. If the server closes it, the cause is counted.
     async fn run<S, B>(self, stream: TcpStream, tls: Option<TlsAcceptor>, front: ConnectionService<S>)
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -152,11 +155,11 @@ impl ServedConnection {
     {
         let Some(tls) = tls else { return self.converse(stream, front).await };
         let mut stop = self.stop.clone();
-        let counters = Arc::clone(&front.doors.counters);
+        let counters = Arc::clone(&front.shared.counters);
         let shaken = tokio::select! {
             () = stopped(&mut stop) => return,
             cause = self.slot.record.closed() => return counters.add(cause),
-            shaken = tokio::time::timeout(front.doors.deadlines.first, tls.accept(stream)) => shaken,
+            shaken = tokio::time::timeout(front.shared.deadlines.first, tls.accept(stream)) => shaken,
         };
         match shaken {
             Ok(Ok(stream)) => self.converse(stream, front).await,
@@ -174,10 +177,10 @@ impl ServedConnection {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let record = Arc::clone(&self.slot.record);
-        let counters = Arc::clone(&front.doors.counters);
-        let watch = ConnectionWatch::new(front.doors.deadlines, front.doors.policy.protocol);
-        let interval = ConnectionWatch::interval(&front.doors.deadlines);
-        let says_farewell = front.doors.policy.protocol == CallProtocol::Grpc;
+        let counters = Arc::clone(&front.shared.counters);
+        let watch = ConnectionWatch::new(front.shared.deadlines, front.shared.policy.protocol);
+        let interval = ConnectionWatch::interval(&front.shared.deadlines);
+        let says_farewell = front.shared.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));
         let mut end = std::pin::pin!(to_be_closed(&record, watch, interval));
@@ -193,7 +196,7 @@ impl ServedConnection {
             }
         };
         counters.add(cause);
-        // A client that has called before learns which of its calls were not begun, and makes them again.
+        // GOAWAY tells a client which of its calls were not begun (RFC 9113, 6.8), so that it can safely make them again.
         if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             drop(tokio::time::timeout(FAREWELL, connection).await);
@@ -201,7 +204,7 @@ impl ServedConnection {
     }
 }
 
-/// Returns when the connection has to be closed, with the cause.
+/// Waits until the connection must be closed, and returns the cause.
 async fn to_be_closed(
     record: &ConnectionRecord,
     mut watch: ConnectionWatch,

@@ -1,12 +1,12 @@
-//! The transports: connections, encryption, and the two ways to carry a call.
+//! The transports: connections, encryption, and two protocols that carry calls.
 //!
-//! HTTP and gRPC share the accept loop, the door ([`front`]) and the way to the tester; each has only its own framing. A
-//! connection has a place ([`slots`]) and deadlines ([`watch`]), a request passes [`policy`], and what does not get further is
-//! counted by cause ([`rejections`]).
+//! HTTP and gRPC share the accept loop, the entrance ([`front`]) and the dispatcher of calls; only their framing differs. A
+//! connection has a slot ([`slots`]) and deadlines ([`watch`]), a request must pass [`policy`], and refusals are counted by cause
+//! ([`rejections`]).
 
 pub(crate) mod access;
 pub(crate) mod body;
-mod desk;
+mod dispatcher;
 pub(crate) mod front;
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -20,4 +20,4 @@ pub(crate) mod tls;
 mod watch;
 mod watched_stream;
 
-pub(crate) use desk::CallDispatcher;
+pub(crate) use dispatcher::CallDispatcher;

@@ -1,5 +1,5 @@
-//! Which requests come to the API at all, decided from their heads alone: for us, from a program and not from somebody's web
-//! page, declared as what the API takes, by somebody who may.
+//! Decides from the head of a request whether it reaches the API: it must be for this host, from a program and not from a foreign web
+//! page, have a content type that the API accepts, and come from a client that may call.
 
 use super::access::{AccessRules, ClientCredential, ClientPeer};
 use super::rejections::RejectionCause;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// How calls are carried on a transport.
+/// The protocol of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallProtocol {
     Http,
     Grpc,
 }
 
-/// A request that does not come in.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestRejection {
     pub(crate) cause: RejectionCause,
@@ -27,7 +27,7 @@ pub(crate) struct RequestRejection {
     pub(crate) message: String,
 }
 
-/// What requests must be. One of each transport.
+/// The rules for requests on one transport.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestPolicy {
     pub(crate) protocol: CallProtocol,
@@ -37,14 +37,15 @@ pub(crate) struct RequestPolicy {
 }
 
 impl RequestPolicy {
-    /// Whether a request with this head comes in, and by what.
+    /// Whether a request with this head is admitted, and why.
     pub(crate) fn check(
         &self,
         peer: &ClientPeer,
         head: &Parts,
     ) -> Result<ClientCredential, RequestRejection> {
         let credential = self.access.admits(peer, &head.headers);
-        // Whoever has the token is not a page that was made to call us by another name.
+        // DNS rebinding: a page's own host name can be made to point here, and then the page may read our answers. But a page does not
+        // have the token.
         if credential != Some(ClientCredential::Token) {
             self.check_host(head)?;
         }
@@ -80,7 +81,7 @@ impl RequestPolicy {
             || self.host_names.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 
-    /// Programs send neither header. A page of ours may call us.
+    /// Browsers send these headers and programs do not. Only pages of this server may call it.
     fn check_origin(&self, head: &Parts) -> Result<(), RequestRejection> {
         let headers = &head.headers;
         let site_is_ours = headers
@@ -105,8 +106,8 @@ impl RequestPolicy {
         })
     }
 
-    /// A page can send a request with a body of its own making and without asking first, but only with the content types of
-    /// HTML forms, or with none.
+    /// Without a preflight request, a page can send a body only with the content types of HTML forms, or with none (the Fetch standard's
+    /// CORS-safelisted types). The API accepts none of those, and it never answers a preflight request.
     fn check_content_type(&self, head: &Parts) -> Result<(), RequestRejection> {
         let sent = content_type(&head.headers);
         let (is_taken, wanted) = match self.protocol {
@@ -130,14 +131,14 @@ impl RequestPolicy {
     }
 }
 
-/// JSON, or bytes, which snappi says when a script gives it a document as bytes. Pages cannot send either without asking.
+/// JSON, or `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either without a preflight request.
 fn is_json(media: &str) -> bool {
     media == "application/json"
         || media == "application/octet-stream"
         || (media.starts_with("application/") && media.ends_with("+json"))
 }
 
-/// The one media type, in small letters and without parameters.
+/// The media type in lower case, without parameters; `None` unless there is exactly one.
 fn content_type(headers: &HeaderMap) -> Option<String> {
     let mut sent = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (sent.next(), sent.next()) else { return None };
@@ -151,7 +152,7 @@ fn hosts(head: &Parts) -> Option<Vec<Authority>> {
     for host in head.headers.get_all(HOST) {
         named.push(Authority::try_from(host.as_bytes()).ok()?);
     }
-    // A name with a user before it is nobody's host.
+    // `user@host` is no valid Host header; a parser that reads only the part after the `@` would be fooled.
     named.iter().all(|host| !host.as_str().contains('@')).then_some(named)
 }
 

@@ -1,14 +1,13 @@
-//! Refusals as both transports carry them: OTG's `Error`, as JSON.
+//! The form of refusals on both transports: OTG's `Error`, as JSON.
 
 use crate::shape;
 use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::{Value, json};
 
-/// Longest message of a gRPC status, as it is on the wire: clients take no more than 8 KiB of headers.
+/// Longest message of a gRPC status on the wire: clients accept no more than 8 KiB of headers.
 const LONGEST_ON_WIRE: usize = 7_500;
 
 impl RefusalKind {
-    /// Status code of HTTP.
     pub(super) const fn http(self) -> u16 {
         match self {
             Self::Validation => 400,
@@ -17,7 +16,6 @@ impl RefusalKind {
         }
     }
 
-    /// Status code of gRPC.
     pub(super) const fn grpc(self) -> tonic::Code {
         match self {
             Self::Validation => tonic::Code::InvalidArgument,
@@ -26,7 +24,7 @@ impl RefusalKind {
         }
     }
 
-    /// OTG knows two words only.
+    /// OTG has only these two words.
     const fn word(self) -> &'static str {
         match self {
             Self::Internal => "internal",
@@ -35,12 +33,12 @@ impl RefusalKind {
     }
 }
 
-/// The body of an answer that is none.
+/// The body of a refusal.
 pub(super) fn body(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
     json!({ "code": code, "kind": kind.word(), "errors": errors })
 }
 
-/// A refusal as a gRPC status. Of more errors than it can carry it says how many.
+/// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
 pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc();
     let number = u16::try_from(code as i32).unwrap_or_default();
@@ -49,6 +47,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     if on_wire(&whole) <= LONGEST_ON_WIRE {
         return tonic::Status::new(code, whole);
     }
+    // 200 bytes for the members around the errors, and 10 for the quotes and the comma of each.
     let mut kept: Vec<String> = Vec::new();
     let mut length = 200;
     for error in &refusal.errors {
@@ -66,7 +65,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     tonic::Status::new(code, text(&kept))
 }
 
-/// At most how long a text is as a header: every byte may take three, a control character in JSON six times that.
+/// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.
 fn on_wire(text: &str) -> usize {
     text.chars().map(on_wire_char).sum()
 }

@@ -1,43 +1,43 @@
-//! What the transports refused or closed, counted by cause.
+//! Counts refused requests and closed connections by cause.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a request was refused or a connection closed before it came to the API.
+/// Why a request was refused or a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionCause {
-    /// No token, or a wrong one, from a client who needs one.
+    /// A client that needs a token sent none, or a wrong one.
     Token,
-    /// The request names a host that is not this server: a name that somebody else made point here.
+    /// The request names a host that is not this server. Somebody may have made that name point here.
     Host,
     /// A web page of another origin made the request.
     Origin,
-    /// The body is not declared as what the API takes.
+    /// The content type is none that the API accepts.
     ContentType,
-    /// Encryption was not agreed on, or not in time.
+    /// The TLS handshake failed, or took too long.
     Handshake,
-    /// The first bytes, or the rest of a head, did not come in time.
+    /// The first bytes, or the rest of a head, did not arrive in time.
     Head,
-    /// A body came more slowly than the least rate.
+    /// A body arrived more slowly than the minimum rate.
     SlowBody,
-    /// A response was taken more slowly than the least rate.
+    /// The client read a response more slowly than the minimum rate.
     SlowReader,
-    /// The requests being read need more memory than they may have together.
+    /// The requests in progress need more memory than they may have together.
     Memory,
     /// Too many refused requests on one connection.
     TooManyRefusals,
     /// The client has as many busy connections as one client may have.
     PeerLimit,
-    /// All connections are taken by clients that go first.
+    /// Clients with precedence have all connections.
     AllTaken,
     /// Closed to make room for a new connection: it was idle the longest.
     MadeRoom,
-    /// Closed after nothing was asked for too long. An ordinary end.
+    /// Closed after it was idle too long. An ordinary end.
     Idle,
 }
 
 impl RejectionCause {
-    /// All, in the order they are told.
+    /// All, in the order of reports.
     pub const ALL: [Self; 14] = [
         Self::Token,
         Self::Host,
@@ -55,7 +55,7 @@ impl RejectionCause {
         Self::Idle,
     ];
 
-    /// How it is told, after a number.
+    /// Its text in reports, after a number.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Token => "without the token",
@@ -66,7 +66,7 @@ impl RejectionCause {
             Self::Head => "without a request in time",
             Self::SlowBody => "with too slow a body",
             Self::SlowReader => "that took the response too slowly",
-            Self::Memory => "for want of memory",
+            Self::Memory => "because request memory was full",
             Self::TooManyRefusals => "after too many refused requests",
             Self::PeerLimit => "beyond the connections of one client",
             Self::AllTaken => "while all connections were taken",
@@ -76,7 +76,7 @@ impl RejectionCause {
     }
 }
 
-/// Counters that any connection adds to.
+/// The counters, which all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct RejectionCounters([AtomicU64; RejectionCause::ALL.len()]);
 
@@ -90,17 +90,16 @@ impl RejectionCounters {
     }
 }
 
-/// How often what was refused, since the start.
+/// The counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RejectionCounts([u64; RejectionCause::ALL.len()]);
 
 impl RejectionCounts {
-    /// How often for this cause.
     pub const fn of(&self, cause: RejectionCause) -> u64 {
         self.0[cause as usize]
     }
 
-    /// The same without what happens to honest clients, too.
+    /// The same without causes that are ordinary.
     pub(crate) fn of_note(mut self) -> Self {
         self.0[RejectionCause::Idle as usize] = 0;
         self

@@ -1,8 +1,8 @@
-//! Who has a connection: at most so many, shared out so that no client keeps the others outside.
+//! Distributes the limited number of connections so that no client keeps the others out.
 //!
-//! Invariant: clients that are trusted (or have sent the token) can always connect while fewer than all connections are busy
-//! with requests that were let in; others share what is left, each with at most a part. A request that is refused keeps no
-//! connection: however slowly it comes, its connection can be closed for another.
+//! Invariant: clients that are trusted (or have sent the token) can always connect unless all connections are busy with admitted
+//! requests. Others share a part of the connections, and each has at most a part of that. A refused request keeps no connection:
+//! however slowly it arrives, its connection can be closed for another.
 
 use super::access::{ClientPeer, PeerKey};
 use super::rejections::RejectionCause;
@@ -11,34 +11,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Clients that are remembered to have the token.
+/// Most clients that are remembered as holders of the token.
 const MOST_TOKEN_HOLDERS: usize = 64;
 
-/// What is known of a connection, by the parts that serve it.
+/// The state of a connection, which the parts that serve it share.
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
     id: u64,
     pub(crate) peer: ClientPeer,
-    /// Trusted when it connected, or since: a request had the token.
+    /// Trusted when it connected, or since a request had the token.
     is_trusted: AtomicBool,
-    /// Whether a request came in.
+    /// Whether a request was admitted.
     pub(crate) was_admitted: AtomicBool,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
-    /// Whether bytes wait for the client to read others first.
+    /// Whether bytes wait because the client does not read.
     pub(crate) is_write_blocked: AtomicBool,
     /// Heads of requests so far.
     pub(crate) requests: AtomicU64,
-    /// Those whose responses have not ended.
+    /// Requests whose responses have not ended.
     pub(crate) in_flight: AtomicUsize,
-    /// Of those, the ones that were let in.
+    /// Admitted requests among these.
     pub(crate) being_served: AtomicUsize,
-    /// Those whose responses have parts that the client does not fetch.
+    /// Requests whose responses wait for the client to read.
     pub(crate) unfetched: AtomicUsize,
     /// [`Self::bytes_read`] when the last response ended.
     pub(crate) read_when_idle: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// When it last began or ended a request, as a number that only rises.
+    /// When it last began or ended a request, by [`ConnectionSlots::clock`].
     active_at: AtomicU64,
     close: Mutex<Option<RejectionCause>>,
     closing: Notify,
@@ -57,14 +57,15 @@ impl ConnectionRecord {
         self.being_served.load(Ordering::Acquire) == 0
     }
 
-    /// Asks the part that serves it to end it.
+    /// Tells the task that serves it to close it.
     pub(crate) fn close(&self, cause: RejectionCause) {
         let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
+        // `notify_one` keeps a permit if nobody waits yet, so a close before `closed()` is not lost.
         close.get_or_insert(cause);
         self.closing.notify_one();
     }
 
-    /// Waits until it is to be ended.
+    /// Waits until it must be closed.
     pub(crate) async fn closed(&self) -> RejectionCause {
         loop {
             let close = *self.close.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,21 +84,21 @@ pub(crate) struct ConnectionSlots {
     table: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
     /// Clients whose requests had the token, the latest last.
     token_holders: Mutex<VecDeque<PeerKey>>,
-    /// Rises with every beginning and end.
+    /// A logical clock: it counts beginnings and ends of connections and requests.
     clock: AtomicU64,
     freed: Notify,
 }
 
-/// What becomes of a new connection.
+/// The decision about a new connection.
 #[derive(Debug)]
 pub(crate) enum SlotAdmission {
     Admitted(ConnectionSlot),
-    /// All are busy for clients as good as this one.
+    /// All connections are busy for other trusted clients.
     Wait,
     Refused(RejectionCause),
 }
 
-/// A place among the connections; it is free again when this is dropped.
+/// The right to a connection; dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
@@ -123,21 +124,22 @@ impl ConnectionSlots {
         Arc::new(slots)
     }
 
-    /// Most connections of all clients that are not trusted, and of one of them.
+    /// Most connections of all clients that are not trusted: three quarters.
     const fn strangers(&self) -> usize {
         self.most.div_ceil(4) * 3
     }
 
+    /// Most connections of one client that is not trusted: a quarter.
     const fn one_stranger(&self) -> usize {
         self.most.div_ceil(4)
     }
 
-    /// Returns when a place may be free.
+    /// Waits until a slot may be free.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// A place for a new connection; another may be closed for it.
+    /// Decides about a new connection. It may close another one for it.
     pub(crate) fn admit(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
         let mut table = self.table();
         if let Err(outcome) = self.make_room(&mut table, &peer) {
@@ -154,6 +156,8 @@ impl ConnectionSlots {
         table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
         peer: &ClientPeer,
     ) -> Result<(), SlotAdmission> {
+        // Decision 0018, 7. Trusted clients displace idle strangers first, then idle trusted ones. A stranger beyond its quarter displaces
+        // only its own connections; otherwise it displaces only strangers that never had the token.
         let is_stranger = |record: &ConnectionRecord| !record.is_trusted();
         let is_same = |record: &ConnectionRecord| is_stranger(record) && record.peer.key == peer.key;
         let count =
@@ -179,7 +183,7 @@ impl ConnectionSlots {
         Err(SlotAdmission::Refused(RejectionCause::AllTaken))
     }
 
-    /// Notes that a client has the token: what strangers hold does not keep its next connections outside.
+    /// Notes that a client has the token: strangers cannot keep its next connections out.
     pub(crate) fn note_token(&self, peer: &ClientPeer) {
         let mut holders = self.token_holders();
         holders.retain(|key| *key != peer.key);
@@ -231,13 +235,14 @@ fn record(id: u64, peer: ClientPeer) -> ConnectionRecord {
     }
 }
 
-/// Closes the connection that has been idle the longest of those that are meant. False if none is idle.
+/// Closes the connection that has been idle the longest among those that `is_meant` selects. `false` if none of them is idle.
 fn close_idle(
     table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
     is_meant: &dyn Fn(&ConnectionRecord) -> bool,
 ) -> bool {
     let idle = table.values().filter(|record| record.is_idle() && is_meant(record));
     let oldest = idle.min_by_key(|record| record.active_at.load(Ordering::Relaxed)).map(|record| record.id);
+    // Removed from the table at once, not when its task has ended: the slot is for the new connection.
     let Some(record) = oldest.and_then(|id| table.remove(&id)) else { return false };
     record.close(RejectionCause::MadeRoom);
     true

@@ -1,4 +1,4 @@
-//! Certificates: the server's own, read or made at start, and the authorities of its clients.
+//! Certificates: the server's own, which is read or made at start, and the authorities of its clients.
 
 use crate::{Error, IdentityFiles, ServerOptions};
 use rustls::pki_types::pem::PemObject;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// What the server shows.
+/// The server's certificate chain and key.
 pub(crate) struct ServerIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl ServerIdentity {
-    /// As the options say: of files, or made for the addresses that are served.
+    /// Reads the identity from files if the options name some, else makes one for the addresses that are served.
     pub(crate) fn new(options: &ServerOptions) -> Result<Self, Error> {
         match &options.identity {
             Some(files) => Self::read(files),
@@ -42,7 +42,7 @@ impl ServerIdentity {
         Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
     }
 
-    /// What accepts connections of one protocol.
+    /// The acceptor for connections of one protocol, by its ALPN name.
     pub(crate) fn acceptor(&self, client_ca: Option<&Path>, protocol: &[u8]) -> Result<TlsAcceptor, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let failed = |error: rustls::Error| Error::Tls(error.to_string());

@@ -1,4 +1,4 @@
-//! When a connection has to be closed: a pure account of what it did between two looks at it.
+//! Decides when a connection must be closed, from what it did between two checks. Pure.
 
 use super::policy::CallProtocol;
 use super::rejections::RejectionCause;
@@ -7,10 +7,10 @@ use crate::ClientDeadlines;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Preface of HTTP/2, and the head of the first frame behind it.
+/// Bytes of HTTP/2's preface and of the head of the first frame (RFC 9113, 3.4 and 4.1).
 const HTTP2_FIRST_BYTES: u64 = 24 + 9;
 
-/// What a connection has done so far.
+/// The activity of a connection so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionProgress {
     pub(crate) bytes_read: u64,
@@ -18,9 +18,9 @@ pub(crate) struct ConnectionProgress {
     pub(crate) read_when_idle: u64,
     pub(crate) requests: u64,
     pub(crate) is_busy: bool,
-    /// Whether something of a response is there that the client does not take.
+    /// Whether a part of a response waits for the client to read.
     pub(crate) waits_for_client: bool,
-    /// Whether it may stay idle for long.
+    /// Whether it is trusted, or had an admitted request, so that it may stay idle for longer.
     pub(crate) is_known: bool,
 }
 
@@ -40,17 +40,18 @@ impl ConnectionProgress {
     }
 }
 
-/// Looks at a connection again and again.
+/// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionWatch {
     deadlines: ClientDeadlines,
     protocol: CallProtocol,
-    /// How long no request has come or ended.
+    /// How long no request has begun or ended.
     idle: Duration,
-    /// How long a head, or the first bytes, have been on their way.
+    /// How long a head, or the first bytes, have been incomplete.
     head: Duration,
-    /// How long the client has not taken enough, and what it had taken before.
+    /// How long the client has not read enough.
     unfetched: Duration,
+    /// Bytes written when it last had read enough.
     written_before: u64,
     requests: u64,
 }
@@ -69,18 +70,19 @@ impl ConnectionWatch {
         }
     }
 
-    /// How often to look.
+    /// The interval between two checks: an eighth of the shortest deadline, so that none is missed by more than that.
     pub(crate) fn interval(deadlines: &ClientDeadlines) -> Duration {
         let shortest =
             deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Why the connection has to be closed now, `step` after the last look.
+    /// Why the connection must be closed now, `step` after the last check; `None` if it may stay.
     pub(crate) fn look(&mut self, now: ConnectionProgress, step: Duration) -> Option<RejectionCause> {
         if self.has_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }
+        // A request that began and ended between two checks resets the deadlines, too.
         let had_request = now.requests != self.requests;
         self.requests = now.requests;
         if now.is_busy || had_request {
@@ -94,15 +96,17 @@ impl ConnectionWatch {
         if self.head > self.deadlines.first {
             Some(RejectionCause::Head)
         } else if self.idle > idle {
-            // A client that never asked for anything has not been idle: it has not begun.
+            // A client without any request is not idle: its first head is late.
             Some(if now.requests == 0 { RejectionCause::Head } else { RejectionCause::Idle })
         } else {
             None
         }
     }
 
-    /// Whether part of what must come at once is there, or nothing came yet.
+    /// Whether the rest of a head, or the first bytes, are due.
     fn awaits_head(&self, now: ConnectionProgress) -> bool {
+        // HTTP/1: bytes since the last response are the beginning of a head. HTTP/2 sends other frames at any time (pings, window
+        // updates), so only the preface and the first frame are judged.
         match self.protocol {
             CallProtocol::Http => now.requests == 0 || now.bytes_read > now.read_when_idle,
             CallProtocol::Grpc => now.requests == 0 && now.bytes_read < HTTP2_FIRST_BYTES,
@@ -110,6 +114,7 @@ impl ConnectionWatch {
     }
 
     fn has_slow_reader(&mut self, now: ConnectionProgress, step: Duration) -> bool {
+        // Apart from its send buffer, the kernel accepts bytes only as the client reads.
         let taken = now.bytes_written.saturating_sub(self.written_before);
         if !now.waits_for_client || taken >= self.deadlines.response_bytes {
             self.unfetched = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! A connection's bytes, counted as they pass.
+//! Counts the bytes of a connection.
 
 use super::slots::ConnectionRecord;
 use std::io::{Error, IoSlice};
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream whose record says how much was read and written, and whether the client keeps us from writing.
+/// A stream that notes in its record how much was read and written, and whether the client does not read.
 pub(crate) struct WatchedStream<S> {
     inner: S,
     record: Arc<ConnectionRecord>,
@@ -27,7 +27,7 @@ impl<S> WatchedStream<S> {
     }
 }
 
-/// Bytes written by a call; a flush writes none that were not counted.
+/// Bytes that a call has written. A flush writes none that were not counted before.
 struct CountedWrite(u64);
 
 impl From<usize> for CountedWrite {

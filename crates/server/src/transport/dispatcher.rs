@@ -1,4 +1,4 @@
-//! The way from asynchronous transports to the blocking tester, where changes have their turn.
+//! Passes calls from the asynchronous transports to the blocking tester, changes one after the other.
 
 use crate::api::{ApiCall, ApiReply, ApiRequest, answer};
 use crate::tester::{CaptureFile, Tester, TesterRefusal};
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
-/// Bytes of a capture that are under way to a slow client, at most: this many pieces of this size.
+/// Most pieces of a capture that wait for a slow client.
 const PIECES: usize = 4;
 
 /// Takes calls from any number of connections.
@@ -22,8 +22,8 @@ impl CallDispatcher {
         Self { tester, turn: Arc::default() }
     }
 
-    /// Reads, performs and writes a call on a thread that may block. A change goes on to its end if the caller goes
-    /// away: the turn is kept by the thread, not by the caller.
+    /// Reads, performs and writes a call on a thread that may block. A change runs to its end even if the caller goes away: the
+    /// thread holds the lock, not the caller's future.
     pub(crate) async fn perform<T: Send + 'static>(
         &self,
         call: ApiCall,
@@ -34,6 +34,7 @@ impl CallDispatcher {
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
             let reply = answer(&*tester, call, read());
+            // Writing a large answer takes time, and the next change need not wait for it.
             drop(turn);
             reply.and_then(write)
         });
@@ -46,8 +47,8 @@ impl CallDispatcher {
     }
 }
 
-/// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as they are taken. One piece at
-/// least, also of nothing.
+/// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one
+/// piece, which may be empty.
 pub(crate) fn pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
