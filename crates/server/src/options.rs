@@ -59,10 +59,9 @@ pub struct IdentityFiles {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        let on = |port| Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
         Self {
-            http: on(HTTP_PORT),
-            grpc: on(GRPC_PORT),
+            http: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HTTP_PORT)),
+            grpc: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), GRPC_PORT)),
             http_tls: true,
             grpc_tls: false,
             identity: None,

@@ -30,10 +30,10 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     check(&options)?;
-    let (http, grpc) = (bind("HTTP", options.http).await?, bind("gRPC", options.grpc).await?);
+    let http = bind("HTTP", options.http).await?;
+    let grpc = bind("gRPC", options.grpc).await?;
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
-    let address = |socket: &Option<TcpListener>| socket.as_ref().and_then(|socket| socket.local_addr().ok());
-    let addresses = BoundAddresses { http: address(&http), grpc: address(&grpc) };
+    let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
     let transports = ServerTransports::new(&options, tester);
     let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
@@ -84,7 +84,10 @@ impl ServerTransports {
     }
 
     pub(crate) fn grpc_service(&self) -> grpc::GrpcService {
-        grpc::GrpcService { dispatcher: self.dispatcher.clone(), most_request_bytes: self.options.most_request_bytes }
+        grpc::GrpcService {
+            dispatcher: self.dispatcher.clone(),
+            most_request_bytes: self.options.most_request_bytes,
+        }
     }
 
     /// The parts that all connections of a transport share.
@@ -127,9 +130,18 @@ impl ServerTransports {
             Some(identity) => Some(identity.acceptor(self.options.client_ca.as_deref(), negotiated)?),
             None => None,
         };
-        let (shared, grace) = (self.shared(protocol), self.options.grace);
-        Ok(Some(TransportListener { socket, tls, builder: builder(protocol), shared, grace }))
+        Ok(Some(TransportListener {
+            socket,
+            tls,
+            builder: builder(protocol),
+            shared: self.shared(protocol),
+            grace: self.options.grace,
+        }))
     }
+}
+
+fn local_address(socket: Option<&TcpListener>) -> Option<SocketAddr> {
+    socket?.local_addr().ok()
 }
 
 /// Interval between two checks for refusals.

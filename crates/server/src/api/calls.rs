@@ -38,60 +38,76 @@ impl ApiCall {
         Self::GetVersion,
     ];
 
-    /// Its name in gRPC, method and path in HTTP, message of the request (if it carries one) and of the answer.
-    const fn row(self) -> (&'static str, &'static str, &'static str, Option<&'static str>, &'static str) {
+    /// Its name in gRPC.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::SetConfig => ("SetConfig", "POST", "/config", Some("Config"), "Warning"),
-            Self::GetConfig => ("GetConfig", "GET", "/config", None, "Config"),
-            Self::UpdateConfig => ("UpdateConfig", "PATCH", "/config", Some("ConfigUpdate"), "Warning"),
-            Self::AppendConfig => {
-                ("AppendConfig", "PATCH", "/config/append", Some("ConfigAppend"), "Warning")
-            }
-            Self::DeleteConfig => {
-                ("DeleteConfig", "PATCH", "/config/delete", Some("ConfigDelete"), "Warning")
-            }
-            Self::SetControlState => {
-                ("SetControlState", "POST", "/control/state", Some("ControlState"), "Warning")
-            }
-            Self::SetControlAction => (
-                "SetControlAction",
-                "POST",
-                "/control/action",
-                Some("ControlAction"),
-                "ControlActionResponse",
-            ),
-            Self::GetMetrics => {
-                ("GetMetrics", "POST", "/monitor/metrics", Some("MetricsRequest"), "MetricsResponse")
-            }
-            Self::GetStates => {
-                ("GetStates", "POST", "/monitor/states", Some("StatesRequest"), "StatesResponse")
-            }
-            // Over HTTP the answer is the file itself, over gRPC it is wrapped.
-            Self::GetCapture => {
-                ("GetCapture", "POST", "/monitor/capture", Some("CaptureRequest"), "GetCaptureResponse")
-            }
-            Self::GetVersion => ("GetVersion", "GET", "/capabilities/version", None, "Version"),
+            Self::SetConfig => "SetConfig",
+            Self::GetConfig => "GetConfig",
+            Self::UpdateConfig => "UpdateConfig",
+            Self::AppendConfig => "AppendConfig",
+            Self::DeleteConfig => "DeleteConfig",
+            Self::SetControlState => "SetControlState",
+            Self::SetControlAction => "SetControlAction",
+            Self::GetMetrics => "GetMetrics",
+            Self::GetStates => "GetStates",
+            Self::GetCapture => "GetCapture",
+            Self::GetVersion => "GetVersion",
         }
     }
 
-    pub(crate) const fn name(self) -> &'static str {
-        self.row().0
-    }
-
+    /// Its method in HTTP.
     pub(crate) const fn method(self) -> &'static str {
-        self.row().1
+        match self {
+            Self::GetConfig | Self::GetVersion => "GET",
+            Self::UpdateConfig | Self::AppendConfig | Self::DeleteConfig => "PATCH",
+            _ => "POST",
+        }
     }
 
+    /// Its path in HTTP.
     pub(crate) const fn path(self) -> &'static str {
-        self.row().2
+        match self {
+            Self::SetConfig | Self::GetConfig | Self::UpdateConfig => "/config",
+            Self::AppendConfig => "/config/append",
+            Self::DeleteConfig => "/config/delete",
+            Self::SetControlState => "/control/state",
+            Self::SetControlAction => "/control/action",
+            Self::GetMetrics => "/monitor/metrics",
+            Self::GetStates => "/monitor/states",
+            Self::GetCapture => "/monitor/capture",
+            Self::GetVersion => "/capabilities/version",
+        }
     }
 
+    /// The message of the request, if it carries one.
     pub(crate) fn request(self) -> Option<MessageDescriptor> {
-        self.row().3.map(shape::message)
+        let name = match self {
+            Self::SetConfig => "Config",
+            Self::UpdateConfig => "ConfigUpdate",
+            Self::AppendConfig => "ConfigAppend",
+            Self::DeleteConfig => "ConfigDelete",
+            Self::SetControlState => "ControlState",
+            Self::SetControlAction => "ControlAction",
+            Self::GetMetrics => "MetricsRequest",
+            Self::GetStates => "StatesRequest",
+            Self::GetCapture => "CaptureRequest",
+            Self::GetConfig | Self::GetVersion => return None,
+        };
+        Some(shape::message(name))
     }
 
+    /// The message of the answer.
     pub(crate) fn response(self) -> MessageDescriptor {
-        shape::message(self.row().4)
+        shape::message(match self {
+            Self::GetConfig => "Config",
+            Self::SetControlAction => "ControlActionResponse",
+            Self::GetMetrics => "MetricsResponse",
+            Self::GetStates => "StatesResponse",
+            // Over HTTP the answer is the file itself, over gRPC it is wrapped.
+            Self::GetCapture => "GetCaptureResponse",
+            Self::GetVersion => "Version",
+            _ => "Warning",
+        })
     }
 
     /// Whether it changes something, so that it must wait for other changes.
@@ -137,8 +153,8 @@ pub(crate) fn answer(
         ApiCall::GetMetrics => return metrics::metrics(tester, &document, newest),
         ApiCall::GetStates => states::states(tester, &document)?,
         ApiCall::GetCapture => {
-            let (port, part) = states::capture(&document)?;
-            return tester.capture(port, part).map(ApiReply::File);
+            let wanted = states::capture(&document)?;
+            return tester.capture(wanted.port, wanted.part).map(ApiReply::File);
         }
         ApiCall::GetVersion => version(),
     };
@@ -161,15 +177,15 @@ fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Va
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
     if let Some(original) = original {
-        let is_known = |line: &String| paths.iter().any(|path| !path.is_empty() && is_about(line, path));
-        errors.extend(tester.problems(&original).into_iter().filter(|line| !is_known(line)));
+        let found = tester.problems(&original);
+        errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
     }
     Err(TesterRefusal { kind: RefusalKind::Validation, errors })
 }
 
-/// Whether a line begins with this path.
+/// Whether a line begins with this path. No line is about the whole document.
 fn is_about(line: &str, path: &str) -> bool {
-    line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
+    !path.is_empty() && line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
 }
 
 fn warnings(warnings: Vec<String>) -> Value {

@@ -4,15 +4,20 @@ use crate::tester::{FlowChange, PingResult, PingTask, SwitchedState, Tester, Tes
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// The member of `object` that `choice` names.
+/// The member of an object that its `choice` names.
+struct ChosenMember<'a> {
+    name: &'a str,
+    value: &'a Value,
+}
+
 fn chosen<'a>(
     object: &'a Value,
     path: &str,
     default: Option<&'a str>,
-) -> Result<(&'a str, &'a Value), TesterRefusal> {
+) -> Result<ChosenMember<'a>, TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
-    let choice = choice.ok_or_else(|| missing(path, "choice"))?;
-    Ok((choice, &object[choice]))
+    let name = choice.ok_or_else(|| missing(path, "choice"))?;
+    Ok(ChosenMember { name, value: &object[name] })
 }
 
 fn missing(path: &str, name: &str) -> TesterRefusal {
@@ -32,28 +37,27 @@ pub(super) fn names(object: &Value, member: &str) -> Vec<String> {
 
 /// Reads a `ControlState`.
 pub(super) fn state(request: &Value) -> Result<SwitchedState, TesterRefusal> {
-    let (choice, inner) = chosen(request, "", None)?;
-    match choice {
-        "traffic" => traffic(inner),
+    let ChosenMember { name, value } = chosen(request, "", None)?;
+    match name {
+        "traffic" => traffic(value),
         "protocol" => {
-            let (_, all) = chosen(inner, "protocol", None)?;
+            let all = chosen(value, "protocol", None)?.value;
             Ok(SwitchedState::Protocols { on: state_of(all, "protocol.all")? == "start" })
         }
-        _ => match chosen(inner, "port", None)? {
-            ("link", link) => Ok(SwitchedState::Link {
-                up: state_of(link, "port.link")? == "up",
-                ports: names(link, "port_names"),
-            }),
-            (_, capture) => {
-                let on = state_of(capture, "port.capture")? == "start";
-                Ok(SwitchedState::Capture { on, ports: names(capture, "port_names") })
-            }
-        },
+        _ => port(&chosen(value, "port", None)?),
     }
 }
 
+fn port(switched: &ChosenMember<'_>) -> Result<SwitchedState, TesterRefusal> {
+    let ports = names(switched.value, "port_names");
+    Ok(match switched.name {
+        "link" => SwitchedState::Link { up: state_of(switched.value, "port.link")? == "up", ports },
+        _ => SwitchedState::Capture { on: state_of(switched.value, "port.capture")? == "start", ports },
+    })
+}
+
 fn traffic(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
-    let (_, transmit) = chosen(inner, "traffic", Some("flow_transmit"))?;
+    let transmit = chosen(inner, "traffic", Some("flow_transmit"))?.value;
     let change = match state_of(transmit, "traffic.flow_transmit")? {
         "start" => FlowChange::Start,
         "stop" => FlowChange::Stop,
@@ -65,10 +69,10 @@ fn traffic(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
 
 /// Performs a `ControlAction`. The only ones are pings.
 pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
-    let (_, protocol) = chosen(request, "", None)?;
-    let (family, inner) = chosen(protocol, "protocol", None)?;
+    let protocol = chosen(request, "", None)?.value;
+    let ChosenMember { name: family, value: inner } = chosen(protocol, "protocol", None)?;
     let path = format!("protocol.{family}.ping.requests");
-    let (_, ping) = chosen(inner, &format!("protocol.{family}"), Some("ping"))?;
+    let ping = chosen(inner, &format!("protocol.{family}"), Some("ping"))?.value;
     let requests = ping["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut pings = Vec::new();
     let mut errors = Vec::new();
@@ -92,14 +96,8 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Test
 /// Reads one request of a ping, or returns the problems of its members.
 fn one(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
-    let mut member = |name: &str| {
-        let text = request[name].as_str();
-        if text.is_none() {
-            errors.push(format!("{name}: required"));
-        }
-        text.unwrap_or_default()
-    };
-    let (source, destination) = (member("src_name"), member("dst_ip"));
+    let source = required_text(request, "src_name", &mut errors);
+    let destination = required_text(request, "dst_ip", &mut errors);
     match destination.parse::<IpAddr>() {
         Ok(address) if address.is_ipv6() == is_ipv6 && errors.is_empty() => {
             Ok(PingTask { source: source.to_owned(), destination: address })
@@ -113,6 +111,14 @@ fn one(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
             Err(errors)
         }
     }
+}
+
+fn required_text<'a>(request: &'a Value, name: &str, errors: &mut Vec<String>) -> &'a str {
+    let text = request[name].as_str();
+    if text.is_none() {
+        errors.push(format!("{name}: required"));
+    }
+    text.unwrap_or_default()
 }
 
 fn row(result: &PingResult) -> Value {

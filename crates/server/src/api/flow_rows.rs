@@ -94,9 +94,6 @@ impl FlowRows {
 
 /// Writes the members of a row in alphabetical order, as every other answer has them.
 fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
-    let is_shown = |name: &str, shown: MemberRule| {
-        shown == MemberRule::Always || columns.has(name, shown == MemberRule::New)
-    };
     let latency = row.latency.map(|latency| {
         [
             ("average_ns", 3, latency.average),
@@ -107,47 +104,77 @@ fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     let stamps = row
         .timestamps
         .map(|(first, last)| [("first_timestamp_ns", 1, first), ("last_timestamp_ns", 2, last)]);
-    let layer1 = |bytes: f64, frames: f64| MemberValue::Float(bytes * 8.0 + frames * L1_OVERHEAD_BITS);
-    let (tx, rx) = (row.bytes_tx_rate, row.bytes_rx_rate);
-    let (word, number) = match row.transmit {
-        TransmitState::Started => ("started", 1),
-        TransmitState::Stopped => ("stopped", 2),
-        TransmitState::Paused => ("paused", 3),
-    };
-    let (always, old, new) = (
-        |says| (MemberRule::Always, Some(says)),
-        |says| (MemberRule::Old, Some(says)),
-        |says| (MemberRule::New, Some(says)),
-    );
+    let latency = latency.as_ref().map(|values| MemberValue::Group(values));
+    let stamps = stamps.as_ref().map(|values| MemberValue::Group(values));
+    let tx = row.bytes_tx_rate;
+    let rx = row.bytes_rx_rate;
     let all = [
-        ("bytes_rx", 9, old(MemberValue::Count(row.bytes_rx))),
-        ("bytes_tx", 8, old(MemberValue::Count(row.bytes_tx))),
-        ("frames_rx", 7, old(MemberValue::Count(row.frames_rx))),
-        ("frames_rx_rate", 11, old(MemberValue::Float(row.frames_rx_rate))),
-        ("frames_tx", 6, old(MemberValue::Count(row.frames_tx))),
-        ("frames_tx_rate", 10, old(MemberValue::Float(row.frames_tx_rate))),
-        ("latency", 14, (MemberRule::Always, latency.as_ref().map(|values| MemberValue::Group(values)))),
-        ("loss", 12, (MemberRule::Always, row.loss.map(MemberValue::Float))),
-        ("name", 1, always(MemberValue::Text(&row.name))),
-        ("port_rx", 3, always(MemberValue::Text(&row.port_rx))),
-        ("port_tx", 2, always(MemberValue::Text(&row.port_tx))),
-        ("rx_l1_rate_bps", 17, new(layer1(rx, row.frames_rx_rate))),
-        ("rx_rate_bps", 21, new(MemberValue::Float(rx * 8.0))),
-        ("rx_rate_bytes", 19, new(MemberValue::Float(rx))),
-        ("rx_rate_kbps", 23, new(MemberValue::Float(rx * 8e-3))),
-        ("rx_rate_mbps", 25, new(MemberValue::Float(rx * 8e-6))),
-        ("timestamps", 13, (MemberRule::Always, stamps.as_ref().map(|values| MemberValue::Group(values)))),
-        ("transmit", 5, old(MemberValue::Word(word, number))),
-        ("tx_l1_rate_bps", 16, new(layer1(tx, row.frames_tx_rate))),
-        ("tx_rate_bps", 20, new(MemberValue::Float(tx * 8.0))),
-        ("tx_rate_bytes", 18, new(MemberValue::Float(tx))),
-        ("tx_rate_kbps", 22, new(MemberValue::Float(tx * 8e-3))),
-        ("tx_rate_mbps", 24, new(MemberValue::Float(tx * 8e-6))),
+        RowMember::old("bytes_rx", 9, MemberValue::Count(row.bytes_rx)),
+        RowMember::old("bytes_tx", 8, MemberValue::Count(row.bytes_tx)),
+        RowMember::old("frames_rx", 7, MemberValue::Count(row.frames_rx)),
+        RowMember::old("frames_rx_rate", 11, MemberValue::Float(row.frames_rx_rate)),
+        RowMember::old("frames_tx", 6, MemberValue::Count(row.frames_tx)),
+        RowMember::old("frames_tx_rate", 10, MemberValue::Float(row.frames_tx_rate)),
+        RowMember::always("latency", 14, latency),
+        RowMember::always("loss", 12, row.loss.map(MemberValue::Float)),
+        RowMember::always("name", 1, Some(MemberValue::Text(&row.name))),
+        RowMember::always("port_rx", 3, Some(MemberValue::Text(&row.port_rx))),
+        RowMember::always("port_tx", 2, Some(MemberValue::Text(&row.port_tx))),
+        RowMember::new("rx_l1_rate_bps", 17, layer1_rate(rx, row.frames_rx_rate)),
+        RowMember::new("rx_rate_bps", 21, rx * 8.0),
+        RowMember::new("rx_rate_bytes", 19, rx),
+        RowMember::new("rx_rate_kbps", 23, rx * 8e-3),
+        RowMember::new("rx_rate_mbps", 25, rx * 8e-6),
+        RowMember::always("timestamps", 13, stamps),
+        RowMember::old("transmit", 5, transmit_word(row.transmit)),
+        RowMember::new("tx_l1_rate_bps", 16, layer1_rate(tx, row.frames_tx_rate)),
+        RowMember::new("tx_rate_bps", 20, tx * 8.0),
+        RowMember::new("tx_rate_bytes", 18, tx),
+        RowMember::new("tx_rate_kbps", 22, tx * 8e-3),
+        RowMember::new("tx_rate_mbps", 24, tx * 8e-6),
     ];
-    for (name, number, (shown, says)) in all {
-        if let Some(says) = says.filter(|_| is_shown(name, shown)) {
-            out.member(name, number, says);
+    for member in all {
+        if let Some(value) = member.value
+            && (member.rule == MemberRule::Always || columns.has(member.name, member.rule == MemberRule::New))
+        {
+            out.member(member.name, member.number, value);
         }
+    }
+}
+
+/// A member that a row may have.
+struct RowMember<'a> {
+    name: &'static str,
+    /// Its field number in the model.
+    number: u32,
+    rule: MemberRule,
+    value: Option<MemberValue<'a>>,
+}
+
+impl<'a> RowMember<'a> {
+    const fn always(name: &'static str, number: u32, value: Option<MemberValue<'a>>) -> Self {
+        Self { name, number, rule: MemberRule::Always, value }
+    }
+
+    const fn old(name: &'static str, number: u32, value: MemberValue<'a>) -> Self {
+        Self { name, number, rule: MemberRule::Old, value: Some(value) }
+    }
+
+    /// Members that came later are all floats.
+    const fn new(name: &'static str, number: u32, value: f64) -> Self {
+        Self { name, number, rule: MemberRule::New, value: Some(MemberValue::Float(value)) }
+    }
+}
+
+fn layer1_rate(bytes: f64, frames: f64) -> f64 {
+    bytes * 8.0 + frames * L1_OVERHEAD_BITS
+}
+
+const fn transmit_word(state: TransmitState) -> MemberValue<'static> {
+    match state {
+        TransmitState::Started => MemberValue::Word("started", 1),
+        TransmitState::Stopped => MemberValue::Word("stopped", 2),
+        TransmitState::Paused => MemberValue::Word("paused", 3),
     }
 }
 

@@ -25,17 +25,24 @@ fn neighbour(row: &KnownNeighbour, family: IpFamily) -> Value {
     Value::Object(members)
 }
 
+/// A `CaptureRequest`.
+pub(super) struct WantedCapture<'a> {
+    pub(super) port: &'a str,
+    pub(super) part: CapturePart,
+}
+
 /// Reads a `CaptureRequest`.
-pub(super) fn capture(request: &Value) -> Result<(&str, CapturePart), TesterRefusal> {
+pub(super) fn capture(request: &Value) -> Result<WantedCapture<'_>, TesterRefusal> {
     let port =
         request["port_name"].as_str().ok_or_else(|| TesterRefusal::validation("port_name: required"))?;
     let packets = &request["packets"];
     if packets["choice"] != "slice" {
-        return Ok((port, CapturePart::All));
+        return Ok(WantedCapture { port, part: CapturePart::All });
     }
     let initial = &packets["slice"]["initial"];
-    let (start, count) = (number(initial, "start", 1)?, number(initial, "count", 100)?);
-    Ok((port, CapturePart::Slice { start, count }))
+    let start = number(initial, "start", 1)?;
+    let count = number(initial, "count", 100)?;
+    Ok(WantedCapture { port, part: CapturePart::Slice { start, count } })
 }
 
 fn number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {

@@ -24,6 +24,12 @@ pub(super) struct PortTotals {
     pub(super) bytes_rx: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct LinkState {
+    is_up: bool,
+    since: MonoTime,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct LiveCounts {
     pub(super) ports: Vec<PortInfo>,
@@ -34,7 +40,7 @@ pub(super) struct LiveCounts {
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
     /// For each port, whether its link is up, and since when.
-    links: HashMap<usize, (bool, MonoTime)>,
+    links: HashMap<usize, LinkState>,
     ended: Option<String>,
     /// For each port, the counts before traffic last began.
     before: HashMap<usize, PortTotals>,
@@ -78,10 +84,11 @@ impl LiveCounts {
             }
         }
         for (port, _, rx) in &sample.ports {
-            let Some(up) = rx.link_up else { continue };
-            let link = self.links.entry(*port).or_insert((up, sample.at));
-            if link.0 != up {
-                *link = (up, sample.at);
+            let Some(is_up) = rx.link_up else { continue };
+            let now = LinkState { is_up, since: sample.at };
+            let link = self.links.entry(*port).or_insert(now);
+            if link.is_up != is_up {
+                *link = now;
             }
         }
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
@@ -122,19 +129,18 @@ impl LiveCounts {
     }
 
     pub(super) fn is_capturing(&self, port: usize) -> bool {
-        let of_port =
-            |latest: &CountSample| latest.captures.iter().any(|it| it.port == port && it.is_running);
-        self.latest().is_some_and(of_port)
+        let captures = self.latest().map(|latest| latest.captures.as_slice()).unwrap_or_default();
+        captures.iter().any(|capture| capture.port == port && capture.is_running)
     }
 
     /// Whether a port's link is up; `None` if that is not known.
     pub(super) fn link_up(&self, port: usize) -> Option<bool> {
-        self.links.get(&port).map(|(up, _)| *up)
+        self.links.get(&port).map(|link| link.is_up)
     }
 
     /// When the link last changed.
     pub(super) fn link_changed(&self, port: usize) -> Option<MonoTime> {
-        self.links.get(&port).map(|(_, at)| *at)
+        self.links.get(&port).map(|link| link.since)
     }
 
     pub(super) fn latest(&self) -> Option<&CountSample> {
@@ -155,8 +161,9 @@ impl LiveCounts {
     pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
         let Some(latest) = self.latest() else { return false };
         let Some(counts) = sent(latest, stream) else { return false };
-        let settled = || self.quiet_since.get(&stream).is_some_and(|since| latest.at.since(*since) >= SETTLE);
-        counts.is_sending || (counts.frames > 0 && !all_arrived && !settled())
+        let has_settled =
+            self.quiet_since.get(&stream).is_some_and(|since| latest.at.since(*since) >= SETTLE);
+        counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
     /// The counts of all ports, if there is no traffic now. Traffic that begins then starts the counters of ports anew.
@@ -173,7 +180,8 @@ impl LiveCounts {
 
     /// What a port has sent and received since traffic last began.
     pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
-        let (now, before) = (moved(plan, sample, port), self.before.get(&port).copied().unwrap_or_default());
+        let now = moved(plan, sample, port);
+        let before = self.before.get(&port).copied().unwrap_or_default();
         PortTotals {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),
             bytes_tx: now.bytes_tx.saturating_sub(before.bytes_tx),
@@ -185,7 +193,8 @@ impl LiveCounts {
 
 fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
     for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
-        (counts.since_start, counts.is_paused) = (SinceStart::default(), false);
+        counts.since_start = SinceStart::default();
+        counts.is_paused = false;
     }
     for (.., counts) in sample.rx.iter_mut().filter(|(stream, ..)| streams.contains(stream)) {
         counts.since_start = SinceStart::default();
@@ -211,10 +220,11 @@ pub(super) fn received(
 /// All that a port has sent and received in the run.
 fn moved(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
     let mut moved = PortTotals::default();
-    let is_sender = |stream: usize| plan.streams.get(stream).is_some_and(|stream| stream.tx == port);
-    for (_, counts) in sample.tx.iter().filter(|(stream, _)| is_sender(*stream)) {
-        moved.frames_tx += counts.frames;
-        moved.bytes_tx += counts.bytes;
+    for (stream, counts) in &sample.tx {
+        if plan.streams.get(*stream).is_some_and(|stream| stream.tx == port) {
+            moved.frames_tx += counts.frames;
+            moved.bytes_tx += counts.bytes;
+        }
     }
     if let Some((.., rx)) = sample.ports.iter().find(|(index, ..)| *index == port) {
         // `bytes` of a port includes the frames of streams; their number comes from the streams below.

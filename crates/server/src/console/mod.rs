@@ -26,6 +26,8 @@ use packetrig_stats::result::NeighbourState;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,6 +89,12 @@ pub struct TestConsole<R> {
     pinged: AtomicU64,
 }
 
+/// A document whose aliases are replaced by locations, and its plan.
+struct ReadDocument {
+    document: String,
+    plan: Plan,
+}
+
 /// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 250;
@@ -143,8 +151,7 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// The document with its aliases replaced by locations, and its plan.
-    fn read(&self, config: &Value) -> Result<(String, Plan), TesterRefusal> {
+    fn read(&self, config: &Value) -> Result<ReadDocument, TesterRefusal> {
         let mut document = config.clone();
         let ports = document.get_mut("ports").and_then(Value::as_array_mut);
         for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
@@ -153,14 +160,14 @@ impl<R: RunSource> TestConsole<R> {
                 *location = Value::String(meant.clone());
             }
         }
-        let text = document.to_string();
-        let plan = Plan::read_with(&text, self.rigs.reading())?;
-        Ok((text, plan))
+        let document = document.to_string();
+        let plan = Plan::read_with(&document, self.rigs.reading())?;
+        Ok(ReadDocument { document, plan })
     }
 
     /// Makes the open run follow `config` from now on.
     fn replan(&self, changes: &ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
-        let (document, plan) = self.read(&config)?;
+        let ReadDocument { document, plan } = self.read(&config)?;
         let warnings = warnings(&plan);
         if changes.run.is_none() {
             return Err(TesterRefusal::validation("there is no configuration to change"));
@@ -173,7 +180,8 @@ impl<R: RunSource> TestConsole<R> {
         let names = ConfigurationNames::new(&config, &grown);
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = names;
-        (view.config, view.plan) = (config, Some(grown));
+        view.config = config;
+        view.plan = Some(grown);
         Ok(warnings)
     }
 
@@ -196,13 +204,12 @@ impl<R: RunSource> TestConsole<R> {
         change: FlowChange,
         flows: &[String],
     ) -> Result<(), TesterRefusal> {
-        let (streams, before) = {
-            let view = self.view();
-            let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
-            // Taken before the order: frames that leave while the order is performed belong to the new traffic.
-            let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
-            (view.names.streams(flows)?, before)
-        };
+        let view = self.view();
+        let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
+        // Taken before the order: frames that leave while the order is performed belong to the new traffic.
+        let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
+        let streams = view.names.streams(flows)?;
+        drop(view);
         let of = streams.clone();
         changes.steer(match change {
             FlowChange::Start => PlanChange::Start(of),
@@ -250,7 +257,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             self.end_run(&mut changes);
             return Ok(Vec::new());
         }
-        let (document, plan) = self.read(&config)?;
+        let ReadDocument { document, plan } = self.read(&config)?;
         self.end_run(&mut changes);
         let warnings = warnings(&plan);
         let live = Arc::new(Mutex::new(LiveCounts::default()));
@@ -312,24 +319,24 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let changes = self.lock_changes();
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
-        let order = |(number, ping): (u64, &PingTask)| packetrig_plan::PingRequest {
+        let orders = (first..).zip(&requests).map(|(number, ping)| packetrig_plan::PingRequest {
             number,
             source: ping.source.clone(),
             to: ping.destination,
-        };
+        });
         let live = Arc::clone(&self.view().live);
-        changes.steer(PlanChange::Ping((first..).zip(&requests).map(order).collect()))?;
+        changes.steer(PlanChange::Ping(orders.collect()))?;
         // Answers may take seconds, and other changes must not wait for them.
         drop(changes);
         let numbers = first..first + requests.len() as u64;
         self.await_answers(&live, numbers);
-        let known = |number| live.lock().unwrap_or_else(PoisonError::into_inner).ping(number);
-        let result = |(number, ping): (u64, PingTask)| PingResult {
+        let live = live.lock().unwrap_or_else(PoisonError::into_inner);
+        let results = (first..).zip(requests).map(|(number, ping)| PingResult {
             source: ping.source,
             destination: ping.destination,
-            succeeded: known(number) == Some(true),
-        };
-        Ok((first..).zip(requests).map(result).collect())
+            succeeded: live.ping(number) == Some(true),
+        });
+        Ok(results.collect())
     }
 
     fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
@@ -338,8 +345,10 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let live = view.live();
         check(&live)?;
         let ports = view.names.ports(names)?;
-        let wall = |at| self.rigs.wall_clock(at);
-        Ok(ports.into_iter().map(|port| rows::port(plan, &view.names, &live, port, &wall)).collect())
+        Ok(ports
+            .into_iter()
+            .map(|port| rows::port(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
+            .collect())
     }
 
     fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
@@ -348,8 +357,10 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let live = view.live();
         check(&live)?;
         let flows = view.names.measured_flows(names)?;
-        let wall = |at| self.rigs.wall_clock(at);
-        Ok(flows.into_iter().flat_map(|flow| rows::flow(plan, flow, &live, &wall)).collect())
+        Ok(flows
+            .into_iter()
+            .flat_map(|flow| rows::flow(plan, flow, &live, &|at| self.rigs.wall_clock(at)))
+            .collect())
     }
 
     fn neighbours(
@@ -359,23 +370,22 @@ impl<R: RunSource> Tester for TestConsole<R> {
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(ethernets) };
-        let is_known = |name: &String| plan.interfaces.iter().any(|interface| interface.name == *name);
-        let strange: Vec<String> = ethernets.iter().filter(|name| !is_known(name)).cloned().collect();
+        let strange: Vec<String> = ethernets
+            .iter()
+            .filter(|name| !plan.interfaces.iter().any(|interface| interface.name == **name))
+            .cloned()
+            .collect();
         if !strange.is_empty() {
             return Err(names::unknown(&strange));
         }
         let live = view.live();
         let states = live.latest().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
-        let is_meant = |state: &&NeighbourState| {
-            state.address.is_ipv4() == (family == IpFamily::V4)
-                && (ethernets.is_empty() || ethernets.contains(&state.interface))
-        };
-        let row = |state: &NeighbourState| KnownNeighbour {
-            ethernet: state.interface.clone(),
-            address: state.address,
-            mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
-        };
-        Ok(states.iter().filter(is_meant).map(row).collect())
+        Ok(states
+            .iter()
+            .filter(|state| state.address.is_ipv4() == (family == IpFamily::V4))
+            .filter(|state| ethernets.is_empty() || ethernets.contains(&state.interface))
+            .map(neighbour_row)
+            .collect())
     }
 
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
@@ -389,22 +399,32 @@ impl<R: RunSource> Tester for TestConsole<R> {
         };
         let file =
             file.ok_or_else(|| TesterRefusal::internal(format!("there is no capture of port {port}")))?;
-        let unreadable =
-            |error: std::io::Error| TesterRefusal::internal(format!("cannot read {file}: {error}"));
-        let open = std::fs::File::open(&file).map_err(unreadable)?;
-        Ok(match part {
-            CapturePart::All => {
-                let length = open.metadata().map_err(unreadable)?.len();
-                CaptureFile { bytes: Box::new(open), length: Some(length) }
-            }
-            CapturePart::Slice { start, count } => {
-                let open = std::io::BufReader::new(open);
-                let bytes = slice::slice(open, start, count).map_err(unreadable)?;
-                let length = Some(bytes.len() as u64);
-                CaptureFile { bytes: Box::new(std::io::Cursor::new(bytes)), length }
-            }
-        })
+        open_capture(&file, part)
+            .map_err(|error| TesterRefusal::internal(format!("cannot read {file}: {error}")))
     }
+}
+
+fn neighbour_row(state: &NeighbourState) -> KnownNeighbour {
+    KnownNeighbour {
+        ethernet: state.interface.clone(),
+        address: state.address,
+        mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+    }
+}
+
+fn open_capture(path: &str, part: CapturePart) -> io::Result<CaptureFile> {
+    let file = File::open(path)?;
+    Ok(match part {
+        CapturePart::All => {
+            let length = file.metadata()?.len();
+            CaptureFile { bytes: Box::new(file), length: Some(length) }
+        }
+        CapturePart::Slice { start, count } => {
+            let bytes = slice::slice(io::BufReader::new(file), start, count)?;
+            let length = Some(bytes.len() as u64);
+            CaptureFile { bytes: Box::new(io::Cursor::new(bytes)), length }
+        }
+    })
 }
 
 /// Refuses to show counts of a run that has ended by itself: a client would take them for current ones.
@@ -424,12 +444,15 @@ fn nothing<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
 
 impl From<PlanProblems> for TesterRefusal {
     fn from(problems: PlanProblems) -> Self {
-        let errors = problems.0.into_iter().filter(|problem| problem.severity == ProblemSeverity::Error);
-        let line = |problem: PlanProblem| match problem.hint {
-            Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
-            None => format!("{}: {}", problem.path, problem.message),
-        };
-        Self { kind: RefusalKind::Validation, errors: errors.map(line).collect() }
+        let errors = problems.0.iter().filter(|problem| problem.severity == ProblemSeverity::Error);
+        Self { kind: RefusalKind::Validation, errors: errors.map(problem_line).collect() }
+    }
+}
+
+fn problem_line(problem: &PlanProblem) -> String {
+    match &problem.hint {
+        Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
+        None => format!("{}: {}", problem.path, problem.message),
     }
 }
 

@@ -36,11 +36,10 @@ pub(super) struct ConfigurationNames {
 impl ConfigurationNames {
     /// `plan` is the one that runs. It may have streams of removed flows.
     pub(super) fn new(config: &Value, plan: &Plan) -> Self {
-        let list = |of: &str| config[of].as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let ports = config["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
-            ports: list("ports").iter().map(|port| text(&port["name"])).collect(),
-            locations: list("ports").iter().map(|port| text(&port["location"])).collect(),
+            ports: ports.iter().map(|port| text(&port["name"])).collect(),
+            locations: ports.iter().map(|port| text(&port["location"])).collect(),
             flows: flows_of(config, plan),
         }
     }
@@ -62,16 +61,15 @@ impl ConfigurationNames {
     /// The flows among these that have rows; among all if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
         let wanted = self.wanted(names)?;
-        let is_wanted =
-            |flow: &&NamedFlow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
-        Ok(self.flows.iter().filter(is_wanted).collect())
+        let flows = self.flows.iter().filter(|flow| flow.measured);
+        Ok(flows.filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str())).collect())
     }
 
     /// Indices of the streams of these flows; of all if none is named.
     pub(super) fn streams(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let wanted = self.wanted(names)?;
-        let is_wanted = |flow: &&NamedFlow| names.is_empty() || wanted.contains(flow.name.as_str());
-        let routes = self.flows.iter().filter(is_wanted).flat_map(|flow| &flow.routes);
+        let flows = self.flows.iter().filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str()));
+        let routes = flows.flat_map(|flow| &flow.routes);
         Ok(routes.flat_map(|route| route.streams.iter().copied()).collect())
     }
 
@@ -110,18 +108,27 @@ fn flows_of(config: &Value, plan: &Plan) -> Vec<NamedFlow> {
         };
         match flow.routes.iter_mut().find(|route| route.tx == stream.tx && route.rx == stream.rx) {
             Some(route) => route.streams.push(index),
-            None => flow.routes.push(FlowRoute { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] }),
+            None => {
+                flow.routes.push(FlowRoute { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] });
+            }
         }
     }
     flows
 }
 
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn flag(value: &Value) -> bool {
+    value.as_bool().unwrap_or(false)
+}
+
 impl NamedFlow {
     fn without_routes(flow: &Value) -> Self {
         let metrics = &flow["metrics"];
-        let flag = |value: &Value| value.as_bool().unwrap_or(false);
         Self {
-            name: flow["name"].as_str().unwrap_or_default().to_owned(),
+            name: text(&flow["name"]),
             measured: flag(&metrics["enable"]),
             loss: flag(&metrics["loss"]),
             timestamps: flag(&metrics["timestamps"]),

@@ -20,21 +20,17 @@ pub(super) fn port(
 ) -> PortRow {
     // Found by name: nodes open their ports in any order.
     let info = live.ports.iter().find(|info| info.name == plan.ports[port].name);
-    let streams = || plan.streams.iter().enumerate().filter(move |(_, stream)| stream.tx == port);
     let transmitting = live.latest().is_some_and(|latest| {
-        streams().any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
+        let mut streams = plan.streams.iter().enumerate().filter(|(_, stream)| stream.tx == port);
+        streams.any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
     });
-    let samples: Vec<(MonoTime, PortTotals)> =
-        live.samples().map(|sample| (sample.at, live.moved(plan, sample, port))).collect();
-    let now = samples.last().map(|(_, moved)| *moved).unwrap_or_default();
-    let rate = |of: fn(&PortTotals) -> u64| match (samples.first(), samples.last()) {
-        (Some((from, before)), Some((to, now))) => {
-            per_second(of(now).saturating_sub(of(before)), to.since(*from))
-        }
-        _ => 0.0,
-    };
+    let samples: Vec<PortSample> = live
+        .samples()
+        .map(|sample| PortSample { at: sample.at, totals: live.moved(plan, sample, port) })
+        .collect();
+    let now = samples.last().map(|sample| sample.totals).unwrap_or_default();
     // After the last frame, the samples of the last second still differ: a port that does not transmit has no sending rate.
-    let sent = |rate: f64| if transmitting { rate } else { 0.0 };
+    let sending = if transmitting { samples.as_slice() } else { &[] };
     PortRow {
         name: plan.ports[port].name.clone(),
         location: names.location(port),
@@ -45,12 +41,29 @@ pub(super) fn port(
         frames_rx: now.frames_rx,
         bytes_tx: now.bytes_tx,
         bytes_rx: now.bytes_rx,
-        frames_tx_rate: sent(rate(|moved| moved.frames_tx)),
-        frames_rx_rate: rate(|moved| moved.frames_rx),
-        bytes_tx_rate: sent(rate(|moved| moved.bytes_tx)),
-        bytes_rx_rate: rate(|moved| moved.bytes_rx),
+        frames_tx_rate: port_rate(sending, |totals| totals.frames_tx),
+        frames_rx_rate: port_rate(&samples, |totals| totals.frames_rx),
+        bytes_tx_rate: port_rate(sending, |totals| totals.bytes_tx),
+        bytes_rx_rate: port_rate(&samples, |totals| totals.bytes_rx),
         last_change_ns: live.link_changed(port).map(wall),
         speed_kbytes: info.and_then(|info| info.speed).map(|speed| speed.bits_per_second() / 8000),
+    }
+}
+
+/// What a port had sent and received at a time.
+struct PortSample {
+    at: MonoTime,
+    totals: PortTotals,
+}
+
+/// The mean rate of a count from the first sample to the last; 0 without samples.
+fn port_rate(samples: &[PortSample], count: fn(&PortTotals) -> u64) -> f64 {
+    match samples {
+        [first, .., last] => {
+            let moved = count(&last.totals).saturating_sub(count(&first.totals));
+            per_second(moved, last.at.since(first.at))
+        }
+        _ => 0.0,
     }
 }
 
@@ -60,16 +73,16 @@ pub(super) fn flow(plan: &Plan, flow: &NamedFlow, live: &LiveCounts, wall: WallC
 }
 
 fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall: WallClock<'_>) -> FlowRow {
-    let name = |port: &usize| plan.ports[*port].name.as_str();
-    let rx: Vec<&str> = route.rx.iter().map(name).collect();
+    let rx: Vec<&str> = route.rx.iter().map(|port| plan.ports[*port].name.as_str()).collect();
     let bare = FlowRow {
         name: flow.name.clone(),
-        port_tx: name(&route.tx).to_owned(),
+        port_tx: plan.ports[route.tx].name.clone(),
         port_rx: rx.join(","),
         ..FlowRow::default()
     };
     let Some(latest) = live.latest() else { return bare };
-    let (out, arrived) = (sent_total(latest, &route.streams), received_total(latest, &route.streams));
+    let out = sent_total(latest, &route.streams);
+    let arrived = received_total(latest, &route.streams);
     let transmit = transmit(plan, live, latest, &route.streams);
     let rates =
         if transmit == TransmitState::Started { rates(live, &route.streams) } else { StreamRates::default() };
@@ -87,10 +100,7 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
             TransmitState::Started => loss_so_far(latest, &route.streams),
             _ => loss(plan, latest, &route.streams),
         }),
-        timestamps: flow.timestamps.then(|| {
-            let ns = |at: Option<MonoTime>| at.map_or(0.0, |at| wall(at) as f64);
-            (ns(arrived.first), ns(arrived.last))
-        }),
+        timestamps: flow.timestamps.then(|| (wall_ns(arrived.first, wall), wall_ns(arrived.last, wall))),
         latency: flow.latency.then(|| latency(latest, &route.streams)).flatten(),
         ..bare
     }
@@ -102,9 +112,16 @@ fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
         delays.merge(&counts.delays);
     }
-    let ns = |time: Nanos| time.as_u64() as f64;
-    let average = ns(delays.mean()?);
-    Some(LatencyFigures { minimum: ns(delays.min), average, maximum: ns(delays.max) })
+    Some(LatencyFigures {
+        minimum: delays.min.as_u64() as f64,
+        average: delays.mean()?.as_u64() as f64,
+        maximum: delays.max.as_u64() as f64,
+    })
+}
+
+/// A wall-clock time as OTG has it: 0 without a frame.
+fn wall_ns(at: Option<MonoTime>, wall: WallClock<'_>) -> f64 {
+    at.map_or(0.0, |at| wall(at) as f64)
 }
 
 /// The sum of several streams.
@@ -144,8 +161,10 @@ fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
 }
 
 fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usize]) -> TransmitState {
-    let at_work = |index: &usize| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest));
-    if streams.iter().any(at_work) {
+    let is_at_work = streams
+        .iter()
+        .any(|index| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest)));
+    if is_at_work {
         TransmitState::Started
     } else if streams.iter().filter_map(|stream| sent(latest, *stream)).any(|counts| counts.is_paused) {
         TransmitState::Paused
@@ -157,16 +176,19 @@ fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usi
 /// Loss in percent while the flow transmits. Sender and receiver are not read at the same time, so it counts the gaps that the receiver
 /// has seen, not the difference of both counts.
 fn loss_so_far(latest: &CountSample, streams: &[usize]) -> f64 {
-    let counts = || streams.iter().flat_map(|stream| received(latest, *stream)).map(|(_, counts)| counts);
-    let missing: u64 = counts().map(|counts| counts.missing).sum();
-    let arrived: u64 = counts().map(|counts| counts.since_start.frames).sum();
+    let mut missing = 0;
+    let mut arrived = 0;
+    for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
+        missing += counts.missing;
+        arrived += counts.since_start.frames;
+    }
     Ratio::new(missing, missing + arrived).percent()
 }
 
 /// Loss in percent after the end; 0 if nothing was sent.
 fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
-    let expected = |index: &usize| plan.streams[*index].expected(sent_total(latest, &[*index]).frames);
-    let expected: u64 = streams.iter().map(expected).sum();
+    let expected: u64 =
+        streams.iter().map(|index| plan.streams[*index].expected(sent_total(latest, &[*index]).frames)).sum();
     let arrived = received_total(latest, streams).frames;
     Ratio::new(expected.saturating_sub(arrived), expected).percent()
 }
@@ -186,28 +208,40 @@ fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     for stream in streams {
         if let Some(now) = sent(latest, *stream) {
             let then = live.samples().filter_map(|sample| sent(sample, *stream));
-            let (frames, bytes) = rate(&now.since_start, then.map(|counts| counts.since_start));
-            (rates.frames_tx, rates.bytes_tx) = (rates.frames_tx + frames, rates.bytes_tx + bytes);
+            let rate = rate(&now.since_start, then.map(|counts| counts.since_start));
+            rates.frames_tx += rate.frames;
+            rates.bytes_tx += rate.bytes;
         }
         for (port, now) in received(latest, *stream) {
-            let at_port = |sample| received(sample, *stream).find(|(at, _)| *at == port);
-            let then = live.samples().filter_map(at_port).map(|(_, counts)| counts.since_start);
-            let (frames, bytes) = rate(&now.since_start, then);
-            (rates.frames_rx, rates.bytes_rx) = (rates.frames_rx + frames, rates.bytes_rx + bytes);
+            let then =
+                live.samples().filter_map(|sample| received(sample, *stream).find(|(at, _)| *at == port));
+            let rate = rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
+            rates.frames_rx += rate.frames;
+            rates.bytes_rx += rate.bytes;
         }
     }
     rates
 }
 
-/// Frames and bytes per second, since the earliest of the samples that belongs to the last start.
-fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> (f64, f64) {
+/// Frames and bytes per second.
+#[derive(Default)]
+struct CountRate {
+    frames: f64,
+    bytes: f64,
+}
+
+/// The rate since the earliest of the samples that belongs to the last start.
+fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
     // A flow that was started again counts from zero: only samples with the same first frame are of this start.
     let before = samples.find(|then| then.first.is_some() && then.first == now.first);
     let Some((before, from, to)) = before.and_then(|then| Some((then, then.last?, now.last?))) else {
-        return (0.0, 0.0);
+        return CountRate::default();
     };
     let span = to.since(from);
-    (per_second(now.frames - before.frames, span), per_second(now.bytes - before.bytes, span))
+    CountRate {
+        frames: per_second(now.frames - before.frames, span),
+        bytes: per_second(now.bytes - before.bytes, span),
+    }
 }
 
 fn per_second(count: u64, span: Nanos) -> f64 {

@@ -14,7 +14,7 @@ const LARGEST: usize = 1 << 24;
 pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read(&mut file, 8)?;
     let end = start.saturating_add(count);
-    let wanted = |frame: u64| (start..end).contains(&frame);
+    let wanted = start..end;
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
@@ -25,7 +25,7 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
             let rest = rest_of_block(&mut file, &head)?;
             let is_frame = word(&head, 0) == PACKET;
             frame += u64::from(is_frame);
-            if !is_frame || wanted(frame) {
+            if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(rest);
             }
@@ -38,7 +38,7 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
         {
             frame += 1;
             let bytes = read(&mut file, size(word(&head, 8))?)?;
-            if wanted(frame) {
+            if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
             }

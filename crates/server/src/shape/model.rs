@@ -19,11 +19,13 @@ static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> =
 /// Reads a line like `Device: 4 isis, 5 bgp`.
 fn row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {
     let (owner, members) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
-    let member = |member: &'static str| {
-        let (number, name) = member.split_once(' ')?;
-        Some((number.parse().ok()?, name))
-    };
     Some((owner, members.split(", ").filter_map(member).collect()))
+}
+
+/// Reads a member like `5 bgp`.
+fn member(text: &'static str) -> Option<(u32, &'static str)> {
+    let (number, name) = text.split_once(' ')?;
+    Some((number.parse().ok()?, name))
 }
 
 /// The message `name` of package `otg`.

@@ -73,7 +73,8 @@ fn unknown_member(
 fn differs_by_one(a: &str, b: &str) -> bool {
     // Behind the common beginning, both must be equal but for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    let (a, b) = (&a.as_bytes()[same..], &b.as_bytes()[same..]);
+    let a = &a.as_bytes()[same..];
+    let b = &b.as_bytes()[same..];
     match a.len().cmp(&b.len()) {
         std::cmp::Ordering::Less => b.get(1..) == Some(a),
         std::cmp::Ordering::Equal => a.get(1..) == b.get(1..),
@@ -160,9 +161,8 @@ fn word(
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
-    let known = |word: &str| of.get_value_by_name(word).is_some_and(|value| value.number() != 0);
     match &value {
-        Value::String(word) if known(word) => return Some(value),
+        Value::String(word) if is_value_of(of, word) => return Some(value),
         Value::String(word) if model::is_refused(of.full_name(), word) => {
             complaints.add(path, format!("`{word}` is {NOT_YET}"));
         }
@@ -180,6 +180,16 @@ fn word(
     None
 }
 
+/// Whether an enumeration has this value; 0 is `unspecified`, which no document may name.
+fn is_value_of(of: &EnumDescriptor, word: &str) -> bool {
+    of.get_value_by_name(word).is_some_and(|value| value.number() != 0)
+}
+
+/// Whether a member is given. Over gRPC, an empty list cannot be told from none.
+fn is_given(settled: &Map<String, Value>, name: &str) -> bool {
+    settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty))
+}
+
 /// If one of several members says what an object is, `choice` must name it. Adds `choice` if it is missing.
 fn choose(
     settled: &mut Map<String, Value>,
@@ -188,10 +198,11 @@ fn choose(
     complaints: &mut ShapeComplaints,
 ) {
     let Some(Kind::Enum(choices)) = of.get_field_by_name("choice").map(|field| field.kind()) else { return };
-    let is_there =
-        |name: &str| settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty));
-    let members: Vec<String> =
-        choices.values().map(|value| value.name().to_owned()).filter(|name| is_there(name)).collect();
+    let members: Vec<String> = choices
+        .values()
+        .map(|value| value.name().to_owned())
+        .filter(|name| is_given(settled, name))
+        .collect();
     // OTG makes `choice` optional, and clients differ: snappi writes it, hand-written documents often do not.
     let chosen = settled.get("choice").and_then(Value::as_str);
     match (chosen, members.as_slice()) {

@@ -1,5 +1,6 @@
 //! Decides who may call: a user of this machine that the kernel names, the holder of the token, or anyone if the options say so.
 
+use super::policy::only_header;
 use crate::{LocalUsers, ServerOptions};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -110,8 +111,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// `https://any:TOKEN@host` or a netrc file names the host.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
     // Exactly one header: with two, a proxy in front might have checked the other one.
-    let mut sent = headers.get_all(AUTHORIZATION).iter();
-    let (Some(value), None) = (sent.next(), sent.next()) else { return false };
+    let Some(value) = only_header(headers, &AUTHORIZATION) else { return false };
     let Some((scheme, rest)) = split_scheme(value.as_bytes()) else { return false };
     if scheme.eq_ignore_ascii_case(b"bearer") {
         return are_equal(rest, token.as_bytes());

@@ -164,8 +164,13 @@ impl RequestGuard {
         record.in_flight.fetch_add(1, Ordering::AcqRel);
         slots.note_activity(record);
         let share = Arc::new(BodyMemoryShare { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
-        let (record, slots) = (Arc::clone(record), Arc::clone(slots));
-        Self { record, slots, share, waits_for_client: false, is_served: false }
+        Self {
+            record: Arc::clone(record),
+            slots: Arc::clone(slots),
+            share,
+            waits_for_client: false,
+            is_served: false,
+        }
     }
 
     /// Notes that the request was admitted. Until its response has ended, its connection is not closed to make room.

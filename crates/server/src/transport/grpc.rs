@@ -44,10 +44,9 @@ struct RpcCall {
 /// The rpc of a path.
 fn rpc(path: &str) -> Option<RpcCall> {
     let name = path.strip_prefix("/otg.Openapi/")?;
-    let (is_sliced, name) = match name.strip_prefix("stream") {
-        Some(name) => (true, name),
-        None => (false, name),
-    };
+    let sliced = name.strip_prefix("stream");
+    let is_sliced = sliced.is_some();
+    let name = sliced.unwrap_or(name);
     let call = ApiCall::ALL.into_iter().find(|call| call.name() == name)?;
     let request = matches!(call, ApiCall::SetConfig | ApiCall::SetControlState | ApiCall::SetControlAction);
     let response =
@@ -93,11 +92,14 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<MessageStream>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
-        let (service, rpc) = (self.service.clone(), self.rpc);
+        let service = self.service.clone();
+        let rpc = self.rpc;
         Box::pin(async move {
             let bytes = collect(request.into_inner(), rpc, service.most_request_bytes).await?;
-            let read = move || read(rpc, &bytes);
-            let written = service.dispatcher.perform(rpc.call, read, move |reply| write(rpc, reply)).await;
+            let written = service
+                .dispatcher
+                .perform(rpc.call, move || read(rpc, &bytes), move |reply| write(rpc, reply))
+                .await;
             let messages: MessageStream = match written.map_err(|refusal| status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
                 GrpcAnswer::File(file) => {
@@ -140,14 +142,21 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> R
 /// The bytes of a slice.
 fn datum(message: &[u8]) -> Result<Bytes, Status> {
     let of = shape::message("Data");
-    let refused = |error: String| status(&TesterRefusal::validation(error));
     let data = prost_reflect::DynamicMessage::decode(of, message)
-        .map_err(|error| refused(format!("this is not a message Data: {error}")))?;
+        .map_err(|error| invalid(format!("this is not a message Data: {error}")))?;
     if let Some(unknown) = data.unknown_fields().next() {
-        return Err(refused(format!("field {} of Data is unknown", unknown.number())));
+        return Err(invalid(format!("field {} of Data is unknown", unknown.number())));
     }
     let datum = data.get_field_by_name("datum");
     Ok(datum.and_then(|datum| datum.as_bytes().cloned()).unwrap_or_default())
+}
+
+fn invalid(error: String) -> Status {
+    status(&TesterRefusal::validation(error))
+}
+
+fn bug(error: String) -> TesterRefusal {
+    TesterRefusal::internal(format!("{error}: this is a bug of packetrig"))
 }
 
 fn read(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
@@ -177,7 +186,6 @@ fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
         ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field(1, &rows.to_message())])),
         ApiReply::Document(document) => document,
     };
-    let bug = |error| TesterRefusal::internal(format!("{error}: this is a bug of packetrig"));
     if rpc.sliced_response {
         return Ok(in_slices(&shape::encode(&document, &of).map_err(bug)?));
     }

@@ -35,10 +35,12 @@ pub(crate) fn router(dispatcher: CallDispatcher, most_request_bytes: usize) -> R
             "PATCH" => MethodFilter::PATCH,
             _ => MethodFilter::POST,
         };
-        let handler = move |State(context): State<RouteContext>, request: http::Request<Body>| async move {
-            handle(context, call, request).await
-        };
-        router = router.route(call.path(), on(method, handler));
+        router = router.route(
+            call.path(),
+            on(method, move |State(context): State<RouteContext>, request: http::Request<Body>| {
+                handle(context, call, request)
+            }),
+        );
     }
     router
         .route("/docs", get(docs))

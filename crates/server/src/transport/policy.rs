@@ -3,7 +3,7 @@
 
 use super::access::{AccessRules, ClientCredential, ClientPeer};
 use super::rejections::RejectionCause;
-use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{Method, StatusCode};
@@ -60,10 +60,10 @@ impl RequestPolicy {
     }
 
     fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
-        let named = hosts(head);
-        let is_ours = |host: &Authority| self.is_our_name(host.host());
-        match named {
-            Some(named) if !named.is_empty() && named.iter().all(is_ours) => Ok(()),
+        match hosts(head) {
+            Some(named) if !named.is_empty() && named.iter().all(|host| self.is_our_name(host.host())) => {
+                Ok(())
+            }
             _ => Err(RequestRejection {
                 cause: RejectionCause::Host,
                 status: StatusCode::MISDIRECTED_REQUEST,
@@ -88,15 +88,10 @@ impl RequestPolicy {
             .get_all(SEC_FETCH_SITE)
             .iter()
             .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
-        let scheme = if self.is_encrypted { "https://" } else { "http://" };
         let ours = hosts(head).and_then(|hosts| hosts.into_iter().next());
-        let is_ours = |origin: &http::HeaderValue| {
-            let named = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
-            named.is_some_and(|named| {
-                ours.as_ref().is_some_and(|ours| ours.as_str().eq_ignore_ascii_case(named))
-            })
-        };
-        if site_is_ours && headers.get_all(ORIGIN).iter().all(is_ours) {
+        let origin_is_ours =
+            headers.get_all(ORIGIN).iter().all(|origin| self.is_own_origin(origin, ours.as_ref()));
+        if site_is_ours && origin_is_ours {
             return Ok(());
         }
         Err(RequestRejection {
@@ -106,23 +101,33 @@ impl RequestPolicy {
         })
     }
 
+    /// Whether an origin is the host that the request names, with the scheme of this transport.
+    fn is_own_origin(&self, origin: &HeaderValue, ours: Option<&Authority>) -> bool {
+        let scheme = if self.is_encrypted { "https://" } else { "http://" };
+        let named = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
+        named.zip(ours).is_some_and(|(named, ours)| ours.as_str().eq_ignore_ascii_case(named))
+    }
+
     /// Without a preflight request, a page can send a body only with the content types of HTML forms, or with none (the Fetch standard's
     /// CORS-safelisted types). The API accepts none of those, and it never answers a preflight request.
     fn check_content_type(&self, head: &Parts) -> Result<(), RequestRejection> {
         let sent = content_type(&head.headers);
-        let (is_taken, wanted) = match self.protocol {
-            CallProtocol::Grpc => (
-                matches!(sent.as_deref(), Some("application/grpc" | "application/grpc+proto")),
-                "application/grpc",
-            ),
+        let is_accepted = match self.protocol {
+            CallProtocol::Grpc => {
+                matches!(sent.as_deref(), Some("application/grpc" | "application/grpc+proto"))
+            }
             CallProtocol::Http => {
                 let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
-                (!has_body || sent.as_deref().is_some_and(is_json), "application/json")
+                !has_body || sent.as_deref().is_some_and(is_json)
             }
         };
-        if is_taken {
+        if is_accepted {
             return Ok(());
         }
+        let wanted = match self.protocol {
+            CallProtocol::Grpc => "application/grpc",
+            CallProtocol::Http => "application/json",
+        };
         Err(RequestRejection {
             cause: RejectionCause::ContentType,
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -140,10 +145,15 @@ fn is_json(media: &str) -> bool {
 
 /// The media type in lower case, without parameters; `None` unless there is exactly one.
 fn content_type(headers: &HeaderMap) -> Option<String> {
-    let mut sent = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (sent.next(), sent.next()) else { return None };
-    let media = value.to_str().ok()?.split(';').next()?;
+    let media = only_header(headers, &CONTENT_TYPE)?.to_str().ok()?.split(';').next()?;
     Some(media.trim().to_ascii_lowercase())
+}
+
+/// The value of a header that is given exactly once.
+pub(super) fn only_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
 }
 
 /// Every host that the request names; `None` if one cannot be read.

@@ -41,9 +41,7 @@ pub(super) fn body(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
 /// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
 pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc();
-    let number = u16::try_from(code as i32).unwrap_or_default();
-    let text = |errors: &[String]| shape::print(&body(number, refusal.kind, errors));
-    let whole = text(&refusal.errors);
+    let whole = as_json(refusal.kind, &refusal.errors);
     if on_wire(&whole) <= LONGEST_ON_WIRE {
         return tonic::Status::new(code, whole);
     }
@@ -62,7 +60,13 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     if more > 0 {
         kept.push(format!("{more} more problems are not listed: HTTP lists them"));
     }
-    tonic::Status::new(code, text(&kept))
+    tonic::Status::new(code, as_json(refusal.kind, &kept))
+}
+
+fn as_json(kind: RefusalKind, errors: &[String]) -> String {
+    // gRPC codes are 0 to 16.
+    let code = u16::try_from(kind.grpc() as i32).unwrap_or_default();
+    shape::print(&body(code, kind, errors))
 }
 
 /// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.
@@ -85,11 +89,14 @@ fn cut(text: &str, length: usize) -> String {
         return text.to_owned();
     }
     let mut used = 10;
-    let fits = |c: &char| {
-        used += on_wire_char(*c);
-        used <= length
-    };
-    let mut short: String = text.chars().take_while(fits).collect();
+    let mut short = String::new();
+    for c in text.chars() {
+        used += on_wire_char(c);
+        if used > length {
+            break;
+        }
+        short.push(c);
+    }
     short.push('…');
     short
 }

@@ -53,6 +53,15 @@ impl ConnectionRecord {
         self.is_trusted.store(true, Ordering::Relaxed);
     }
 
+    fn is_stranger_with(&self, key: PeerKey) -> bool {
+        !self.is_trusted() && self.peer.key == key
+    }
+
+    /// Whether neither it nor a request of its client had the token.
+    fn is_unknown_to(&self, token_holders: &VecDeque<PeerKey>) -> bool {
+        !self.is_trusted() && !token_holders.contains(&self.peer.key)
+    }
+
     fn is_idle(&self) -> bool {
         self.being_served.load(Ordering::Acquire) == 0
     }
@@ -158,26 +167,25 @@ impl ConnectionSlots {
     ) -> Result<(), SlotAdmission> {
         // Decision 0018, 7. Trusted clients displace idle strangers first, then idle trusted ones. A stranger beyond its quarter displaces
         // only its own connections; otherwise it displaces only strangers that never had the token.
-        let is_stranger = |record: &ConnectionRecord| !record.is_trusted();
-        let is_same = |record: &ConnectionRecord| is_stranger(record) && record.peer.key == peer.key;
-        let count =
-            |of: &dyn Fn(&ConnectionRecord) -> bool| table.values().filter(|record| of(record)).count();
         if peer.is_trusted {
-            if table.len() < self.most || close_idle(table, &is_stranger) || close_idle(table, &|_| true) {
+            if table.len() < self.most
+                || close_idle(table, |record| !record.is_trusted())
+                || close_idle(table, |_| true)
+            {
                 return Ok(());
             }
             return Err(SlotAdmission::Wait);
         }
-        if count(&is_same) >= self.one_stranger() {
-            let made = close_idle(table, &is_same);
+        let own = table.values().filter(|record| record.is_stranger_with(peer.key)).count();
+        if own >= self.one_stranger() {
+            let made = close_idle(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
         let holders = self.token_holders();
-        let is_unknown =
-            |record: &ConnectionRecord| is_stranger(record) && !holders.contains(&record.peer.key);
-        let has_no_part = !holders.contains(&peer.key) && count(&is_unknown) >= self.strangers();
+        let unknown = table.values().filter(|record| record.is_unknown_to(&holders)).count();
+        let has_no_part = !holders.contains(&peer.key) && unknown >= self.strangers();
         let is_full = has_no_part || table.len() >= self.most;
-        if !is_full || close_idle(table, &is_unknown) {
+        if !is_full || close_idle(table, |record| record.is_unknown_to(&holders)) {
             return Ok(());
         }
         Err(SlotAdmission::Refused(RejectionCause::AllTaken))
@@ -238,7 +246,7 @@ fn record(id: u64, peer: ClientPeer) -> ConnectionRecord {
 /// Closes the connection that has been idle the longest among those that `is_meant` selects. `false` if none of them is idle.
 fn close_idle(
     table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
-    is_meant: &dyn Fn(&ConnectionRecord) -> bool,
+    is_meant: impl Fn(&ConnectionRecord) -> bool,
 ) -> bool {
     let idle = table.values().filter(|record| record.is_idle() && is_meant(record));
     let oldest = idle.min_by_key(|record| record.active_at.load(Ordering::Relaxed)).map(|record| record.id);

@@ -36,8 +36,7 @@ impl ServerIdentity {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let served = addresses.iter().flatten().map(SocketAddr::ip);
         names.extend(served.filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).map(|ip| ip.to_string()));
-        let made =
-            rcgen::generate_simple_self_signed(names).map_err(|error| Error::Tls(error.to_string()))?;
+        let made = rcgen::generate_simple_self_signed(names).map_err(tls_error)?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
     }
@@ -45,27 +44,29 @@ impl ServerIdentity {
     /// The acceptor for connections of one protocol, by its ALPN name.
     pub(crate) fn acceptor(&self, client_ca: Option<&Path>, protocol: &[u8]) -> Result<TlsAcceptor, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let failed = |error: rustls::Error| Error::Tls(error.to_string());
+
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
+        let builder = builder.with_safe_default_protocol_versions().map_err(tls_error)?;
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
                 for authority in certificates(path, "the authorities of clients")? {
-                    roots.add(authority).map_err(failed)?;
+                    roots.add(authority).map_err(tls_error)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                builder.with_client_cert_verifier(
-                    verifier.build().map_err(|error| Error::Tls(error.to_string()))?,
-                )
+                builder.with_client_cert_verifier(verifier.build().map_err(tls_error)?)
             }
         };
         let mut config =
-            builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(failed)?;
+            builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(tls_error)?;
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
+}
+
+fn tls_error(error: impl std::fmt::Display) -> Error {
+    Error::Tls(error.to_string())
 }
 
 fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {

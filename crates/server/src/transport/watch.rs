@@ -26,12 +26,11 @@ pub(crate) struct ConnectionProgress {
 
 impl ConnectionProgress {
     pub(crate) fn of(record: &ConnectionRecord) -> Self {
-        let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
-            bytes_read: counted(&record.bytes_read),
-            bytes_written: counted(&record.bytes_written),
-            read_when_idle: counted(&record.read_when_idle),
-            requests: counted(&record.requests),
+            bytes_read: record.bytes_read.load(Ordering::Relaxed),
+            bytes_written: record.bytes_written.load(Ordering::Relaxed),
+            read_when_idle: record.read_when_idle.load(Ordering::Relaxed),
+            requests: record.requests.load(Ordering::Relaxed),
             is_busy: record.in_flight.load(Ordering::Acquire) > 0,
             waits_for_client: record.is_write_blocked.load(Ordering::Relaxed)
                 || record.unfetched.load(Ordering::Acquire) > 0,
