@@ -1,4 +1,4 @@
-//! What the user accepts: each criterion with its limit.
+//! Acceptance criteria: the limits of a PASS.
 
 use packetrig_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyFigure {
-    /// Half of the frames are at or below.
     P50,
-    /// 90 %.
     P90,
-    /// 99 %.
     P99,
-    /// 99.9 %.
     P999,
-    /// 99.99 %.
     P9999,
     Mean,
     Max,
 }
 
 impl LatencyFigure {
-    /// Every figure, with the name users write.
+    /// Every figure with its name in documents.
     pub const ALL: [(&'static str, Self); 7] = [
         ("p50", Self::P50),
         ("p90", Self::P90),
@@ -42,14 +37,15 @@ impl fmt::Display for LatencyFigure {
     }
 }
 
-/// The largest latency that is accepted.
+/// An upper limit of the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyLimit {
     pub figure: LatencyFigure,
     pub limit: Nanos,
 }
 
-/// What the user accepts. A share is of the frames expected of a stream. What has no limit is reported, not judged.
+/// Limits that a run must keep to pass. A share is of the frames that are expected of a stream. A figure without a limit is reported, not
+/// judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AcceptanceCriteria {
@@ -70,21 +66,21 @@ pub struct AcceptanceCriteria {
     pub max_jitter: Option<Nanos>,
     /// The longest time without a frame of a stream in which frames were lost.
     pub max_outage: Option<Nanos>,
-    /// The rate received, as a share of the rate asked for.
+    /// The received rate, as a share of the requested rate.
     pub min_rate: Option<Share>,
-    /// Frames sent that receivers can verify. Below that there is no PASS.
+    /// Sent frames that receivers can verify. With a smaller share there is no PASS.
     pub min_verified: Share,
-    /// How late a frame may leave. Beyond that there is no PASS.
+    /// How late a frame may leave. With later ones there is no PASS.
     pub max_late: Nanos,
-    /// How far apart senders on different nodes may begin at most.
+    /// Largest time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,
 }
 
-/// How late frames may leave, unless the user says otherwise.
+/// Default of [`AcceptanceCriteria::max_late`].
 const MAX_LATE: Nanos = Nanos::from_millis(200);
 
 impl Default for AcceptanceCriteria {
-    /// Nothing may be lost, doubled, damaged or misdelivered, and everything is to be verified.
+    /// No frame may be lost, duplicated, damaged or misdelivered, and every frame must be verified.
     fn default() -> Self {
         let none = Share::from_billionths(0);
         Self {

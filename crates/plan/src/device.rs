@@ -1,13 +1,13 @@
-//! Emulated devices: interfaces with addresses that answer for themselves on a port, without the kernel knowing them.
+//! Emulated devices: interfaces with addresses that answer on a port, unknown to the kernel.
 //!
-//! It resolves nothing. Who is to be asked for which MAC address is said here ([`DeviceNeighbour`]); asking is the engine's.
+//! It resolves no address. A [`DeviceNeighbour`] says which MAC address an interface must ask for; the engine asks.
 
 use std::fmt;
 use std::net::IpAddr;
 
 pub type Mac = [u8; 6];
 
-/// As people write it.
+/// A MAC address like `02:00:00:00:00:01`.
 pub fn mac_text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -44,18 +44,18 @@ pub struct DeviceAddress {
     pub prefix: u8,
     /// The next hop to other networks; absent if the document gives the unspecified address.
     pub gateway: Option<IpAddr>,
-    /// The gateway's MAC address, if it is given rather than to be asked for.
+    /// The gateway's MAC address, if the document gives it, so that the interface need not ask.
     pub gateway_mac: Option<Mac>,
 }
 
-/// Whom an interface must find before it can send.
+/// A neighbour whose MAC address an interface must find before it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNeighbour {
     /// Index of the interface that asks.
     pub interface: usize,
     /// Index of the address that it asks from.
     pub address: usize,
-    /// Who is asked for.
+    /// The neighbour's address.
     pub ip: IpAddr,
 }
 

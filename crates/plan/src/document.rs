@@ -1,6 +1,6 @@
-//! Text (YAML, of which JSON is a part) to a tree in which every node knows where it stands.
+//! Parses text (YAML, of which JSON is a part) into a tree whose nodes have their positions in the text.
 //!
-//! Hostile input ends early: size, depth and number of nodes are limited, aliases count with all they stand for (so a
+//! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand to (so a
 //! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
 //!
 //! It knows nothing of plans.
@@ -13,7 +13,7 @@ pub const MOST_BYTES: usize = 32 << 20;
 const MOST_NODES: usize = 4_000_000;
 const DEEPEST: usize = 64;
 
-/// Where a node stands in the text.
+/// The position of a node in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextPosition {
     pub span: (usize, usize),
@@ -22,7 +22,7 @@ pub struct TextPosition {
 }
 
 impl TextPosition {
-    /// Of a value of many lines, the first line: enough to find it, short enough to show.
+    /// The position of a value. Of several lines only the first counts: enough to find it, short enough to show.
     fn of(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
         let mut end = mark.end.byte_offset().unwrap_or(start).max(start);
@@ -32,7 +32,7 @@ impl TextPosition {
         Self { span: (start, end), position: (mark.start.line(), mark.start.col() + 1) }
     }
 
-    /// The place of one character.
+    /// The position of one character.
     fn at(offset: usize, text: &str) -> Self {
         let before = &text[..offset];
         let line = before.matches('\n').count() + 1;
@@ -40,12 +40,12 @@ impl TextPosition {
         Self { span: (offset, offset + 1), position: (line, column) }
     }
 
-    /// The problem, at this place.
+    /// The problem at this position.
     pub(crate) fn locate(self, problem: PlanProblem) -> PlanProblem {
         PlanProblem { span: Some(self.span), position: Some(self.position), ..problem }
     }
 
-    /// An error at this place that ends the reading.
+    /// An error at this position, which ends the reading.
     fn refuse(self, message: impl Into<String>) -> PlanProblem {
         self.locate(PlanProblem::error("", message))
     }
@@ -58,12 +58,12 @@ pub struct DocumentNode {
     pub place: TextPosition,
 }
 
-/// Kinds of values. Scalars keep their text: whether "50" is a number is the reader's question.
+/// Kinds of values. Scalars keep their text: the reader decides whether `50` is a number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentValue {
     /// Absent or `null`.
     Null,
-    /// Anything in one word.
+    /// A single value.
     Scalar(String),
     List(Vec<DocumentNode>),
     /// An object, in document order, keys unique.
@@ -88,13 +88,13 @@ pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
     builder.document()
 }
 
-/// Boxed, because results are moved a lot and refusals are few.
+/// Boxed, because results are moved often and refusals are rare.
 type DocumentRefusal = Box<PlanProblem>;
 
 struct NodeBuilder<'a> {
     text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
-    /// Nodes that may be repeated, with the number of nodes in them.
+    /// Nodes that an alias may repeat, with the number of nodes in each.
     anchors: HashMap<usize, (DocumentNode, usize)>,
     nodes: usize,
 }
@@ -134,7 +134,7 @@ impl<'a> NodeBuilder<'a> {
     ) -> Result<DocumentNode, DocumentRefusal> {
         self.count(1, place)?;
         if depth > DEEPEST {
-            return Err(place.refuse(format!("nested deeper than {DEEPEST} levels")).into());
+            return Err(place.refuse(format!("the document is nested deeper than {DEEPEST} levels")).into());
         }
         let before = self.nodes;
         let (value, anchor) = match event {
@@ -146,7 +146,7 @@ impl<'a> NodeBuilder<'a> {
         };
         let node = DocumentNode { value, place };
         if anchor > 0 {
-            // The copy counts, too: anchors within anchors would be copied once per level.
+            // The copy for the anchor counts, too: with anchors inside anchors, each level copies all levels below it.
             self.count(self.nodes - before, place)?;
             self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
         }
@@ -154,10 +154,11 @@ impl<'a> NodeBuilder<'a> {
     }
 
     fn repeat(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
+        // An anchor is known only when its node is complete, so an unknown one is inside its own node.
         let Some(nodes) = self.anchors.get(&anchor).map(|(_, nodes)| *nodes) else {
             return Err(place.refuse("an alias refers to a value that contains the alias itself").into());
         };
-        // Counted before it is copied.
+        // Counted before it is copied: a document of a kilobyte could ask for terabytes.
         self.count(nodes, place)?;
         let (node, _) = &self.anchors[&anchor];
         Ok(DocumentNode { value: node.value.clone(), place })
@@ -215,7 +216,7 @@ fn not_yaml(error: &ScanError, text: &str) -> PlanProblem {
     place.locate(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
 }
 
-/// Where the tab is that the parser objects to. The parser names the token before it, which can be lines away, or the token
+/// The offset of the tab that the parser complains about. The parser names the token before the tab, which can be lines away, or the one
 /// after it.
 fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     let is_about_tab = matches!(

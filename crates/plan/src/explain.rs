@@ -1,4 +1,4 @@
-//! What a plan will do, in numbers and words, before anything is sent.
+//! Explains in numbers and words what a plan will do, before anything is sent.
 
 use crate::model::BoundPlan;
 use crate::recording::ReplayTiming;
@@ -24,14 +24,14 @@ pub struct StreamExplanation {
     pub rx: Vec<String>,
     /// Its headers with the values of frame 0.
     pub headers: String,
-    /// Whose MAC address its frames still lack (they show zeros), and which interface asks for it, in words.
+    /// The MAC address that its frames still lack (they show zeros), and the interface that asks for it, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
     /// Its sizes, in words.
     pub sizes: String,
-    /// Frames in all; absent if it goes on until stopped.
+    /// All its frames; absent if it sends until stopped.
     pub frames: Option<u64>,
-    /// Bytes in all, FCS included, from the mean size; absent as `frames` is.
+    /// All its bytes, FCS included, from the mean size; absent as `frames` is.
     pub bytes: Option<u64>,
     /// Frames per second.
     pub frame_rate: FrameRate,
@@ -41,7 +41,7 @@ pub struct StreamExplanation {
     pub l1_rate: BitRate,
     /// From start to the end of the last frame's slot; absent as `frames` is.
     pub lasts: Option<Nanos>,
-    /// How it is spread over time, in words.
+    /// Its rate and duration, in words.
     pub rhythm: String,
     /// Fields that change from frame to frame.
     pub varying: Vec<VaryingField>,
@@ -52,10 +52,10 @@ pub struct StreamExplanation {
 /// A field that changes from frame to frame.
 #[derive(Clone, Debug, Serialize)]
 pub struct VaryingField {
-    /// `ipv4.src`.
+    /// Header and field: `ipv4.src`.
     pub field: String,
     pub how: String,
-    /// Different values before they repeat.
+    /// Number of values before they repeat.
     pub values: u64,
 }
 
@@ -63,11 +63,11 @@ pub struct VaryingField {
 pub struct PortExplanation {
     pub name: String,
     pub location: String,
-    /// Its speed, if known.
+    /// `None` if unknown.
     pub speed: Option<BitRate>,
-    /// What all streams together send from it at layer 1, at most.
+    /// Most that all its streams together send, at layer 1.
     pub sends_l1: BitRate,
-    /// Streams it sends and receives.
+    /// Number of streams that it sends and that it receives.
     pub streams: (usize, usize),
 }
 
@@ -186,6 +186,7 @@ fn tag(stream: &Stream) -> String {
     };
     let size = &template.spec().size;
     let form = |size| template.tag_form(size);
+    // A larger frame has room for at least the same tag, so the smallest and the largest tell about all sizes between them.
     match (form(size.min()), form(size.max())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {
@@ -199,7 +200,7 @@ fn tag(stream: &Stream) -> String {
     }
 }
 
-/// `ipv4 198.18.0.1 > 198.19.0.1`: a header and where it goes in frame 0.
+/// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
 fn summary(header: &PacketHeader) -> String {
     let show = |name: &str| {
         let field = header.kind().fields().iter().find(|field| field.name == name)?;

@@ -1,11 +1,11 @@
-//! An OTG document becomes a [`Plan`], or a list of [`PlanProblem`]s, each with its JSON path and source line.
+//! Reads an OTG document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its JSON path and source line.
 //!
-//! Reading goes in three steps: text -> [`document`] (a tree with positions) -> reader (typed questions, every problem
-//! noted) -> [`Plan`]. A `Plan` is proof that the document is one packetrig can run; what depends on the link
-//! (percentages, byte gaps) is settled by [`Plan::bind`] when the speeds of the ports are known.
+//! Reading has three steps: text -> [`document`] (a tree with positions) -> reader (typed access, every problem noted) -> [`Plan`]. A `Plan`
+//! is proof that packetrig can run the document. [`Plan::bind`] computes what depends on the link (percentages, byte gaps), when the speeds
+//! of the ports are known.
 //!
-//! It opens no file and no socket. Unknown or unsupported fields are refused by path, harmless tuning fields
-//! give a warning; nothing is ignored silently.
+//! It opens no file and no socket. Unknown or unsupported fields are refused by path, harmless tuning fields give a warning; nothing is
+//! ignored silently.
 #![forbid(unsafe_code)]
 
 pub mod criteria;

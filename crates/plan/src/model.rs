@@ -1,4 +1,4 @@
-//! The plan: what a valid document means, in our words.
+//! The plan: a valid document in packetrig's own terms.
 
 use crate::device::{DeviceInterface, DeviceNeighbour, Mac};
 use crate::document::TextPosition;
@@ -18,24 +18,22 @@ use std::sync::Arc;
 /// Everything a run needs to know.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Interfaces by the names the document gives them.
     pub ports: Vec<Port>,
+    /// Interfaces of emulated devices.
     pub interfaces: Vec<DeviceInterface>,
-    /// Whether they begin to answer and to ask as soon as their ports are open.
+    /// Whether these begin to answer and to ask as soon as their ports are open.
     pub auto_start: bool,
-    /// What is sent. A stream's index is its number in the test tag.
+    /// A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
     pub captures: Vec<PlannedCapture>,
-    /// What a run has to keep to pass.
     pub criteria: crate::criteria::AcceptanceCriteria,
-    /// Things accepted but worth saying.
     pub warnings: Vec<PlanProblem>,
 }
 
-/// Where a port is: `eth1`, or `ns/eth1` for an interface in a named network namespace.
+/// The interface of a port: `eth1`, or `ns/eth1` in a named network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PortLocation {
-    /// Named network namespace; `None` is the caller's own.
+    /// Name of the network namespace; `None` is the caller's own.
     pub namespace: Option<String>,
     pub interface: String,
 }
@@ -68,13 +66,13 @@ impl fmt::Display for PortLocation {
 }
 
 impl PortLocation {
-    /// Stands for a location that is not known yet; no interface is called so.
+    /// Stands for a location that is not known yet. No interface has this name.
     pub const fn unsettled() -> Self {
         Self { namespace: None, interface: String::new() }
     }
 }
 
-/// On which machine a port is. A plan for this machine alone knows only [`PortHost::Here`].
+/// The machine of a port. A plan for this machine alone has only [`PortHost::Here`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortHost {
@@ -82,8 +80,8 @@ pub enum PortHost {
     Here,
     /// The node of this name.
     Node(String),
-    /// Any port of a fleet with this label. Which one is settled when the nodes are known; until then the port's
-    /// location is [`PortLocation::unsettled`].
+    /// Any port of a fleet with this label. It is chosen when the nodes are known; until then its location is
+    /// [`PortLocation::unsettled`].
     Any(String),
 }
 
@@ -93,18 +91,18 @@ pub struct Port {
     /// Its name in the plan.
     pub name: String,
     pub site: PortHost,
-    /// Where it is there.
+    /// Its interface on that machine.
     pub location: PortLocation,
-    /// Nominal speed (layer1.speed), if given.
+    /// Speed that the document gives (`layer1.speed`).
     pub speed: Option<BitRate>,
-    /// Wanted MTU, if given.
+    /// MTU that the document requests.
     pub mtu: Option<u32>,
-    /// Whether it should receive everything (default yes).
+    /// Whether it receives all frames (default yes).
     pub promiscuous: bool,
 }
 
 impl Port {
-    /// Where it is, as the document says it: `eth1`, `node7/eth1`, `any-tx`.
+    /// Its location as it is written in documents: `eth1`, `node7/eth1`, `any-tx`.
     pub fn whereabouts(&self) -> String {
         match &self.site {
             PortHost::Here => self.location.to_string(),
@@ -114,42 +112,39 @@ impl Port {
     }
 }
 
-/// Frames from one port to others: one OTG flow, or what one pair of emulated interfaces has of it.
+/// Frames from one port to others: one OTG flow, or the share of one pair of emulated interfaces.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Where the document asks for its rate, so that a load the link cannot carry is shown there.
+    /// Position of its rate in the document, where a load that the link cannot carry is reported.
     pub place: TextPosition,
     /// Its name: the flow's, with the pair of interfaces if the flow has several.
     pub name: String,
-    /// Its flow: index in the document.
+    /// Index of its flow in the document.
     pub flow: usize,
     pub flow_name: String,
-    /// Which of its flow's frames it sends.
+    /// The frames of its flow that it sends.
     pub part: FlowShare,
-    /// Whose MAC address its frames go to, if that is known at run time only; see [`Stream::frames_to`].
+    /// The neighbour whose MAC address its frames need, if that is known only at run time; see [`Stream::frames_to`].
     pub awaits: Option<DeviceNeighbour>,
     /// Index of the sending port.
     pub tx: usize,
     /// Indices of the receiving ports; may be empty.
     pub rx: Vec<usize>,
-    /// Its frames.
     pub frames: FrameOrigin,
     pub rate: Rate,
     pub duration: StreamDuration,
     pub metrics: WantedMetrics,
 }
 
-/// One of `of` streams that deal the frames of a flow among them: it sends frames `index`, `index + of`, …
+/// One of `of` streams that share the frames of a flow: it sends frames `index`, `index + of`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShare {
     /// Below `of`.
     pub index: u64,
-    /// At least 1.
     pub of: u64,
 }
 
 impl FlowShare {
-    /// All frames.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
     /// How many of `frames` frames it sends.
@@ -160,6 +155,8 @@ impl FlowShare {
 
 impl FlowShare {
     /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
+    // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or frames of one burst
+    // would belong to another part's burst.
     fn deal(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
         if self.of == 1 {
             return Ok(whole);
@@ -188,16 +185,16 @@ impl FlowShare {
     }
 }
 
-/// A pause, as OTG writes it.
+/// A pause in OTG's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterFrameGap {
-    /// The time these bytes take on the link.
+    /// The time that these bytes take on the link.
     Bytes(u64),
     Time(Nanos),
 }
 
 impl InterFrameGap {
-    /// As time, on a link of this speed; `None` if that is not known and matters.
+    /// Its time on a link of this speed; `None` if it needs the speed and that is unknown.
     fn on(self, link: Option<BitRate>) -> Option<Nanos> {
         match self {
             Self::Bytes(0) => Some(Nanos::ZERO),
@@ -211,7 +208,7 @@ impl InterFrameGap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDuration {
     pub amount: StreamAmount,
-    /// Before the first frame.
+    /// Pause before the first frame.
     pub delay: InterFrameGap,
     /// Least idle bytes between frames.
     pub gap: u32,
@@ -226,21 +223,21 @@ pub enum StreamAmount {
     Seconds(Nanos),
     /// Bursts of frames at the stream's rate.
     Bursts {
-        /// How many; 0 = for ever.
+        /// Number of bursts; 0 = until stopped.
         bursts: u64,
         packets: u64,
-        /// From the end of one to the next.
+        /// From the end of one burst to the next.
         between: InterFrameGap,
     },
 }
 
-/// What the user wants measured.
+/// Requested measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedMetrics {
     /// Frames carry the test tag.
     pub enable: bool,
     pub latency: bool,
-    /// Copies expected per frame sent, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
+    /// Copies expected per sent frame, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
     pub rx_per_tx_thousandths: u64,
 }
 
@@ -251,9 +248,9 @@ pub struct PlannedCapture {
     pub name: String,
     pub ports: Vec<usize>,
     pub format: CaptureFormat,
-    /// Keep at most this many bytes of a frame.
+    /// Most bytes of a frame that are kept.
     pub snap_len: Option<u32>,
-    /// Go on when much has been written (default), or stop.
+    /// Whether to overwrite the oldest frames when the capture is full (default), or to stop.
     pub overwrite: bool,
     pub filter: FrameFilter,
 }
@@ -264,11 +261,11 @@ pub enum CaptureFormat {
     Pcapng,
 }
 
-/// A plan whose rates and gaps are settled for the links at hand.
+/// A plan with rates and gaps computed for its links.
 #[derive(Clone, Debug)]
 pub struct BoundPlan {
     pub plan: Plan,
-    /// Per stream, in plan order.
+    /// In the order of the plan's streams.
     pub streams: Vec<BoundStream>,
     /// Speed of each port, if known.
     pub speeds: Vec<Option<BitRate>>,
@@ -278,23 +275,22 @@ pub struct BoundPlan {
 pub struct BoundStream {
     /// When each frame is due.
     pub timeline: StreamTimeline,
-    /// It depends on the speed of a link that is not known here: the schedule is a guess, good enough to receive by.
+    /// The speed of its link is not known here, so the schedule is a guess, good enough for receiving.
     pub assumed: bool,
 }
 
 /// Options of reading a document.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions {
-    /// From which seeds are drawn where the document leaves them open, so that a report can name it.
+    /// Seed for the values that the document leaves random, so that a report can name it.
     pub seed: u64,
     /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
     pub fleet: bool,
-    /// The document is what one node needs of a plan, see [`crate::PlanParts`].
+    /// The document is the part of a plan that one node needs, see [`crate::PlanParts`].
     pub part: bool,
 }
 
-/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can, or that another node
-/// sends.
+/// Assumed speed of a link that reports none, to guess the duration of a stream that is sent as fast as possible, or by another node.
 const FAST: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
@@ -308,14 +304,14 @@ impl Plan {
         crate::read::plan(text, options)
     }
 
-    /// Settles rates and gaps for the given port speeds (one per port; `layer1.speed` wins over the link's own).
-    /// Refuses a port asked for more than its speed.
+    /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own). Refuses a plan that needs
+    /// more than a port's speed.
     pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
         self.bind_part(speeds, &|_| true)
     }
 
-    /// As [`Self::bind`], on a node that has those ports only of which `is_here` is true: what others send may have a schedule
-    /// that is assumed.
+    /// As [`Self::bind`], on a node that has only the ports for which `is_here` is true. Streams from other nodes may get an assumed
+    /// schedule.
     pub fn bind_part(
         self,
         speeds: &[Option<BitRate>],
@@ -349,10 +345,10 @@ impl Plan {
         }
     }
 
-    /// Ports asked for more than they can carry.
+    /// Problems of ports that would have to carry more than their speed.
     fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let load = |port: usize| {
-            // What goes as fast as it can asks for no more than there is.
+            // An unpaced stream takes what the link has left.
             let asks = |stream: &Stream| stream.tx == port && !stream.frames.is_unpaced();
             let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| asks(stream));
             let loads = of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
@@ -376,7 +372,7 @@ impl Plan {
         over.collect()
     }
 
-    /// The flows that a port sends, by name; of many, the first.
+    /// The names of the flows that a port sends; if there are many, only the first ones.
     fn senders_on(&self, port: usize) -> String {
         let names: Vec<&str> = self
             .streams
@@ -392,7 +388,7 @@ impl Plan {
 }
 
 impl Stream {
-    /// Frames per second and the rest of the schedule on a link of this speed.
+    /// The schedule on a link of this speed.
     fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
         let path = |field: &str| format!("flows[{}].{field}", self.flow);
         let unknown = |field: &str, what: &str| {
@@ -400,6 +396,7 @@ impl Stream {
             Box::new(PlanProblem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
         };
         let (bytes, frames) = self.frames.mean();
+        // Preamble, start of frame and inter-frame gap are 20 bytes per frame at layer 1.
         let l1_bytes = bytes + frames * 20;
         let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
         let rate = match self.rate {
@@ -427,7 +424,7 @@ impl Stream {
         self.part.deal(whole).map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))
     }
 
-    /// Its frames, now that the MAC address it awaited is known. Frames that await none stay as they are.
+    /// Its frames with the MAC address that it awaited. Frames that await none stay as they are.
     pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let (Some(_), Some(template)) = (self.awaits, self.frames.template()) else {
             return Ok(self.frames.clone());
@@ -440,7 +437,7 @@ impl Stream {
         Ok(Arc::new(FrameTemplate::new(spec)?).into())
     }
 
-    /// A gap wider than Ethernet's own 12 bytes must fit between frames at the rate asked for.
+    /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
     fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
         let (bytes, frames) = self.frames.mean();
@@ -456,13 +453,13 @@ impl Stream {
         Ok(())
     }
 
-    /// What the stream takes of its link at this frame rate.
+    /// Layer 1 bits per second at this frame rate.
     pub fn l1_rate(&self, rate: FrameRate) -> BitRate {
         let (bytes, frames) = self.frames.mean();
         rate.bits(bytes + frames * 20, frames)
     }
 
-    /// Bits of frames per second, FCS included.
+    /// Layer 2 bits per second at this frame rate, FCS included.
     pub fn l2_rate(&self, rate: FrameRate) -> BitRate {
         let (bytes, frames) = self.frames.mean();
         rate.bits(bytes, frames)

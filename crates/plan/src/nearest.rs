@@ -1,6 +1,6 @@
-//! The known name that an unknown one is likely to mean.
+//! Finds the known name that the user most likely meant.
 
-/// Among more names, or for a longer word, nobody looks for what is meant: a hint must not cost more than reading the document.
+/// With more names, or a longer word, there is no hint: a hint must not cost more than reading the document.
 const MOST_NAMES: usize = 100;
 const LONGEST_WORD: usize = 100;
 
@@ -9,6 +9,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MOST_NAMES || word.len() > LONGEST_WORD {
         return None;
     }
+    // One wrong letter, and one more per four letters: more would suggest names that have nothing to do with the word.
     let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);
@@ -39,6 +40,7 @@ fn is_abbreviation(short: &str, long: &str) -> bool {
 /// Optimal string alignment: the Levenshtein distance, with two swapped neighbours as one edit.
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are needed.
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

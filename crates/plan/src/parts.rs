@@ -1,17 +1,17 @@
-//! What a node of a fleet needs of a long plan: its own ports, the flows that begin or end there, and the ports at their other
-//! ends. Of all others only their number is said, so that what is left has the numbers that it has in the whole.
+//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and the ports at their
+//! other ends. Placeholders count all others, so that ports and flows keep the numbers that they have in the whole plan.
 //!
-//! A part is read with the same care as any document; only [`crate::ReadOptions::part`] allows what stands for the rest. Its
-//! length does not depend on the length of the plan, but for what names all of it: devices, captures, layer 1.
+//! A part is checked like any document; only [`crate::ReadOptions::part`] allows the placeholders. Its length does not depend on the length
+//! of the plan, except for the sections that name ports of all nodes: devices, captures, layer 1.
 
 use crate::document::{self, DocumentNode, DocumentValue};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// Stands for a number of ports or flows of other nodes.
+/// Member of a placeholder: the number of ports or flows of other nodes that it stands for.
 pub(crate) const ELSEWHERE: &str = "x_elsewhere";
 
-/// A plan that can be given out in parts.
+/// A plan that can be cut into parts.
 #[derive(Clone, Debug)]
 pub struct PlanParts {
     /// Everything but ports and flows, as members of a JSON object.
@@ -20,11 +20,11 @@ pub struct PlanParts {
     /// Ports that the rest names.
     named_by_rest: BTreeSet<usize>,
     flows: Vec<FlowText>,
-    /// By port, the flows that begin or end there.
+    /// For each port, the flows that begin or end there.
     flows_at: Vec<Vec<usize>>,
 }
 
-/// A flow between ports, written down.
+/// A flow between ports as JSON text.
 #[derive(Clone, Debug)]
 struct FlowText {
     text: String,
@@ -33,7 +33,7 @@ struct FlowText {
 }
 
 impl PlanParts {
-    /// Of a plan that can be read. `None` if a flow goes from device to device: how many streams it has depends on all of them.
+    /// Takes a valid plan. `None` if a flow goes from device to device: the number of its streams depends on all devices.
     pub fn of(document: &str) -> Option<Self> {
         let root = document::parse(document).ok()?;
         let members = object(&root)?;
@@ -94,21 +94,21 @@ impl PlanParts {
     }
 }
 
-/// What one node gets.
+/// The part for one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanPart {
-    /// To be read with [`crate::ReadOptions::part`].
+    /// Must be read with [`crate::ReadOptions::part`].
     pub document: String,
-    /// The ports that stand in it, by their numbers.
+    /// The numbers of the ports that it contains.
     pub ports: BTreeSet<usize>,
 }
 
-/// So many ports or flows of other nodes; of flows it is said from which port the first one goes.
+/// Writes a placeholder for `count` ports or flows of other nodes; for flows, with the sending port of the first one.
 fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
     if count == 0 {
         return;
     }
-    // A string takes any text, so this cannot fail.
+    // Writing to a string cannot fail.
     match first {
         Some(flow) => write!(text, "{{\"{ELSEWHERE}\":{count},\"tx\":{}}},", flow.tx),
         None => write!(text, "{{\"{ELSEWHERE}\":{count}}},"),
@@ -197,7 +197,7 @@ fn written(node: &DocumentNode) -> String {
 fn write_value(text: &mut String, node: &DocumentNode) {
     match &node.value {
         DocumentValue::Null => text.push_str("null"),
-        // Whether it is a number is for whoever reads it.
+        // Text again, even if it was a number: the reader accepts both.
         DocumentValue::Scalar(scalar) => write_text(text, scalar),
         DocumentValue::List(items) => {
             text.push('[');
@@ -217,7 +217,7 @@ fn write_value(text: &mut String, node: &DocumentNode) {
     }
 }
 
-/// Puts the bracket in the place of the last comma, if there is one.
+/// Replaces the last comma, if there is one, by the bracket.
 fn close(text: &mut String, bracket: char) {
     if text.ends_with(',') {
         text.pop();
@@ -230,7 +230,7 @@ fn write_text(text: &mut String, words: &str) {
     for c in words.chars() {
         match c {
             '"' | '\\' => text.extend(['\\', c]),
-            // A string takes any text, so this cannot fail.
+            // Writing to a string cannot fail.
             c if c < ' ' || c == '\u{7f}' => write!(text, "\\u{:04x}", u32::from(c)).unwrap_or(()),
             c => text.push(c),
         }

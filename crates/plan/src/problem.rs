@@ -1,4 +1,4 @@
-//! What is wrong with a document: all of it at once, each with where and what to do.
+//! Problems of a document: all at once, each with its position and what to do.
 
 use serde::Serialize;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProblemSeverity {
-    /// The plan runs all the same.
+    /// The plan can run.
     Warning,
     Error,
 }
@@ -18,7 +18,7 @@ pub struct PlanProblem {
     pub path: String,
     /// What was found and what is allowed; a lower-case fragment.
     pub message: String,
-    /// What to do, if that is not plain.
+    /// What to do, if the message does not say it.
     pub hint: Option<String>,
     /// Byte range in the source text, when it came from text.
     pub span: Option<(usize, usize)>,
@@ -26,7 +26,7 @@ pub struct PlanProblem {
     pub position: Option<(usize, usize)>,
 }
 
-/// Characters of a path, a message or a hint.
+/// Most characters of a path, a message or a hint.
 const LONGEST: usize = 600;
 
 impl PlanProblem {
@@ -41,7 +41,7 @@ impl PlanProblem {
         Self { severity: ProblemSeverity::Warning, ..Self::error(path, message) }
     }
 
-    /// The same, cut to what a person reads: texts quoted from a document can be of any length.
+    /// The same, cut to a readable length: texts quoted from a document can be of any length.
     pub(crate) fn shortened(mut self) -> Self {
         let hint = self.hint.iter_mut();
         for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
@@ -53,7 +53,6 @@ impl PlanProblem {
         self
     }
 
-    /// The same with advice.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }

@@ -1,40 +1,39 @@
-//! One-line flags make a document: the same OTG configuration a user would have written, so there is one way only.
+//! Turns command-line flags into a document: the OTG configuration that a user would have written. So runs always start from a document.
 
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 use serde_json::{Map, Value, json};
 
-/// OTG's least bit rate.
+/// OTG's lowest bit rate: one smallest frame per second, at layer 1.
 const LEAST_BITS: u64 = 672;
-/// The slot of a frame that is a burst of its own; the pause behind it makes up its period.
+/// Time slot of a frame that is a burst of its own; the pause after it completes its period.
 const SLOT: Nanos = Nanos::from_millis(1);
 
-/// What flags can say.
+/// The values of the flags.
 #[derive(Clone, Debug)]
 pub struct QuickPlan {
-    /// Where to send: at least one.
+    /// Locations of the senders; at least one.
     pub tx: Vec<String>,
     pub rx: Vec<String>,
-    /// Who sends to whom.
     pub pattern: QuickPattern,
     pub size: QuickSize,
-    /// Load of each sender, of all its streams together.
+    /// Load of each sender, all its streams together.
     pub rate: Rate,
     pub length: QuickLength,
-    /// How many streams share a sender's load, from it to each of those it sends to apart; at least 1.
+    /// Number of streams to each set of receivers that a sender has, which share its load; at least 1.
     pub streams: u32,
-    /// VLAN to put the frames into.
+    /// VLAN of the frames.
     pub vlan: Option<u16>,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
 }
 
-/// Who sends to whom, by flag.
+/// Which sender sends to which receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuickPattern {
     /// Each sender sends every frame to all receivers.
     #[default]
     ToAll,
-    /// The first sender to the first receiver, the second to the second, …; there are as many.
+    /// The first sender to the first receiver, the second to the second, …
     NToN,
     /// All senders to the one receiver.
     NToOne,
@@ -43,7 +42,6 @@ pub enum QuickPattern {
 }
 
 impl QuickPattern {
-    /// As it is typed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ToAll => "to-all",
@@ -53,7 +51,7 @@ impl QuickPattern {
         }
     }
 
-    /// Why so many senders and receivers do not fit it.
+    /// Why these numbers of senders and receivers do not fit it.
     pub fn objection(self, tx: usize, rx: usize) -> Option<String> {
         match self {
             Self::NToN if tx != rx => {
@@ -65,7 +63,7 @@ impl QuickPattern {
         }
     }
 
-    /// For each stream of sender `tx`: its receivers.
+    /// The sets of receivers that sender `tx` has a stream for.
     fn receivers(self, tx: usize, rx: usize) -> Vec<Vec<usize>> {
         match self {
             Self::ToAll | Self::NToOne => vec![(0..rx).collect()],
@@ -75,10 +73,10 @@ impl QuickPattern {
     }
 }
 
-/// The locations that a flag's text means: itself, or, with `*N` or `*all` behind it, so many of the kind. `all` says how
-/// many there are of a location, where that can be known.
+/// The locations of a flag's text: the text itself, or, if it ends with `*N` or `*all`, that many copies. `all` returns how many ports match a
+/// location, if that can be known.
 pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
-    /// What one document can hold of the kind.
+    /// Most copies in one document.
     const MOST: usize = 4096;
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
     if !location.starts_with("any-") {
@@ -114,8 +112,9 @@ pub enum QuickLength {
 
 /// One stream of a sender.
 struct SenderStream<'a> {
+    /// Its number, from 0.
     n: u32,
-    /// How many it has.
+    /// The number of the sender's streams.
     of: u32,
     tx: usize,
     receivers: &'a [usize],
@@ -140,10 +139,10 @@ impl QuickPlan {
             let apart = self.pattern.receivers(tx, rx_names.len());
             let of = u32::try_from(apart.len()).unwrap_or(u32::MAX).saturating_mul(self.streams.max(1));
             for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
-                let lane = SenderStream { n, of, tx, receivers };
+                let stream = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
                     receivers.iter().filter_map(|rx| Some(rx_names.get(*rx)?.as_str())).collect();
-                flows.push(self.flow(&lane, tx_name, &names));
+                flows.push(self.flow(&stream, tx_name, &names));
             }
         }
         json!({"ports": ports, "flows": flows})
@@ -156,12 +155,12 @@ impl QuickPlan {
         out
     }
 
-    fn flow(&self, lane: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
-        let (rate, duration) = self.pace(lane);
+    fn flow(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
+        let (rate, duration) = self.pace(stream);
         let mut flow = json!({
-            "name": self.flow_name(lane, tx_name, rx_names),
+            "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": {"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}},
-            "packet": self.packet(lane),
+            "packet": self.packet(stream),
             "size": self.size(),
             "rate": rate,
             "duration": duration,
@@ -169,14 +168,14 @@ impl QuickPlan {
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
         if rx_names.len() > 1 {
-            // Every receiver should see every frame: what several receivers are for.
+            // With several receivers, each is expected to get every frame.
             flow["metrics"]["rx_tx_ratio"] = json!({"choice": "rx_count", "rx_count": {}});
         }
         flow
     }
 
-    fn flow_name(&self, lane: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> String {
-        let number = lane.n as usize / self.pattern.receivers(lane.tx, self.rx.len()).len() + 1;
+    fn flow_name(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> String {
+        let number = stream.n as usize / self.pattern.receivers(stream.tx, self.rx.len()).len() + 1;
         let base = match (self.is_plain(), rx_names) {
             (true, _) => "stream".to_owned(),
             (false, [one]) => format!("{tx_name} to {one}"),
@@ -185,33 +184,34 @@ impl QuickPlan {
         if self.streams > 1 { format!("{base} {number}") } else { base }
     }
 
-    /// One sender, and all its frames to the same receivers.
+    /// Whether there is one sender, and all its frames go to the same receivers.
     fn is_plain(&self) -> bool {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }
 
-    fn packet(&self, lane: &SenderStream<'_>) -> Value {
+    fn packet(&self, stream: &SenderStream<'_>) -> Value {
         let value = |value: Value| json!({"choice": "value", "value": value});
-        let [src_mac, dst_mac, src, dst] = self.addresses(lane);
+        let [src_mac, dst_mac, src, dst] = self.addresses(stream);
         let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
             "src": value(src_mac.into()), "dst": value(dst_mac.into())}})];
         if let Some(id) = self.vlan {
             packet.push(json!({"choice": "vlan", "vlan": {"id": value(id.into())}}));
         }
-        // Addresses set apart for benchmarking: RFC 2544 and RFC 5180.
+        // Addresses reserved for benchmarking: 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180).
         packet.push(if self.ipv6 {
             json!({"choice": "ipv6", "ipv6": {"src": value(src.into()), "dst": value(dst.into())}})
         } else {
             json!({"choice": "ipv4", "ipv4": {"src": value(src.into()), "dst": value(dst.into())}})
         });
-        let src_port = 49_152 + lane.n % 16_384;
+        // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
+        let src_port = 49_152 + stream.n % 16_384;
         packet.push(json!({"choice": "udp", "udp": {"src_port": value(src_port.into()), "dst_port": value(7.into())}}));
         packet.into()
     }
 
-    /// Source and destination MAC address, source and destination IP address: of every sender and receiver its own.
-    fn addresses(&self, lane: &SenderStream<'_>) -> [String; 4] {
-        let (tx, rx) = (lane.tx + 1, lane.receivers.first().map_or(1, |rx| rx + 1));
+    /// Source and destination MAC address, source and destination IP address. Every sender and receiver has its own.
+    fn addresses(&self, stream: &SenderStream<'_>) -> [String; 4] {
+        let (tx, rx) = (stream.tx + 1, stream.receivers.first().map_or(1, |rx| rx + 1));
         let low = |n: usize| (n >> 8 & 0xff, n & 0xff);
         let ((tx_high, tx_low), (rx_high, rx_low)) = (low(tx), low(rx));
         let macs = if self.is_plain() {
@@ -244,9 +244,9 @@ impl QuickPlan {
     }
 
     /// Rate and duration of a stream. The parts of a sender's streams add up to its load.
-    fn pace(&self, lane: &SenderStream<'_>) -> (Value, Value) {
-        let streams = u64::from(lane.of);
-        let part = |whole: u64| whole / streams + u64::from(u64::from(lane.n) < whole % streams);
+    fn pace(&self, stream: &SenderStream<'_>) -> (Value, Value) {
+        let streams = u64::from(stream.of);
+        let part = |whole: u64| whole / streams + u64::from(u64::from(stream.n) < whole % streams);
         let pps = |pps: u64| json!({"choice": "pps", "pps": pps});
         let slow = match self.rate {
             Rate::Frames(rate) => {
@@ -274,11 +274,11 @@ impl QuickPlan {
         if period > SLOT {
             return (pps(1_000_000_000 / SLOT.as_u64()), self.singles(period));
         }
-        // Fast and not whole: the next whole rate is within a thousandth.
+        // Faster than 1000/s, but no whole number: the next whole rate differs by less than a thousandth.
         (pps((1_000_000_000 / period.as_u64().max(1)).max(1)), self.duration())
     }
 
-    /// One frame per period, for rates that OTG's whole numbers cannot say: bursts of one.
+    /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
     fn singles(&self, period: Nanos) -> Value {
         let bursts = match self.length {
             QuickLength::Time(time) => time.as_u64().div_ceil(period.as_u64()).max(1),
@@ -290,7 +290,7 @@ impl QuickPlan {
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})
     }
 
-    /// Bytes of how many frames: the mean size as a fraction.
+    /// The mean size as a fraction: bytes, and the number of frames that have them.
     fn mean_size(&self) -> (u64, u64) {
         match self.size {
             QuickSize::Fixed(size) => (size.bytes().into(), 1),
@@ -339,7 +339,7 @@ pub(crate) fn yaml(value: &Value, indent: usize, out: &mut String) {
 }
 
 fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &mut String) {
-    // Names and choices first: that is how people read a document.
+    // Names and choices first, as people write documents.
     let rank = |key: &str| ["name", "choice"].iter().position(|first| *first == key).unwrap_or(2);
     let mut ordered: Vec<_> = members.iter().collect();
     ordered.sort_by_key(|(key, _)| rank(key));

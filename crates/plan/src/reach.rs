@@ -1,9 +1,9 @@
-//! Whom the frames of a stream can be addressed to: every MAC and IP address, as far as the plan bounds them.
+//! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as the plan limits them.
 //!
-//! It judges nothing; who lends a machine does. What would let a frame mean something else than its headers say (a type
-//! that announces an IP packet where there is none, headers given as bytes, frames of a file) is named as open.
+//! It does not judge them; the permit of a machine's owner does. Reasons why a frame could go elsewhere (a type that announces an IP packet
+//! where there is none, headers given as bytes, frames of a file) are listed as open.
 //!
-//! Invariant: a frame carries no destination that is neither in the lists nor behind something named as open.
+//! Invariant: every destination of a frame is in the lists, or the result names a reason that is open.
 
 use crate::recording::FrameOrigin;
 use crate::{Plan, Stream};
@@ -11,23 +11,23 @@ use packetrig_wire::header::{AbsentValue, FieldDef, FieldSetting, HeaderKind, Pa
 use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
-/// Longest list of single values; what has more is a range or open.
+/// Longest list of single values; more of them become a range.
 const MOST_VALUES: u64 = 65_536;
-/// Types that announce something with addresses of its own: IP, tags, labels, a session, a frame in a frame.
+/// EtherTypes of content with addresses of its own: IP, tags, labels, PPPoE, Ethernet in Ethernet.
 const CARRIERS: [u128; 10] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
 
-/// What is open where a stream's MAC address is not known yet; nothing else is.
+/// The only reason of a stream that is open because its MAC address is not known yet.
 pub const ASKED_FOR: &str = "its MAC address is asked for when the run starts";
 
 /// The values of a field over all frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValues {
     List(Vec<u128>),
-    /// Any from the first to the last.
+    /// Any value from the first to the last.
     Range(u128, u128),
 }
 
-/// What kind of address.
+/// The kind of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressFamily {
     Mac,
@@ -45,9 +45,9 @@ pub struct PlanTarget {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanReach {
-    /// Where frames can go.
+    /// Possible destinations.
     pub targets: Vec<PlanTarget>,
-    /// Why frames could go elsewhere; each a fragment: `its frames are read from a file`.
+    /// Reasons why frames could go elsewhere; each a fragment: `its frames are read from a file`.
     pub open: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl FieldValues {
                     (Some(way), true) => (start.checked_sub(way), Some(*start)),
                     (None, _) => (None, None),
                 };
-                // What wraps takes values on both ends.
+                // Steps that wrap around have values at both ends of the field's range.
                 match (start, end) {
                     (Some(start), Some(end)) if end <= mask => Self::Range(start, end),
                     _ => Self::Range(0, mask),
@@ -98,7 +98,7 @@ fn values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
 }
 
 impl Stream {
-    /// Where its frames can go.
+    /// The possible destinations of its frames.
     pub fn reach(&self) -> PlanReach {
         let mut reach = PlanReach::default();
         let template = match &self.frames {
@@ -116,7 +116,7 @@ impl Stream {
         let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
         reach.take(headers);
         if self.awaits.is_some() {
-            // The address in the document is a placeholder.
+            // The MAC address in the document is a placeholder that no frame keeps.
             if let Some(first) = reach.targets.iter().position(|target| target.family == AddressFamily::Mac) {
                 reach.targets.remove(first);
             }
@@ -142,7 +142,7 @@ impl PlanReach {
 
     fn take_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
-        // Behind an IP header bytes are its payload: the packet goes where that header says.
+        // Behind an IP header, bytes are payload: the packet goes where that header says. In front of it, they could be any header.
         if kind == HeaderKind::Custom && !below_ip {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
@@ -161,7 +161,7 @@ impl PlanReach {
             let Some(values) = values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
             if is_target {
-                // A target's MAC address in ARP is empty when it is asked for.
+                // In an ARP request, the target's MAC address is the unknown one and is zero.
                 let asks = field.name == "target_hardware_addr" && values == FieldValues::List(vec![0]);
                 if let Some(family) = family(field.form).filter(|_| !asks) {
                     self.targets.push(PlanTarget { field: name, family, values });
@@ -196,7 +196,7 @@ fn is_type(kind: HeaderKind, field: &str) -> bool {
     )
 }
 
-/// Types that mean this header.
+/// EtherTypes of this header.
 const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
     match kind {
         HeaderKind::Ipv4 => Some(&[0x0800]),
@@ -208,7 +208,7 @@ const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
     }
 }
 
-/// Addresses that emulated interfaces of a port claim or turn to: their own and their gateways'.
+/// Addresses that emulated interfaces of a port claim or ask for: their own and those of their gateways.
 pub fn claimed(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {

@@ -1,22 +1,22 @@
-//! Walking the tree: typed questions to objects, every problem noted with its path, nothing passed over in silence.
+//! Typed access to the tree. Every problem is noted with its path, and nothing is ignored silently.
 //!
-//! An [`DocumentObject`] remembers which keys were asked for; [`DocumentObject::close`] reports the others as unknown. A key that OTG
-//! has and packetrig does not is named with [`DocumentObject::refuse`].
+//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::close`] reports the others as unknown. Keys that OTG has and
+//! packetrig does not are refused with [`DocumentObject::refuse`].
 
 use crate::document::{DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest;
 use crate::{PlanProblem, ProblemSeverity};
 use std::cell::{Cell, RefCell};
 
-/// Where problems are noted.
+/// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct ProblemNotes {
     noted: RefCell<Vec<PlanProblem>>,
     warnings: Cell<usize>,
-    unsaid: Cell<usize>,
+    unlisted: Cell<usize>,
 }
 
-/// Nobody reads more than this, and a hostile document has millions. Errors only push warnings aside.
+/// Most problems that are listed: a hostile document has millions. Beyond this, an error replaces a warning.
 const MOST_NOTES: usize = 1_000;
 
 impl ProblemNotes {
@@ -29,7 +29,7 @@ impl ProblemNotes {
             noted.push(problem);
             return;
         }
-        self.unsaid.set(self.unsaid.get() + 1);
+        self.unlisted.set(self.unlisted.get() + 1);
         if is_warning || self.warnings.get() == 0 {
             return;
         }
@@ -43,21 +43,21 @@ impl ProblemNotes {
         self.noted.borrow().len() >= MOST_NOTES
     }
 
-    /// All of them, in document order.
+    /// All problems, in document order.
     pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
-        if self.unsaid.get() > 0 {
+        if self.unlisted.get() > 0 {
             let worst =
                 problems.iter().map(|problem| problem.severity).max().unwrap_or(ProblemSeverity::Error);
-            let message = format!("{} more problems are not listed", self.unsaid.get());
+            let message = format!("{} more problems are not listed", self.unlisted.get());
             problems.push(PlanProblem { severity: worst, ..PlanProblem::error("", message) });
         }
         problems
     }
 }
 
-/// A value and the way to it.
+/// A value and its path.
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentItem<'a> {
     pub(crate) path: String,
@@ -114,7 +114,7 @@ impl<'a> DocumentItem<'a> {
         Some(text)
     }
 
-    /// A whole number; OTG also writes them as text, YAML also as `0x88a8`.
+    /// A whole number. OTG also writes them as text, YAML also as `0x88a8`.
     pub(crate) fn number(&self, least: u128, most: u128) -> Option<u128> {
         let text = self.text()?;
         let read = match text.strip_prefix("0x") {
@@ -122,7 +122,7 @@ impl<'a> DocumentItem<'a> {
             None => text.parse(),
         };
         match read {
-            // What `parse` takes for a number and nobody would write.
+            // `parse` accepts `+5`, but no document means it.
             _ if text.contains('+') => self.not_a_number(text, least, most),
             Ok(value) if (least..=most).contains(&value) => Some(value),
             _ => self.not_a_number(text, least, most),
@@ -141,7 +141,7 @@ pub(crate) struct DocumentObject<'a> {
     pub(crate) item: DocumentItem<'a>,
     members: &'a [(String, TextPosition, DocumentNode)],
     asked: RefCell<Vec<&'static str>>,
-    /// Names of OTG that packetrig refuses: nobody is advised to use them.
+    /// Names of OTG that packetrig refuses, and hints must not suggest.
     refused: RefCell<Vec<&'static str>>,
 }
 
@@ -150,18 +150,18 @@ impl<'a> DocumentObject<'a> {
         Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
     }
 
-    /// Keeps names of OTG that packetrig refuses out of all advice.
+    /// Keeps names that packetrig refuses out of all hints.
     pub(crate) fn do_not_suggest(&self, names: &[&'static str]) {
         self.refused.borrow_mut().extend(names);
     }
 
-    /// Those of the names that packetrig supports.
+    /// The names among these that packetrig supports.
     fn supported(&self, names: &[&'static str]) -> Vec<&'static str> {
         let refused = self.refused.borrow();
         names.iter().copied().filter(|name| !refused.contains(name)).collect()
     }
 
-    /// A member that is there and not null.
+    /// A member that is present and not null.
     pub(crate) fn get(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
         let (_, _, node) =
@@ -169,7 +169,7 @@ impl<'a> DocumentObject<'a> {
         Some(self.item_at(name, node))
     }
 
-    /// A member that is there, even if it is null: an empty object to OTG.
+    /// A member that is present, even if it is null, which for OTG is an empty object.
     fn present(&self, name: &str) -> Option<DocumentItem<'a>> {
         let (_, _, node) = self.members.iter().find(|(key, ..)| key == name)?;
         Some(self.item_at(name, node))
@@ -234,8 +234,8 @@ impl<'a> DocumentObject<'a> {
         })
     }
 
-    /// An OTG union: `choice` names the member that counts. Without `choice` the one member that is there is meant, else
-    /// the default. A member that contradicts `choice` is an error. Words without a member of that name stand alone.
+    /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts, else the default. A
+    /// member that contradicts `choice` is an error. A word need not have a member of that name.
     pub(crate) fn choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
         self.asked.borrow_mut().extend(words);
         let member = |word: &str| self.members.iter().find(|(key, ..)| key == word).map(|(_, _, node)| node);
@@ -246,7 +246,7 @@ impl<'a> DocumentObject<'a> {
             words.iter().copied().filter(has).collect()
         };
         let given = there(false);
-        // `- ethernet:` is an Ethernet header of which nothing is said; beside another member, null is absence.
+        // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another member, null is absent.
         let inferred = match (&given[..], &there(true)[..]) {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
@@ -271,7 +271,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Keys of OTG that packetrig cannot honour: an error each, unless empty.
+    /// Refuses keys that packetrig does not support: an error for each, unless it is empty.
     pub(crate) fn refuse(&self, names: &[&'static str], why: &str) {
         self.do_not_suggest(names);
         for name in names {
@@ -281,7 +281,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Keys that make no difference here: a warning each.
+    /// Warns of keys that have no effect here.
     pub(crate) fn ignore(&self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
@@ -290,7 +290,7 @@ impl<'a> DocumentObject<'a> {
         }
     }
 
-    /// Reports keys that nobody asked for.
+    /// Reports keys that were not read as unknown.
     pub(crate) fn close(self) {
         let asked = self.asked.borrow();
         let known = self.supported(&asked);
@@ -301,6 +301,7 @@ impl<'a> DocumentObject<'a> {
             let dot = if self.item.path.is_empty() { "" } else { "." };
             let path = format!("{}{dot}{key}", self.item.path);
             let problem = PlanProblem::error(path, format!("unknown field `{key}`"));
+            // No hints for problems that are not listed: finding one compares the key with all names.
             let hint = if self.item.notes.is_full() {
                 None
             } else if let Some(near) = nearest(key, &known) {
@@ -313,7 +314,7 @@ impl<'a> DocumentObject<'a> {
     }
 }
 
-/// Names, each once, in the order they were asked for.
+/// Names, each once, in the order in which they were read.
 fn listed(names: &[&str]) -> String {
     let mut once: Vec<&str> = Vec::new();
     for name in names {

@@ -1,9 +1,9 @@
 //! A capture file as the source of a stream's frames.
 //!
-//! OTG has no such source. A flow says it with `x_replay` (see `docs/book/replay.md`), which names the file and repeats
-//! what a survey of it found, so that a plan can be read, bound and reported without opening the file.
+//! OTG has no such source. In packetrig a flow has `x_replay` (see `docs/book/replay.md`), which names the file and repeats the results of a
+//! survey of it. So a plan can be read, bound and reported without opening the file.
 //!
-//! It opens no file. Whether the file is still the one that was surveyed is for whoever opens it to see.
+//! It opens no file. The code that opens it must check that it is still the surveyed one.
 
 use crate::timeline::SendPattern;
 use packetrig_units::{FrameRate, FrameSize, Nanos};
@@ -17,10 +17,9 @@ use std::sync::Arc;
 /// Bytes of an 802.1Q tag.
 pub const VLAN_TAG: u32 = 4;
 
-/// Where a stream's frames come from.
+/// The source of a stream's frames.
 #[derive(Clone, Debug)]
 pub enum FrameOrigin {
-    /// Made from a template.
     Made(Arc<FrameTemplate>),
     /// Read from a capture file.
     Recorded(Arc<PlannedRecording>),
@@ -50,7 +49,7 @@ impl FrameOrigin {
         }
     }
 
-    /// The largest frame as an interface measures it that takes so many bytes and an 802.1Q tag: without that tag.
+    /// The largest frame without its outer 802.1Q tag: an interface accepts a tag in addition to its MTU.
     pub fn largest_untagged(&self) -> FrameSize {
         match self {
             Self::Made(template) if template.begins_with_tag() => {
@@ -61,7 +60,7 @@ impl FrameOrigin {
         }
     }
 
-    /// The mean size as a fraction: bytes with FCS of so many frames.
+    /// The mean size as a fraction: bytes with FCS, and the number of frames that have them.
     pub fn mean(&self) -> (u64, u64) {
         match self {
             Self::Made(template) => template.spec().size.mean(),
@@ -69,7 +68,7 @@ impl FrameOrigin {
         }
     }
 
-    /// Whether they leave as fast as the link takes them, without a schedule.
+    /// Whether they are sent as fast as the link takes them, without a schedule.
     pub fn is_unpaced(&self) -> bool {
         self.recording().is_some_and(|recording| recording.timing == ReplayTiming::Fastest)
     }
@@ -87,13 +86,12 @@ pub struct PlannedRecording {
     pub file: PathBuf,
     /// When its frames are sent.
     pub timing: ReplayTiming,
-    /// How often it is sent; 0 = until stopped.
+    /// Number of passes; 0 = until stopped.
     pub loops: u64,
-    /// What is changed in its frames.
+    /// Changes of its frames.
     pub rewrite: FrameRewrite,
     /// Whether frames get the test tag where it fits.
     pub tagged: bool,
-    /// What is in the file.
     pub facts: RecordingFacts,
 }
 
@@ -104,7 +102,7 @@ impl PlannedRecording {
     }
 }
 
-/// What a survey of a capture file found. Frames are those that can be sent, as they will be sent.
+/// The results of a survey of a capture file. Frames are those that can be sent, as they will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingFacts {
     /// Bytes of the file.
@@ -113,18 +111,18 @@ pub struct RecordingFacts {
     /// Their bytes, FCS included.
     pub bytes: u64,
     pub largest: FrameSize,
-    /// The largest frame, an 802.1Q tag behind its addresses not counted: interfaces take four bytes more with one.
+    /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in addition to its MTU.
     pub largest_untagged: FrameSize,
     /// From the first frame to the last.
     pub span: Nanos,
-    /// Whether frames in the file end with their FCS, which the sender makes anew.
+    /// Whether frames in the file end with their FCS, which the sender computes again.
     pub has_fcs: bool,
 }
 
 /// When the frames of a recording are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayTiming {
-    /// At the times of the recording, so many times as fast.
+    /// At the times of the recording, faster or slower by a factor.
     Recorded(ReplaySpeed),
     /// Evenly, at the stream's rate.
     Even,
@@ -146,7 +144,7 @@ impl ReplaySpeed {
         self.millionths
     }
 
-    /// How long `ns` nanoseconds of the recording take.
+    /// The time that `ns` nanoseconds of the recording take.
     fn scaled(self, ns: u128) -> Nanos {
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
         Nanos::new(u64::try_from(scaled).unwrap_or(u64::MAX))
@@ -177,17 +175,18 @@ impl FromStr for ReplaySpeed {
 }
 
 impl PlannedRecording {
-    /// When a frame that came `since_first` after the first one is due in pass `pass`, from the start of the run. Passes
-    /// follow each other with the mean distance of frames between them; the whole is computed from the origin.
+    /// When a frame that was recorded `since_first` after the first one is due in pass `pass`, from the start of the run. Between two passes
+    /// is the mean distance of frames. The time is computed from the origin, so that it does not drift.
     pub fn due(&self, pass: u64, since_first: Nanos) -> Nanos {
         let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
         speed.scaled(self.passes(pass).saturating_add(since_first.as_u64().into()))
     }
 
-    /// How long so many passes took when they were recorded, in nanoseconds.
+    /// The recorded time of this many passes, in nanoseconds.
     fn passes(&self, passes: u64) -> u128 {
         let (span, frames) = (u128::from(self.facts.span.as_u64()), u128::from(self.facts.frames));
-        // A single frame has no distance to the next: one a second.
+        // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame has no distance to the
+        // next one, and is sent once a second.
         let (length, gaps) = if frames > 1 { (span * frames, frames - 1) } else { (1_000_000_000, 1) };
         (length / gaps).saturating_mul(passes.into())
     }
@@ -208,7 +207,7 @@ impl PlannedRecording {
     }
 }
 
-/// A MAC address as people write it: `02:00:00:00:00:01`.
+/// Reads a MAC address like `02:00:00:00:00:01`.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');

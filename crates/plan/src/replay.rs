@@ -1,4 +1,4 @@
-//! One-line flags of a replay make a document: OTG with one flow whose frames come from a file (`x_replay`).
+//! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
 
 use crate::quick::yaml;
 use crate::recording::{PlannedRecording, ReplayTiming};
@@ -6,17 +6,17 @@ use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::foreign::FrameRewrite;
 use serde_json::{Value, json};
 
-/// What the flags of a replay can say.
+/// The values of the flags.
 #[derive(Clone, Debug)]
 pub struct ReplayRequest {
     pub tx: String,
     pub rx: Vec<String>,
     pub recording: PlannedRecording,
-    /// Load, where the timing is even.
+    /// Load, if the timing is even.
     pub rate: Option<Rate>,
 }
 
-/// A rate that a document has no words for.
+/// A rate that a document cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rate of {0} cannot be written in a plan; use a whole number of frames per second")]
 pub struct UnsayableRate(FrameRate);
@@ -39,7 +39,7 @@ impl ReplayRequest {
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
         if let Some(rate) = self.rate.filter(|_| self.recording.timing == ReplayTiming::Even) {
-            flow["rate"] = said(rate)?;
+            flow["rate"] = rate_document(rate)?;
         }
         if names.len() > 1 {
             flow["metrics"]["rx_tx_ratio"] = json!({"choice": "rx_count", "rx_count": {}});
@@ -56,7 +56,7 @@ impl ReplayRequest {
 }
 
 impl PlannedRecording {
-    /// What `x_replay` holds.
+    /// The value of `x_replay`.
     fn document(&self) -> Value {
         let facts = &self.facts;
         let mut replay = json!({
@@ -96,7 +96,7 @@ fn rewrite(rewrite: &FrameRewrite) -> Value {
     out
 }
 
-fn said(rate: Rate) -> Result<Value, UnsayableRate> {
+fn rate_document(rate: Rate) -> Result<Value, UnsayableRate> {
     Ok(match rate {
         Rate::Frames(rate) => {
             let whole = rate.frames_within(Nanos::from_secs(1));
@@ -201,6 +201,6 @@ mod tests {
         for path in ["size", "x_replay.rewrite.vlan", "x_replay.facts.frames", "x_replay.more"] {
             assert!(paths.contains(&format!("flows[0].{path}").as_str()), "{paths:?}");
         }
-        assert!("0.5pps".parse().is_ok_and(|rate| said(rate).is_err()));
+        assert!("0.5pps".parse().is_ok_and(|rate| rate_document(rate).is_err()));
     }
 }

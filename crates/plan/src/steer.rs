@@ -1,7 +1,7 @@
-//! What a user may change while a plan runs: single streams begin, pause and end, rates and sizes change, streams are added.
+//! Changes while a plan runs: single streams begin, pause and end, rates and sizes change, streams are added.
 //!
-//! Streams, ports and their order only grow: an index means the same stream from the first moment of a run to its last,
-//! also when its flow is gone from the document.
+//! The lists of streams and ports only grow. An index means the same stream during the whole run, even after its flow was removed from the
+//! document.
 
 use crate::device::Mac;
 use crate::model::{BoundPlan, Plan, Stream};
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// A change to a run under way. Streams and ports are given by index.
+/// A change of an open run. Streams and ports are given by index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanChange {
-    /// Send these from their first frame, and count what follows anew. Those that are sending go on undisturbed.
+    /// Send these from their first frame, with new counts. Streams that are already sending go on undisturbed.
     Start(Vec<usize>),
-    /// End these; the next start is from the first frame.
+    /// Stop these; the next start is from the first frame.
     Stop(Vec<usize>),
-    /// Hold these where they are.
+    /// Hold these at their current frame.
     Pause(Vec<usize>),
-    /// Go on with what was paused; start what was not.
+    /// Continue paused streams; start stopped ones.
     Resume(Vec<usize>),
-    /// From now on the plan is what this document says: rates and sizes of its flows, and flows it has more. Flows that it
-    /// lacks are stopped. Ports stay as they are.
+    /// Follow this document from now on: rates and sizes of its flows, and its new flows. Flows that it lacks are stopped. Ports stay as
+    /// they are.
     Replan(String),
-    /// Begin or end the captures of these ports. One that begins forgets what it captured before.
+    /// Begin or end the captures of these ports. A capture that begins discards its earlier frames.
     Capture { ports: Vec<usize>, on: bool },
     /// Emulated interfaces answer and ask for their neighbours, or do neither.
     Protocols { on: bool },
-    /// Have emulated interfaces send echo requests. What becomes of them is told by the counts that follow.
+    /// Have emulated interfaces send echo requests. The counts that follow report the results.
     Ping(Vec<PingRequest>),
     /// Switch the links of these ports up or down.
     Link { ports: Vec<usize>, up: bool },
@@ -37,7 +37,7 @@ pub enum PlanChange {
 /// An echo request to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingRequest {
-    /// By which its outcome is known again; greater than those before.
+    /// Identifies its result; greater than all numbers before.
     pub number: u64,
     /// Name of the interface or of its address.
     pub source: String,
@@ -45,30 +45,30 @@ pub struct PingRequest {
 }
 
 impl PlanChange {
-    /// Whether new takes come of it, which receivers have to know before the senders begin with them.
+    /// Whether it makes new takes, which receivers must know before the senders begin with them.
     pub const fn makes_takes(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
     }
 
-    /// Whether streams begin with it, which all do at one instant.
+    /// Whether streams begin with it; all of them begin at the same time.
     pub const fn begins(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_))
     }
 }
 
-/// Where a stream was held: what its receivers on other nodes have to know of the take that follows.
+/// The frame at which a stream was held: receivers on other nodes must know it for the take that follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStream {
     pub stream: usize,
     /// The number that its next frame carries.
     pub number: u64,
-    /// Which frame of the template that is: 0 after a start, where it was left after a pause or a change.
+    /// The index of that frame in the template: 0 after a start, the next one after a pause or a change.
     pub index: u64,
-    /// Where its frames go, if that was found by asking.
+    /// Destination MAC address, if the stream had to ask for it.
     pub mac: Option<Mac>,
 }
 
-/// What tells streams apart across documents: flow, ports, and which of several alike.
+/// Identifies a stream across documents: flow, ports, and its number among streams that have both in common.
 type StreamKey<'a> = (&'a str, usize, &'a [usize], usize);
 
 fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
@@ -83,8 +83,8 @@ fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
 }
 
 impl Plan {
-    /// Takes over the streams of `newer`, which has the same ports: those known here are replaced, the others added at the
-    /// end. Streams that `newer` lacks stay. Gives the place of each stream of `newer`.
+    /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at the end, and streams that
+    /// `newer` lacks stay. Returns the index of each stream of `newer`.
     pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
         let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();

@@ -1,25 +1,24 @@
-//! When each frame of a stream is due, counted from the start of the run: an absolute schedule without drift.
+//! The schedule of a stream: when each frame is due, computed from the start of the run, so that it cannot drift.
 //!
 //! Invariant: `due` is monotonic in the frame number, and `due_before` is its inverse.
 
 use packetrig_units::{FrameRate, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// How many frames, in which rhythm.
+/// The number of frames and their bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendPattern {
     Endless,
     /// This many frames.
     Frames(u64),
-    /// All frames due before this much time has passed since the first.
+    /// All frames that are due within this time after the first.
     Within(Nanos),
     /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot and the next burst.
     Bursts {
-        /// Number of bursts; 0 = for ever.
+        /// Number of bursts; 0 = until stopped.
         bursts: u64,
-        /// Frames in each; at least 1.
+        /// At least 1.
         frames: u64,
-        /// Idle time between bursts.
         pause: Nanos,
     },
 }
@@ -27,7 +26,6 @@ pub enum SendPattern {
 /// The schedule of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTimeline {
-    /// Rhythm of the frames.
     pub rate: FrameRate,
     /// From the start of the run to frame 0.
     pub delay: Nanos,
@@ -42,14 +40,14 @@ impl StreamTimeline {
                 let (burst, within) = (n / frames, n % frames);
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
                 let pauses = Nanos::new(u64::try_from(pauses).unwrap_or(u64::MAX));
-                // Frames before this one keep their slots, so the whole is exact however many bursts there were.
+                // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not add up.
                 self.delay + self.rate.due(burst.saturating_mul(frames).saturating_add(within)) + pauses
             }
             _ => self.delay + self.rate.due(n),
         }
     }
 
-    /// How many frames there are in all; `None` if it goes on until stopped.
+    /// Number of all frames; `None` if it sends until stopped.
     pub fn total(&self) -> Option<u64> {
         match self.shape {
             SendPattern::Endless | SendPattern::Bursts { bursts: 0, .. } => None,
@@ -59,7 +57,7 @@ impl StreamTimeline {
         }
     }
 
-    /// How many frames are due before `elapsed` since the start of the run (never more than `total`).
+    /// Number of frames that are due before `elapsed` since the start of the run (never more than `total`).
     pub fn due_before(&self, elapsed: Nanos) -> u64 {
         if elapsed <= self.delay {
             return 0;
@@ -68,6 +66,7 @@ impl StreamTimeline {
         let due = match self.shape {
             SendPattern::Bursts { frames, pause, .. } => {
                 let burst = self.last_burst_before(elapsed, frames, pause);
+                // Without the pauses so far, the frames are evenly spaced. In the pause after the burst, the clamp keeps the count at its end.
                 let pauses = Nanos::new(burst.saturating_mul(pause.as_u64()));
                 let begun = burst.saturating_mul(frames);
                 self.rate
@@ -86,7 +85,8 @@ impl StreamTimeline {
             u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
         };
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
-        // The length of one burst is rounded to a nanosecond; that of many together is as good as exact.
+        // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many bursts together
+        // (about 2^40 ns); the loops below then correct it by a burst or two.
         let many = u64::try_from((1 << 40) / length(1).max(1)).unwrap_or(0).max(1);
         let mut burst = u64::try_from(since * u128::from(many) / length(many).max(1)).unwrap_or(u64::MAX);
         while burst > 0 && self.due(burst.saturating_mul(frames)) >= elapsed {
@@ -98,7 +98,7 @@ impl StreamTimeline {
         burst
     }
 
-    /// When the last slot ends, from the start of the run; `None` if it goes on until stopped.
+    /// When the last slot ends, from the start of the run; `None` if it sends until stopped.
     pub fn end(&self) -> Option<Nanos> {
         match self.shape {
             SendPattern::Within(time) => Some(self.delay + time),

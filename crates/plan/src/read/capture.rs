@@ -1,4 +1,4 @@
-//! Captures and their filters. Mask bit 0 = must match; only fields that are named are looked at.
+//! Captures and their filters. A mask bit of 0 means "must match"; fields that are not named match anything.
 
 use super::{NOT_YET, PortNames, UniqueNames, port_named};
 use crate::reader::{DocumentItem, DocumentObject};
@@ -68,7 +68,7 @@ pub(super) fn captures(
     captures
 }
 
-/// The ports of a capture; `captured` has those of the captures before it, with the name of the first.
+/// The ports of a capture. `captured` has the ports of the captures before it, each with the first capture's name.
 fn members(
     object: &DocumentObject<'_>,
     ports: &PortNames,
@@ -80,10 +80,11 @@ fn members(
     for item in named {
         let Some(port) = port_named(&item, ports) else { continue };
         if let Some(other) = captured.get(&port) {
-            item.error(format!("port `{}` is in capture `{other}` already", ports.names[port]));
+            item.error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
         }
         members.push(port);
     }
+    // After the loop: a port that one capture names twice gets no error here.
     for port in &members {
         captured.entry(*port).or_insert_with(|| name.to_owned());
     }

@@ -1,11 +1,11 @@
-//! `x_criteria`, what a run has to keep to pass: packetrig's own addition to OTG.
+//! `x_criteria`, the limits that a run must keep to pass: packetrig's own addition to OTG.
 
 use crate::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
 use crate::reader::{DocumentItem, DocumentObject};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// The criteria of a document; what it does not name is as usual.
+/// The criteria of a document; those that it does not name have their defaults.
 pub(super) fn criteria(config: &DocumentObject<'_>) -> AcceptanceCriteria {
     let mut criteria = AcceptanceCriteria::default();
     let Some(object) = config.object("x_criteria") else { return criteria };

@@ -1,4 +1,4 @@
-//! Devices: emulated interfaces and their addresses. Protocols that would run on them are refused by path.
+//! Devices: emulated interfaces and their addresses. Their routing protocols are refused by path.
 
 use super::{NOT_YET, PortNames, UniqueNames, port_named};
 use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
@@ -21,10 +21,10 @@ const PROTOCOLS: &[&str] = &[
     "rocev2",
     "bmp",
 ];
-/// OTG's words for tag protocol identifiers.
+/// OTG's names of tag protocol identifiers.
 const TPIDS: &[(&str, u16)] =
     &[("x8100", 0x8100), ("x88A8", 0x88a8), ("x9100", 0x9100), ("x9200", 0x9200), ("x9300", 0x9300)];
-/// Tags of an interface; more do not fit what the receive filter looks through.
+/// Most tags of an interface: the receive filter looks at no more.
 const MOST_TAGS: usize = 4;
 
 /// The interfaces of all devices, and the names of the devices.
@@ -74,16 +74,16 @@ fn ethernet(
     Some(found)
 }
 
-/// Which interface has an address: by its network, which is a port and tags, and the address.
+/// The interface that has an address, for each network (a port and VLAN tags).
 type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
 
-/// Two interfaces of one network must not both answer for an address.
+/// Refuses an address that another interface of the same network has: both would answer for it.
 fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
     for (ip, owner) in twins {
-        item.error(format!("{ip} belongs to `{owner}` already, on the same port and VLAN"));
+        item.error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
     }
     for address in &found.addresses {
         network.entry(address.ip).or_insert_with(|| found.name.clone());
@@ -150,7 +150,7 @@ fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     }
 }
 
-/// An address that one interface can have.
+/// Reads an address that an interface can have.
 fn own(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     let ip = ip_of(item, is_v6)?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
@@ -182,9 +182,10 @@ fn mac_of(item: &DocumentItem<'_>) -> Option<Mac> {
     mac
 }
 
-/// A MAC address that an interface can have.
+/// Reads a MAC address that an interface can have.
 fn unicast(item: &DocumentItem<'_>) -> Option<Mac> {
     let mac = mac_of(item)?;
+    // The lowest bit of the first byte is the group bit (IEEE Std 802, 8.2).
     if mac[0] & 1 == 1 || mac == [0; 6] {
         item.error("an interface needs a MAC address of its own: not zero, not a group address");
         return None;

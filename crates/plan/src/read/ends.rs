@@ -1,4 +1,4 @@
-//! Where a flow goes from and to: a port and ports, or pairs of emulated interfaces.
+//! The ends of a flow: a sending port and receiving ports, or pairs of emulated interfaces.
 
 use super::{PortNames, port_named};
 use crate::PlanProblem;
@@ -7,7 +7,7 @@ use crate::nearest::nearest;
 use crate::reader::{DocumentItem, DocumentObject};
 use std::collections::{HashMap, HashSet};
 
-/// What `tx_rx` can name.
+/// The objects that `tx_rx` can name.
 pub(super) struct NamedEnds<'a> {
     port_names: &'a PortNames,
     pub(super) interfaces: &'a [DeviceInterface],
@@ -22,14 +22,14 @@ pub(super) struct FlowEndpoint {
     pub(super) address: Option<usize>,
 }
 
-/// Where from and where to, of one stream.
+/// Sender and receiver of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointPair {
     pub(super) from: FlowEndpoint,
     pub(super) to: FlowEndpoint,
-    /// It goes the way back, so the headers are turned round.
+    /// It is of the opposite direction, so its headers are reversed.
     pub(super) is_reverse: bool,
-    /// Of how many pairs in this direction it is which.
+    /// Its share of the frames of this direction.
     pub(super) part: crate::FlowShare,
 }
 
@@ -56,12 +56,12 @@ impl<'a> NamedEnds<'a> {
         Self { port_names, interfaces, endpoints, devices }
     }
 
-    /// Ports of the plan.
+    /// Number of ports of the plan.
     pub(super) fn ports(&self) -> usize {
         self.port_names.names.len()
     }
 
-    /// As the document names it.
+    /// Its name in the document.
     pub(super) fn name_of(&self, endpoint: FlowEndpoint) -> &str {
         let interface = &self.interfaces[endpoint.interface];
         endpoint.address.map_or(&interface.name, |address| &interface.addresses[address].name)
@@ -106,7 +106,7 @@ pub(super) fn tx_rx(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Option<Fl
 fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
     let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
     let mut named = port.items("rx_names");
-    // Deprecated, and still what most scripts send.
+    // OTG has deprecated `rx_name`, but most scripts still send it.
     named.extend(port.get("rx_name"));
     let mut rx = Vec::new();
     let mut seen = HashSet::new();
@@ -164,7 +164,7 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
     Some(FlowEnds::Pairs(in_both_directions(&couples, both_ways)))
 }
 
-/// Each direction has all of the flow's rate and amount; its pairs deal them among them.
+/// Each direction has the flow's whole rate and amount, which its pairs share.
 fn in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
     let of = couples.len() as u64;
     let directions: &[bool] = if both_ways { &[false, true] } else { &[false] };

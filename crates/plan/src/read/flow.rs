@@ -1,9 +1,10 @@
-//! Flows: where from and to, what, how much, how long, what to measure.
+//! Flows: their ends, headers, sizes, rates, durations and metrics.
 
-use super::dress::dress;
+
 use super::ends::{EndpointPair, FlowEndpoint, FlowEnds, NamedEnds, tx_rx};
 use super::metrics::metrics;
 use super::packet::{HeaderContext, headers, hex_bytes};
+use super::pair_headers::headers_for_pair;
 use super::port::elsewhere;
 use super::replay::{self, ReplaySource};
 use super::size::size;
@@ -22,8 +23,9 @@ use packetrig_wire::{Error, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
 pub(super) const MOST_STREAMS: usize = 1 << 16;
-/// Each takes a thread and some MiB.
+/// Most recordings of a run: each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
+
 pub(super) fn flows(
     config: &DocumentObject<'_>,
     options: ReadOptions,
@@ -109,7 +111,7 @@ struct FlowGap {
     frames: FrameOrigin,
 }
 
-/// Of a part of a plan: the flows for which this item stands.
+/// In a part of a plan: the flows that this placeholder stands for.
 fn flows_elsewhere(
     item: &DocumentItem<'_>,
     options: ReadOptions,
@@ -122,6 +124,7 @@ fn flows_elsewhere(
     let tx = object.require("tx").and_then(|item| item.number(0, last_port));
     object.close();
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
+    // Never sent here: these streams only keep the numbers of the others as they are in the whole plan.
     let size = SizePattern::Fixed(FrameSize::MIN);
     let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: false };
     let frames = FrameOrigin::Made(Arc::new(template(item, spec)?));
@@ -149,7 +152,7 @@ fn stream_elsewhere(flow: usize, gap: &FlowGap) -> Stream {
     }
 }
 
-/// What all streams of a flow have in common.
+/// The properties that all streams of a flow share.
 struct FlowBasis {
     place: TextPosition,
     flow: usize,
@@ -180,7 +183,7 @@ impl FlowBasis {
 }
 
 impl FlowBasis {
-    /// What a pair of interfaces has of the flow, as the stream of this number.
+    /// The stream of a pair of interfaces, with this number in the plan.
     fn pair(
         &self,
         item: &DocumentItem<'_>,
@@ -188,8 +191,8 @@ impl FlowBasis {
         (spec, rate, duration): &(FrameSpec, Rate, StreamDuration),
         (known, number): (&NamedEnds<'_>, usize),
     ) -> Option<Stream> {
-        let dressed = dress(&spec.headers, pair, known);
-        let (headers, awaits) = dressed.map_err(|message| item.error(message)).ok()?;
+        let made = headers_for_pair(&spec.headers, pair, known);
+        let (headers, awaits) = made.map_err(|message| item.error(message)).ok()?;
         let frames = made(item, FrameSpec { headers, ..spec.clone() }, self.metrics, number)?;
         let port = |end: FlowEndpoint| known.interfaces[end.interface].port;
         let source = ReplaySource { frames, rate: *rate, duration: *duration };
@@ -198,7 +201,7 @@ impl FlowBasis {
     }
 }
 
-/// What a flow says of its frames and their times.
+/// The source of a flow's frames and their times.
 enum FlowOrigin {
     /// They are in a file.
     File(ReplaySource),
@@ -243,7 +246,7 @@ fn template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
     }
 }
 
-/// Says what will not be measured because the tag does not fit.
+/// Warns of frames that cannot be measured because the tag does not fit.
 fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     let smallest = template.spec().size.min();
     if !metrics.enable {
@@ -270,6 +273,7 @@ pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
         None => (text, 0),
     };
+    // All digits as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let shift = i32::try_from(places).ok()? + exponent - i32::try_from(fraction.len()).ok()?;
@@ -317,7 +321,7 @@ pub(super) fn rate(flow: &DocumentObject<'_>) -> Option<Rate> {
     rate
 }
 
-/// OTG's default for each unit.
+/// OTG's default value of each unit.
 fn usual_rate(unit: &str) -> Option<Rate> {
     match unit {
         "pps" => FrameRate::per_second(1000).map(Rate::Frames),

@@ -1,4 +1,4 @@
-//! What a flow wants measured.
+//! The measurements that a flow requests.
 
 use super::NOT_YET;
 use super::flow::decimal;
@@ -9,7 +9,7 @@ pub(super) fn metrics(flow: &DocumentObject<'_>, receivers: usize) -> WantedMetr
     let off = WantedMetrics { enable: false, latency: false, rx_per_tx_thousandths: 1000 };
     let Some(object) = flow.object("metrics") else { return off };
     let enable = object.flag("enable", false);
-    // Loss and time stamps are always measured when metrics are on.
+    // Loss and time stamps are always measured if metrics are on. The keys are read so that they count as known.
     object.flag("loss", false);
     object.flag("timestamps", false);
     let latency = object.object("latency").is_some_and(|latency| {

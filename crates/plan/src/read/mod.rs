@@ -1,18 +1,17 @@
-//! From tree to plan: one file per part of an OTG configuration.
+//! Turns the tree into a plan: one file for each part of an OTG configuration.
 //!
-//! Every part notes its problems and goes on, so that a user sees all of them at once; only a document without errors
-//! becomes a plan.
+//! Every part notes its problems and goes on, so that a user sees all of them at once. Only a document without errors becomes a plan.
 
 mod capture;
 mod criteria;
 mod device;
 #[cfg(test)]
 mod device_tests;
-mod dress;
 mod ends;
 mod flow;
 mod metrics;
 mod packet;
+mod pair_headers;
 mod port;
 mod replay;
 mod site;
@@ -63,7 +62,7 @@ fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
         let why = "packetrig has nothing to tune here";
         settings.ignore(&["per_port_options"], why);
         if let Some(port) = settings.object("port_options") {
-            // A port is locked against other runs while we have it, and nobody can be pushed off it.
+            // OTG could take a port from another user. packetrig locks ports, so the key is read and has no effect.
             port.flag("location_preemption", false);
             port.ignore(&["data_integrity", "frame_ordering_mode"], why);
             port.close();
@@ -83,15 +82,15 @@ fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
     config.refuse(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
 }
 
-/// Names that are looked at for a hint: one more than [`nearest`] takes.
+/// Most names that are collected for a hint: one more than [`nearest`] accepts.
 const MOST_HINTED: usize = 101;
 
-/// OTG names are unique over all kinds of objects.
+/// The names so far: in OTG they are unique over all kinds of objects.
 #[derive(Debug, Default)]
 struct UniqueNames(HashMap<String, String>);
 
 impl UniqueNames {
-    /// The name of an object, which no other object has.
+    /// Reads the name of an object, and refuses one that another object has.
     fn claim(&mut self, object: &DocumentObject<'_>) -> String {
         let Some(item) = object.require("name") else { return String::new() };
         let Some(name) = item.text() else { return String::new() };
@@ -108,7 +107,7 @@ impl UniqueNames {
     }
 }
 
-/// The names of the ports, of which documents refer to any, any number of times.
+/// The names of the ports. A map, because a document may refer to them any number of times.
 #[derive(Debug)]
 struct PortNames {
     names: Vec<String>,
@@ -120,7 +119,7 @@ impl PortNames {
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let mut indexes = HashMap::new();
         for (index, name) in names.iter().enumerate() {
-            // Of two with one name, which is an error already, the first.
+            // Two ports with one name are already an error; the first one counts.
             indexes.entry(name.clone()).or_insert(index);
         }
         Self { names, indexes }

@@ -1,5 +1,5 @@
-//! Header stacks: `packet` of a flow becomes headers of `wire`. The tables there name the fields, so there is no code
-//! per header here but for what OTG writes differently.
+//! Header stacks: turns `packet` of a flow into headers of `wire`. The tables there name the fields, so this file has code only for headers
+//! that OTG writes differently.
 
 use super::NOT_YET;
 use crate::reader::{DocumentItem, DocumentObject};
@@ -10,17 +10,17 @@ use packetrig_wire::header::{
 use packetrig_wire::pattern::{FieldPattern, mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Headers OTG has and packetrig has not.
+/// Headers that OTG has and packetrig does not.
 const UNSUPPORTED: &[&str] =
     &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
-/// What a flow's headers need to know beyond themselves.
+/// The context of a flow's headers.
 #[derive(Clone, Copy)]
 pub(super) struct HeaderContext {
     pub(super) options: ReadOptions,
-    /// Number of the flow: flows draw different seeds.
+    /// Number of the flow, from which its seeds are drawn.
     pub(super) flow: u64,
-    /// Emulated interfaces have the addresses that `auto` means.
+    /// The flow is between emulated interfaces, whose addresses `auto` means.
     pub(super) device: bool,
 }
 
@@ -62,7 +62,7 @@ fn custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
     bytes.map(PacketHeader::custom)
 }
 
-/// Hexadecimal digits; spaces and colons between them do not count.
+/// Reads hexadecimal digits; ignores spaces and colons between them.
 pub(super) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .trim_start_matches("0x")
@@ -123,10 +123,11 @@ fn nested(
     }
 }
 
-/// Fields whose name is `prefix` and one word more.
+/// Reads the fields whose name is `prefix` and one more word.
 fn flat(header: &mut PacketHeader, object: &DocumentObject<'_>, prefix: &str, context: HeaderContext) {
     for field in header.kind().fields() {
         let Some(name) = field.name.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };
+        // OTG's TCP header has no such field, so the key must stay unknown.
         if name == "urgent_pointer" {
             continue;
         }
@@ -137,7 +138,7 @@ fn flat(header: &mut PacketHeader, object: &DocumentObject<'_>, prefix: &str, co
     }
 }
 
-/// Literals by which OTG means "work it out".
+/// Values that in OTG mean "compute this field".
 fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) -> bool {
     let literal = match setting {
         FieldSetting::Pattern(FieldPattern::Value(value)) => *value,
@@ -164,6 +165,7 @@ fn options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
         }
         option.close();
     }
+    // The header length field counts up to 15 words of four bytes (RFC 791, 3.1).
     if header.len() > 60 {
         object.item.error("the options make the header longer than 60 bytes");
     }

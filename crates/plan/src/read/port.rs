@@ -37,23 +37,23 @@ pub(super) fn ports(config: &DocumentObject<'_>, options: ReadOptions, names: &m
         let whereabouts =
             object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
         object.close();
-        // A port without a location is an error already; its name keeps references to it valid.
+        // A port without a location is already an error. Keep it, so that references to it are no errors, too.
         let (site, location) = whereabouts.unwrap_or((PortHost::Here, PortLocation::unsettled()));
         ports.push(Port { name, site, location, speed: None, mtu: None, promiscuous: true });
     }
     ports
 }
 
-/// Ports that a part of a plan may have.
+/// Most ports of a part of a plan.
 const MOST_PORTS: usize = 1 << 16;
 
-/// Of a part of a plan: how many ports or flows of other nodes this stands for, at most `most`.
+/// In a part of a plan: the number of ports or flows of other nodes that a placeholder stands for, at most `most`.
 pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most: usize) -> Option<usize> {
     if !options.part {
         return None;
     }
     let item = object.get(ELSEWHERE)?;
-    // A count that is refused is an error already.
+    // A refused count is already an error.
     Some(item.number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
 

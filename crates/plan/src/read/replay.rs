@@ -11,10 +11,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 const INSTEAD: &str = "the frames come from `x_replay`";
-/// Larger than any frame a port takes; the port's own limit is checked when it is known.
+/// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
 const LARGEST: u64 = 300_000;
 
-/// What a flow says of its frames and their times.
+/// A flow's frames and their times.
 pub(super) struct ReplaySource {
     pub(super) frames: FrameOrigin,
     pub(super) rate: Rate,
@@ -54,7 +54,7 @@ fn recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecordi
     let mut recording =
         PlannedRecording { file: file?, timing: timing?, loops, rewrite: rewrite?, tagged, facts: facts? };
     if matches!(recording.timing, ReplayTiming::Recorded(_)) && recording.mean_rate().is_none() {
-        // What took no time at all goes as fast as it can.
+        // A recording without duration (a single time stamp for all frames) has no rate: send it as fast as possible.
         recording.timing = ReplayTiming::Fastest;
     }
     Some(recording)
@@ -85,7 +85,7 @@ fn rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     Some(FrameRewrite { src_mac: src_mac?, dst_mac: dst_mac?, addresses: addresses?, vlan: vlan? })
 }
 
-/// A value written as text, or its default.
+/// Reads a value that is written as text, or its default.
 fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<DocumentItem<'_>>, default: &str) -> Option<T> {
     let Some(item) = item else { return default.parse().ok() };
     match item.text()?.parse() {

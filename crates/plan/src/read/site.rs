@@ -1,21 +1,21 @@
-//! Where ports are: on this machine, on a named node, or on any node whose owner gave it a label.
+//! Locations of ports: on this machine, on a named node, or on any node whose owner gave it a label.
 //!
-//! Whether that node exists is not asked here: a plan is read without the fleet.
+//! It does not check whether the node exists: a plan is read without the fleet.
 
 use crate::reader::DocumentItem;
 use crate::{PlanProblem, PortHost, PortLocation, ReadOptions};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// What a location that stands for any port with a label begins with.
+/// Prefix of a location that stands for any port with a label.
 const ANY: &str = "any-";
 /// Longest name of a node or a label.
 const LONGEST: usize = 63;
 
-/// Where ports are already, and their names.
+/// The locations of the ports so far, with the ports' names.
 pub(super) type TakenPlaces = HashMap<(PortHost, PortLocation), String>;
 
-/// Where the port `name` with this `location` is; notes why it is nowhere.
+/// Reads the location of the port `name`, or notes why it is invalid.
 pub(super) fn of(
     item: &DocumentItem<'_>,
     options: ReadOptions,
@@ -72,13 +72,13 @@ fn in_fleet(text: &str) -> SiteResult {
     Ok((PortHost::Node(node.to_owned()), interface.parse().map_err(wrong)?))
 }
 
-/// Names of nodes and labels stand in subjects and certificates as well, hence no dots.
+/// Whether it can be the name of a node or a label. They are also parts of message subjects and certificates, so they have no dots.
 fn is_name(text: &str) -> bool {
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_good)
 }
 
-/// What a label of a fleet looks like, in words.
+/// The form of a label, in words.
 pub const LABEL_FORM: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
 
 /// Whether it can be a label of a port or node: a word, or a key with a value.

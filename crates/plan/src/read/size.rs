@@ -1,4 +1,4 @@
-//! Frame sizes of a flow: one, a range, or a mix.
+//! Frame sizes of a flow: a fixed size, a range, or a mix.
 
 use super::flow::decimal;
 use super::packet::HeaderContext;
@@ -7,7 +7,7 @@ use packetrig_units::FrameSize;
 use packetrig_wire::pattern::mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 
-/// Larger than any frame a port takes; the port's own limit is checked when it is known.
+/// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
 const LARGEST: u64 = 16_383;
 const SMALLEST: u64 = 12;
 

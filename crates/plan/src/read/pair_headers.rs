@@ -1,5 +1,5 @@
-//! The headers of a device flow as one pair of interfaces sends them: what the document leaves open is taken from the
-//! interfaces, values are dealt, the way back is turned round.
+//! The headers of a device flow for one pair of interfaces: takes values that the document leaves open from the interfaces, gives the
+//! pair its share of varying values, and reverses the headers of the opposite direction.
 
 use super::ends::{EndpointPair, FlowEndpoint, NamedEnds};
 use crate::FlowShare;
@@ -8,8 +8,8 @@ use packetrig_wire::header::{AbsentValue, FieldSetting, HeaderKind, PacketHeader
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Headers for a pair, and whose MAC address they lack. The error is for the user.
-pub(super) fn dress(
+/// Makes the headers for a pair. The error is for the user.
+pub(super) fn headers_for_pair(
     headers: &[PacketHeader],
     pair: &EndpointPair,
     known: &NamedEnds<'_>,
@@ -20,12 +20,13 @@ pub(super) fn dress(
         *header = dealt(header, pair.part)?;
     }
     if pair.is_reverse {
-        turn_round(&mut headers);
+        reverse(&mut headers);
     }
     let from = &known.interfaces[pair.from.interface];
     if headers[0].kind() != HeaderKind::Ethernet {
         return Ok((headers, None));
     }
+    // The order matters: tags move the IP header, and the next hop depends on the addresses.
     tag(&mut headers, &from.vlans);
     if headers[0].setting("src").is_none() {
         headers[0].set("src", mac_setting(from.mac));
@@ -36,8 +37,10 @@ pub(super) fn dress(
     Ok((headers, awaits))
 }
 
-/// The same header with the values of its part of the frames.
+/// The header with the values of its part of the frames.
 fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
+    // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then send exactly the
+    // values that the document asks for.
     let mut mine = header.clone();
     for (field, setting) in header.settings() {
         let FieldSetting::Pattern(pattern) = setting else { continue };
@@ -56,9 +59,9 @@ fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String>
     Ok(mine)
 }
 
-/// The way back: addresses and ports change places. MAC addresses only where the document gives both; otherwise those of
-/// the interfaces at hand count.
-fn turn_round(headers: &mut [PacketHeader]) {
+/// Reverses the direction: addresses and ports change places. MAC addresses do only if the document gives both; otherwise those of the
+/// interfaces are used.
+fn reverse(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
         match header.kind() {
@@ -70,7 +73,7 @@ fn turn_round(headers: &mut [PacketHeader]) {
                 header.unset("dst");
             }
             HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap(header, "src", "dst"),
-            // The port of a tunnel says what is in it.
+            // The destination port of a tunnel says what it contains, in both directions.
             HeaderKind::Udp if kinds.get(index + 1) == Some(&HeaderKind::Vxlan) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
                 fill_in(header, "src_port");
@@ -92,7 +95,7 @@ fn swap(header: &mut PacketHeader, one: &str, other: &str) {
     }
 }
 
-/// Says what a field is when nothing is said about it.
+/// Sets a field to the value that it has by default, so that it can be swapped.
 fn fill_in(header: &mut PacketHeader, name: &str) {
     let field = header.kind().fields().iter().find(|field| field.name == name);
     if let (None, Some(AbsentValue::Value(value))) = (header.setting(name), field.map(|field| field.absent)) {
@@ -105,6 +108,7 @@ fn tag(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == HeaderKind::Vlan) {
         return;
     }
+    // A type that the document gives announces what follows the last tag, so it moves there.
     let innermost = headers[0].setting("ether_type").cloned();
     let value = |value: u16| FieldSetting::Pattern(FieldPattern::Value(value.into()));
     headers[0].set("ether_type", value(vlans[0].tpid));
@@ -120,7 +124,7 @@ fn tag(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     }
 }
 
-/// The outermost IP header, if it stands right behind Ethernet and its tags.
+/// The index of the outermost IP header, if it directly follows Ethernet and its tags.
 fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
     let first = headers.iter().skip(1).position(|header| header.kind() != HeaderKind::Vlan)? + 1;
     matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
@@ -140,7 +144,7 @@ fn address(headers: &mut [PacketHeader], pair: &EndpointPair, known: &NamedEnds<
     Ok(())
 }
 
-/// The endpoint's address of this version of IP: the one named, or the interface's first.
+/// The endpoint's address of this version of IP: the named one, or the interface's first.
 fn address_of<'a>(
     endpoint: FlowEndpoint,
     is_v6: bool,
@@ -157,8 +161,8 @@ fn address_of<'a>(
     })
 }
 
-/// Who the frames go to first: the destination itself within a network, else the gateway. Without IP, the other
-/// interface.
+/// The first receiver of the frames: the destination itself within the network, else the gateway. Without IP, it is the other interface.
+/// Sets its MAC address if that is known; otherwise returns the neighbour that must be asked.
 fn next_hop(
     headers: &mut [PacketHeader],
     pair: &EndpointPair,
@@ -186,7 +190,7 @@ fn next_hop(
     Ok(Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip }))
 }
 
-/// The destination, if all frames have the same.
+/// The destination, if it is the same for all frames.
 fn constant(ip: &PacketHeader) -> Option<IpAddr> {
     let Some(FieldSetting::Pattern(FieldPattern::Value(value))) = ip.setting("dst") else { return None };
     Some(match ip.kind() {
@@ -195,7 +199,7 @@ fn constant(ip: &PacketHeader) -> Option<IpAddr> {
     })
 }
 
-/// Where frames to a group go (RFC 1112, RFC 2464); nobody is asked.
+/// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32 bits (RFC 2464, 7).
 fn group_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),
