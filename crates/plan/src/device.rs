@@ -62,15 +62,17 @@ pub struct DeviceNeighbour {
 impl DeviceAddress {
     /// Whether `other` is in the same network.
     pub fn reaches(&self, other: IpAddr) -> bool {
-        let same = |differing: u128, bits: u8| {
-            let host = u32::from(bits.saturating_sub(self.prefix));
-            differing.checked_shr(host).unwrap_or(0) == 0
-        };
         match (self.ip, other) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(u128::from(a.to_bits() ^ b.to_bits()), 32),
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits() ^ b.to_bits(), 128),
+            (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => self.is_host_part(a.to_bits() ^ b.to_bits(), 128),
             _ => false,
         }
+    }
+
+    /// Whether bits in which two addresses of `bits` bits differ are all behind the prefix.
+    fn is_host_part(&self, differing: u128, bits: u8) -> bool {
+        let host = u32::from(bits.saturating_sub(self.prefix));
+        differing.checked_shr(host).unwrap_or(0) == 0
     }
 }
 

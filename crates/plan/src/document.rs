@@ -94,24 +94,44 @@ type DocumentRefusal = Box<PlanProblem>;
 struct NodeBuilder<'a> {
     text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
-    /// Nodes that an alias may repeat, with the number of nodes in each.
-    anchors: HashMap<usize, (DocumentNode, usize)>,
+    /// Nodes that an alias may repeat.
+    anchors: HashMap<usize, AnchoredNode>,
     nodes: usize,
 }
 
+struct AnchoredNode {
+    node: DocumentNode,
+    /// Number of nodes in it, itself included.
+    nodes: usize,
+}
+
+/// An event of the parser.
+struct PlacedEvent<'a> {
+    event: Event<'a>,
+    place: TextPosition,
+}
+
+/// The value of a member.
+pub(crate) fn member<'a>(
+    members: &'a [(String, TextPosition, DocumentNode)],
+    name: &str,
+) -> Option<&'a DocumentNode> {
+    members.iter().find(|(key, ..)| key == name).map(|(.., node)| node)
+}
+
 impl<'a> NodeBuilder<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, TextPosition), DocumentRefusal> {
+    fn next(&mut self) -> Result<PlacedEvent<'a>, DocumentRefusal> {
         match self.events.next_event() {
-            Some(Ok((event, mark))) => Ok((event, TextPosition::of(&mark, self.text))),
+            Some(Ok((event, mark))) => Ok(PlacedEvent { event, place: TextPosition::of(&mark, self.text) }),
             Some(Err(error)) => Err(Box::new(not_yaml(&error, self.text))),
-            None => Ok((Event::StreamEnd, TextPosition::default())),
+            None => Ok(PlacedEvent { event: Event::StreamEnd, place: TextPosition::default() }),
         }
     }
 
     fn document(&mut self) -> Result<DocumentNode, DocumentRefusal> {
         let mut root = None;
         loop {
-            let (event, place) = self.next()?;
+            let PlacedEvent { event, place } = self.next()?;
             match event {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 Event::StreamEnd => break,
@@ -120,7 +140,7 @@ impl<'a> NodeBuilder<'a> {
                         .refuse("the file holds a second document; a plan is one document")
                         .into());
                 }
-                event => root = Some(self.node(event, place, 0)?),
+                event => root = Some(self.node(PlacedEvent { event, place }, 0)?),
             }
         }
         root.ok_or_else(|| Box::new(PlanProblem::error("", "the document is empty")))
@@ -128,8 +148,7 @@ impl<'a> NodeBuilder<'a> {
 
     fn node(
         &mut self,
-        event: Event<'a>,
-        place: TextPosition,
+        PlacedEvent { event, place }: PlacedEvent<'a>,
         depth: usize,
     ) -> Result<DocumentNode, DocumentRefusal> {
         self.count(1, place)?;
@@ -137,10 +156,16 @@ impl<'a> NodeBuilder<'a> {
             return Err(place.refuse(format!("the document is nested deeper than {DEEPEST} levels")).into());
         }
         let before = self.nodes;
-        let (value, anchor) = match event {
-            Event::Scalar(text, style, anchor, _) => (scalar(&text, style), anchor),
-            Event::SequenceStart(_, anchor, _) => (self.list(depth)?, anchor),
-            Event::MappingStart(_, anchor, _) => (self.object(depth)?, anchor),
+        let anchor = match event {
+            Event::Scalar(_, _, anchor, _)
+            | Event::SequenceStart(_, anchor, _)
+            | Event::MappingStart(_, anchor, _) => anchor,
+            _ => 0,
+        };
+        let value = match event {
+            Event::Scalar(text, style, ..) => scalar(&text, style),
+            Event::SequenceStart(..) => self.list(depth)?,
+            Event::MappingStart(..) => self.object(depth)?,
             Event::Alias(anchor) => return self.repeat(anchor, place),
             other => return Err(place.refuse(format!("unexpected {other:?}")).into()),
         };
@@ -148,20 +173,20 @@ impl<'a> NodeBuilder<'a> {
         if anchor > 0 {
             // The copy for the anchor counts, too: with anchors inside anchors, each level copies all levels below it.
             self.count(self.nodes - before, place)?;
-            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+            let anchored = AnchoredNode { node: node.clone(), nodes: self.nodes - before + 1 };
+            self.anchors.insert(anchor, anchored);
         }
         Ok(node)
     }
 
     fn repeat(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
         // An anchor is known only when its node is complete, so an unknown one is inside its own node.
-        let Some(nodes) = self.anchors.get(&anchor).map(|(_, nodes)| *nodes) else {
+        let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
             return Err(place.refuse("an alias refers to a value that contains the alias itself").into());
         };
         // Counted before it is copied: a document of a kilobyte could ask for terabytes.
         self.count(nodes, place)?;
-        let (node, _) = &self.anchors[&anchor];
-        Ok(DocumentNode { value: node.value.clone(), place })
+        Ok(DocumentNode { value: self.anchors[&anchor].node.value.clone(), place })
     }
 
     fn count(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
@@ -178,8 +203,8 @@ impl<'a> NodeBuilder<'a> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
-                (Event::SequenceEnd, _) => return Ok(DocumentValue::List(items)),
-                (event, place) => items.push(self.node(event, place, depth + 1)?),
+                PlacedEvent { event: Event::SequenceEnd, .. } => return Ok(DocumentValue::List(items)),
+                event => items.push(self.node(event, depth + 1)?),
             }
         }
     }
@@ -188,14 +213,14 @@ impl<'a> NodeBuilder<'a> {
         let mut members: Vec<(String, TextPosition, DocumentNode)> = Vec::new();
         let mut names = HashSet::new();
         loop {
-            let (event, place) = self.next()?;
+            let PlacedEvent { event, place } = self.next()?;
             let name = match event {
                 Event::MappingEnd => return Ok(DocumentValue::Object(members)),
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => return Err(place.refuse("a key must be a plain word").into()),
             };
-            let (event, value_place) = self.next()?;
-            let value = self.node(event, value_place, depth + 1)?;
+            let event = self.next()?;
+            let value = self.node(event, depth + 1)?;
             if !names.insert(name.clone()) {
                 return Err(place.refuse(format!("key `{name}` is given twice")).into());
             }

@@ -1,6 +1,6 @@
 //! Explains in numbers and words what a plan will do, before anything is sent.
 
-use crate::model::BoundPlan;
+use crate::model::{BoundPlan, MeanSize};
 use crate::recording::ReplayTiming;
 use crate::{Stream, StreamAmount};
 use packetrig_units::{BitRate, FrameRate, Nanos};
@@ -81,15 +81,16 @@ pub fn explain(bound: &BoundPlan) -> PlanExplanation {
 
 fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
     let port = &bound.plan.ports[index];
-    let streams = || bound.plan.streams.iter().zip(&bound.streams);
-    let sent = streams().filter(|(stream, _)| stream.tx == index);
+    let streams = bound.plan.streams.iter().zip(&bound.streams);
+    let received = streams.clone().filter(|(stream, _)| stream.rx.contains(&index)).count();
+    let sent = streams.filter(|(stream, _)| stream.tx == index);
     let load = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second()).sum();
     PortExplanation {
         name: port.name.clone(),
         location: port.whereabouts(),
         speed: bound.speeds[index],
         sends_l1: BitRate::new(load),
-        streams: (sent.count(), streams().filter(|(stream, _)| stream.rx.contains(&index)).count()),
+        streams: (sent.count(), received),
     }
 }
 
@@ -101,15 +102,12 @@ fn stream_of(
     let spec = stream.frames.template().map(packetrig_wire::FrameTemplate::spec);
     let recording = stream.frames.recording();
     let headers = spec.map_or(&[][..], |spec| &spec.headers);
-    let (bytes, frames) = stream.frames.mean();
+    let mean = MeanSize::from(stream.frames.mean());
     let total = timeline.total();
-    let name = |port: &usize| bound.plan.ports[*port].name.clone();
-    let all_bytes =
-        |total: u64| u64::try_from(u128::from(total) * u128::from(bytes) / u128::from(frames)).ok();
     StreamExplanation {
         name: stream.name.clone(),
-        tx: name(&stream.tx),
-        rx: stream.rx.iter().map(name).collect(),
+        tx: bound.plan.ports[stream.tx].name.clone(),
+        rx: stream.rx.iter().map(|port| bound.plan.ports[*port].name.clone()).collect(),
         headers: recording.map_or_else(
             || headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
             |recording| format!("as recorded in {}", recording.file.display()),
@@ -119,11 +117,11 @@ fn stream_of(
             format!("the MAC address of {}, which `{interface}` asks for when the run begins", awaited.ip)
         }),
         sizes: spec.map_or_else(
-            || format!("up to {}, {:.1} B on average", stream.frames.largest(), bytes as f64 / frames as f64),
+            || format!("up to {}, {:.1} B on average", stream.frames.largest(), mean.as_f64()),
             |spec| sizes(&spec.size),
         ),
         frames: total,
-        bytes: total.and_then(all_bytes),
+        bytes: total.and_then(|total| mean.bytes_of(total)),
         frame_rate: timeline.rate,
         l2_rate: stream.l2_rate(timeline.rate),
         l1_rate: stream.l1_rate(timeline.rate),
@@ -160,8 +158,7 @@ fn rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String
 }
 
 fn sizes(size: &SizePattern) -> String {
-    let (bytes, frames) = size.mean();
-    let mean = format!("{:.1} B on average", bytes as f64 / frames as f64);
+    let mean = format!("{:.1} B on average", MeanSize::from(size.mean()).as_f64());
     match size {
         SizePattern::Fixed(size) => size.to_string(),
         SizePattern::Increment { start, step, .. } => {
@@ -185,9 +182,8 @@ fn tag(stream: &Stream) -> String {
             .into();
     };
     let size = &template.spec().size;
-    let form = |size| template.tag_form(size);
     // A larger frame has room for at least the same tag, so the smallest and the largest tell about all sizes between them.
-    match (form(size.min()), form(size.max())) {
+    match (template.tag_form(size.min()), template.tag_form(size.max())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {
             "short: loss and order of every frame; no room for a send time, so no latency".into()
@@ -202,45 +198,46 @@ fn tag(stream: &Stream) -> String {
 
 /// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
 fn summary(header: &PacketHeader) -> String {
-    let show = |name: &str| {
-        let field = header.kind().fields().iter().find(|field| field.name == name)?;
-        let value = match header.setting(name)? {
-            FieldSetting::Pattern(pattern) => pattern.at(0, field.bits),
-            FieldSetting::BadChecksum => return None,
-        };
-        Some(display(field.form, value))
+    let fields: &[&str] = match header.kind() {
+        HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
+        HeaderKind::Vlan => &["id"],
+        HeaderKind::Vxlan => &["vni"],
+        HeaderKind::Mpls => &["label"],
+        HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => &["src", "dst"],
+        _ => &[],
     };
+    let shown: Vec<String> = fields.iter().filter_map(|field| in_frame_0(header, field)).collect();
     let name = header.kind().name();
-    let (from, to) = match header.kind() {
-        HeaderKind::Tcp | HeaderKind::Udp => (show("src_port"), show("dst_port")),
-        HeaderKind::Vlan => (show("id"), None),
-        HeaderKind::Vxlan => (show("vni"), None),
-        HeaderKind::Mpls => (show("label"), None),
-        HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => (show("src"), show("dst")),
-        _ => (None, None),
+    if shown.is_empty() { name.to_owned() } else { format!("{name} {}", shown.join(" > ")) }
+}
+
+/// The value of a field in frame 0, if the document sets it.
+fn in_frame_0(header: &PacketHeader, name: &str) -> Option<String> {
+    let field = header.kind().fields().iter().find(|field| field.name == name)?;
+    let value = match header.setting(name)? {
+        FieldSetting::Pattern(pattern) => pattern.at(0, field.bits),
+        FieldSetting::BadChecksum => return None,
     };
-    match (from, to) {
-        (None, None) => name.to_owned(),
-        (Some(one), None) | (None, Some(one)) => format!("{name} {one}"),
-        (Some(from), Some(to)) => format!("{name} {from} > {to}"),
-    }
+    Some(display(field.form, value))
 }
 
 fn varying(header: &PacketHeader) -> Vec<VaryingField> {
     let name = header.kind().name();
     let fields = header.settings().filter_map(|(field, setting)| {
         let FieldSetting::Pattern(pattern) = setting else { return None };
-        let show = |value| display(field.form, value);
         let how = match pattern {
             FieldPattern::Value(_) => return None,
             FieldPattern::Values(values) => {
-                format!("list of {} values from {}", values.len(), show(values[0]))
+                format!("list of {} values from {}", values.len(), display(field.form, values[0]))
             }
             FieldPattern::Step { start, step, down, .. } => {
-                format!("{} from {} in steps of {step}", if *down { "down" } else { "up" }, show(*start))
+                let direction = if *down { "down" } else { "up" };
+                format!("{direction} from {} in steps of {step}", display(field.form, *start))
             }
             FieldPattern::Random { min, max, seed, .. } => {
-                format!("random from {} to {}, seed {seed}", show(*min), show(*max))
+                let min = display(field.form, *min);
+                let max = display(field.form, *max);
+                format!("random from {min} to {max}, seed {seed}")
             }
         };
         let values = pattern.period();
@@ -256,7 +253,11 @@ fn display(form: ValueForm, value: u128) -> String {
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
-        ValueForm::Ipv4 => Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(0)).to_string(),
+        // Values of a field have no more bits than the field.
+        ValueForm::Ipv4 => {
+            let [.., a, b, c, d] = value.to_be_bytes();
+            Ipv4Addr::new(a, b, c, d).to_string()
+        }
         ValueForm::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
     }
 }

@@ -4,7 +4,7 @@ use crate::device::{DeviceInterface, DeviceNeighbour, Mac};
 use crate::document::TextPosition;
 use crate::recording::FrameOrigin;
 use crate::timeline::{SendPattern, StreamTimeline};
-use crate::{PlanProblem, PlanProblems};
+use crate::{PlanProblem, PlanProblems, clamp_to_u64};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
 use packetrig_wire::FrameTemplate;
 use packetrig_wire::filter::FrameFilter;
@@ -42,18 +42,18 @@ impl FromStr for PortLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (namespace, interface) = match text.split_once('/') {
-            Some((namespace, interface)) => (Some(namespace), interface),
-            None => (None, text),
-        };
+        let namespace = text.split_once('/').map(|(namespace, _)| namespace);
+        let interface = text.split_once('/').map_or(text, |(_, interface)| interface);
         // IFNAMSIZ is 16 with the final zero.
-        let is_name =
-            |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', ':', ';', '+', ' ', '\0']);
         if interface.len() > 15 || !is_name(interface) || !namespace.is_none_or(is_name) {
             return Err(format!("`{text}` is not an interface; write `eth1`, or `namespace/eth1`"));
         }
         Ok(Self { namespace: namespace.map(str::to_owned), interface: interface.to_owned() })
     }
+}
+
+fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', ':', ';', '+', ' ', '\0'])
 }
 
 impl fmt::Display for PortLocation {
@@ -161,12 +161,10 @@ impl FlowShare {
         if self.of == 1 {
             return Ok(whole);
         }
-        let too_few =
-            |what: &str| format!("{what} are fewer than one for each of {} pairs of interfaces", self.of);
         let shape = match whole.shape {
             SendPattern::Endless => SendPattern::Endless,
             SendPattern::Frames(_) | SendPattern::Within(_) => match self.share(whole.total().unwrap_or(0)) {
-                0 => return Err(too_few("its frames")),
+                0 => return Err(self.too_few()),
                 frames => SendPattern::Frames(frames),
             },
             SendPattern::Bursts { frames, .. } if frames % self.of != 0 => {
@@ -180,8 +178,43 @@ impl FlowShare {
                 SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }
         };
-        let rate = whole.rate.part_of(self.of).ok_or_else(|| too_few("its frames"))?;
+        let rate = whole.rate.part_of(self.of).ok_or_else(|| self.too_few())?;
         Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
+    }
+
+    fn too_few(self) -> String {
+        format!("its frames are fewer than one for each of {} pairs of interfaces", self.of)
+    }
+}
+
+/// The mean size of frames as a fraction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeanSize {
+    /// FCS included.
+    pub(crate) bytes: u64,
+    /// The number of frames that have these bytes; at least 1.
+    pub(crate) frames: u64,
+}
+
+impl From<(u64, u64)> for MeanSize {
+    fn from((bytes, frames): (u64, u64)) -> Self {
+        Self { bytes, frames }
+    }
+}
+
+impl MeanSize {
+    /// The bytes with 20 more for each frame: preamble, start of frame and inter-frame gap.
+    const fn l1_bytes(self) -> u64 {
+        self.bytes + self.frames * 20
+    }
+
+    pub(crate) fn as_f64(self) -> f64 {
+        self.bytes as f64 / self.frames as f64
+    }
+
+    /// The bytes of this many frames; `None` if no counter can hold them.
+    pub(crate) fn bytes_of(self, frames: u64) -> Option<u64> {
+        u64::try_from(u128::from(frames) * u128::from(self.bytes) / u128::from(self.frames)).ok()
     }
 }
 
@@ -317,8 +350,9 @@ impl Plan {
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
     ) -> Result<BoundPlan, PlanProblems> {
-        let speed_of = |port: usize| self.ports[port].speed.or_else(|| speeds.get(port).copied().flatten());
-        let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
+        let of_links = speeds.iter().copied().chain(std::iter::repeat(None));
+        let speeds: Vec<_> =
+            self.ports.iter().zip(of_links).map(|(port, link)| port.speed.or(link)).collect();
         let mut problems = Vec::new();
         let mut streams = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
@@ -347,15 +381,9 @@ impl Plan {
 
     /// Problems of ports that would have to carry more than their speed.
     fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
-        let load = |port: usize| {
-            // An unpaced stream takes what the link has left.
-            let asks = |stream: &Stream| stream.tx == port && !stream.frames.is_unpaced();
-            let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| asks(stream));
-            let loads = of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
-            loads.fold(0, u64::saturating_add)
-        };
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
-            let (speed, load) = ((*speed)?, BitRate::new(load(port)));
+            let speed = (*speed)?;
+            let load = self.load(streams, port);
             (load > speed).then(|| {
                 let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
@@ -370,6 +398,16 @@ impl Plan {
             })
         });
         over.collect()
+    }
+
+    /// What the streams of a port send together, at layer 1.
+    fn load(&self, streams: &[BoundStream], port: usize) -> BitRate {
+        let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
+        // An unpaced stream takes what the link has left.
+        let loads = of_port
+            .filter(|(stream, _)| !stream.frames.is_unpaced())
+            .map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
+        BitRate::new(loads.fold(0, u64::saturating_add))
     }
 
     /// The names of the flows that a port sends; if there are many, only the first ones.
@@ -390,43 +428,48 @@ impl Plan {
 impl Stream {
     /// The schedule on a link of this speed.
     fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
-        let path = |field: &str| format!("flows[{}].{field}", self.flow);
-        let unknown = |field: &str, what: &str| {
-            let message = format!("{what} needs the speed of the link, which is not known");
-            Box::new(PlanProblem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
-        };
-        let (bytes, frames) = self.frames.mean();
-        // Preamble, start of frame and inter-frame gap are 20 bytes per frame at layer 1.
-        let l1_bytes = bytes + frames * 20;
+        let size = MeanSize::from(self.frames.mean());
         let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
         let rate = match self.rate {
             Rate::Frames(rate) => Some(rate),
-            Rate::Bits(bits) => FrameRate::from_bits(bits, bytes, frames),
+            Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
             Rate::Share(share) => {
-                let link = link.ok_or_else(|| unknown("rate.percentage", "a percentage"))?;
-                FrameRate::from_share(link, share, l1_bytes, frames)
+                let link = link.ok_or_else(|| self.needs_speed("rate.percentage", "a percentage"))?;
+                FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
             }
         };
-        let rate =
-            rate.ok_or_else(|| Box::new(PlanProblem::error(path("rate"), "the rate rounds to zero")))?;
-        self.check_gap(rate, link)
-            .map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))?;
-        let time = |gap: InterFrameGap| gap.on(link).ok_or_else(|| unknown("duration", "a pause in bytes"));
+        let rate = rate.ok_or_else(|| self.problem("rate", "the rate rounds to zero"))?;
+        self.check_gap(rate, link).map_err(|message| self.problem("duration", message))?;
         let shape = match self.duration.amount {
             StreamAmount::Continuous => SendPattern::Endless,
             StreamAmount::Packets(packets) => SendPattern::Frames(packets),
             StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
             StreamAmount::Bursts { bursts, packets, between } => {
-                SendPattern::Bursts { bursts, frames: packets.max(1), pause: time(between)? }
+                SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause(between, link)? }
             }
         };
-        let whole = StreamTimeline { rate, delay: time(self.duration.delay)?, shape };
-        self.part.deal(whole).map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))
+        let delay = self.pause(self.duration.delay, link)?;
+        let whole = StreamTimeline { rate, delay, shape };
+        Ok(self.part.deal(whole).map_err(|message| self.problem("duration", message))?)
+    }
+
+    /// A pause as time, on a link of this speed.
+    fn pause(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
+        Ok(gap.on(link).ok_or_else(|| self.needs_speed("duration", "a pause in bytes"))?)
+    }
+
+    fn problem(&self, field: &str, message: impl Into<String>) -> PlanProblem {
+        PlanProblem::error(format!("flows[{}].{field}", self.flow), message)
+    }
+
+    fn needs_speed(&self, field: &str, what: &str) -> PlanProblem {
+        let problem = self.problem(field, format!("{what} needs the speed of the link, which is not known"));
+        problem.with_hint("set the port's `speed` in `layer1`")
     }
 
     /// Its frames with the MAC address that it awaited. Frames that await none stay as they are.
     pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
-        let (Some(_), Some(template)) = (self.awaits, self.frames.template()) else {
+        let Some(template) = self.awaits.and_then(|_| self.frames.template()) else {
             return Ok(self.frames.clone());
         };
         let mut spec = template.spec().clone();
@@ -440,10 +483,10 @@ impl Stream {
     /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
     fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
-        let (bytes, frames) = self.frames.mean();
+        let size = MeanSize::from(self.frames.mean());
         // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
-        let spaced = bytes + frames * (8 + u64::from(self.duration.gap));
-        let needed = rate.bits(spaced, frames);
+        let spaced = size.bytes + size.frames * (8 + u64::from(self.duration.gap));
+        let needed = rate.bits(spaced, size.frames);
         if needed > link {
             return Err(format!(
                 "a gap of {} bytes at this rate needs {needed}; the link has {link}",
@@ -455,19 +498,19 @@ impl Stream {
 
     /// Layer 1 bits per second at this frame rate.
     pub fn l1_rate(&self, rate: FrameRate) -> BitRate {
-        let (bytes, frames) = self.frames.mean();
-        rate.bits(bytes + frames * 20, frames)
+        let size = MeanSize::from(self.frames.mean());
+        rate.bits(size.l1_bytes(), size.frames)
     }
 
     /// Layer 2 bits per second at this frame rate, FCS included.
     pub fn l2_rate(&self, rate: FrameRate) -> BitRate {
-        let (bytes, frames) = self.frames.mean();
-        rate.bits(bytes, frames)
+        let size = MeanSize::from(self.frames.mean());
+        rate.bits(size.bytes, size.frames)
     }
 
     /// Copies that receivers should see of `sent` frames.
     pub fn expected(&self, sent: u64) -> u64 {
         let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
-        u64::try_from(expected).unwrap_or(u64::MAX)
+        clamp_to_u64(expected)
     }
 }

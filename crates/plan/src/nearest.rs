@@ -26,8 +26,11 @@ fn is_initials(word: &str, name: &str) -> bool {
 
 /// The name that differs least in length among those that abbreviate the word or that the word abbreviates.
 fn shortest_expansion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let fits = |other: &&&str| is_abbreviation(word, other) || is_abbreviation(other, word);
-    known.iter().filter(fits).min_by_key(|other| other.len().abs_diff(word.len())).copied()
+    known
+        .iter()
+        .filter(|other| is_abbreviation(word, other) || is_abbreviation(other, word))
+        .min_by_key(|other| other.len().abs_diff(word.len()))
+        .copied()
 }
 
 /// Whether `short` has two letters or more of `long`, in order, from the first one on: `src` of `source`.
@@ -39,7 +42,8 @@ fn is_abbreviation(short: &str, long: &str) -> bool {
 
 /// Optimal string alignment: the Levenshtein distance, with two swapped neighbours as one edit.
 fn edits(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
     // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are needed.
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -37,13 +37,10 @@ impl PlanParts {
     pub fn of(document: &str) -> Option<Self> {
         let root = document::parse(document).ok()?;
         let members = object(&root)?;
-        let items = |wanted: &str| {
-            members.iter().find(|(name, ..)| name == wanted).map_or(&[][..], |(.., it)| list(it))
-        };
-        let ports = items("ports");
+        let ports = items(members, "ports");
         let numbers = ports.iter().enumerate().filter_map(|(number, port)| Some((name_of(port)?, number)));
         let numbers: HashMap<String, usize> = numbers.collect();
-        let flows = items("flows").iter().map(|flow| FlowText::of(flow, &numbers));
+        let flows = items(members, "flows").iter().map(|flow| FlowText::of(flow, &numbers));
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
         let mut rest = String::new();
         let mut named_by_rest = BTreeSet::new();
@@ -108,20 +105,17 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
     if count == 0 {
         return;
     }
-    // Writing to a string cannot fail.
     match first {
         Some(flow) => write!(text, "{{\"{ELSEWHERE}\":{count},\"tx\":{}}},", flow.tx),
         None => write!(text, "{{\"{ELSEWHERE}\":{count}}},"),
     }
-    .unwrap_or(());
+    .expect("writing to text cannot fail");
 }
 
 impl FlowText {
     fn of(flow: &DocumentNode, ports: &HashMap<String, usize>) -> Option<Self> {
-        let members = object(flow)?;
-        let (.., ends) = members.iter().find(|(name, ..)| name == "tx_rx")?;
-        let (tx, ends) = ends_of(ends)?;
-        let ends = std::iter::once(&tx).chain(&ends).map(|name| ports.get(name).copied());
+        let NamedPorts { tx, rx } = ends_of(document::member(object(flow)?, "tx_rx")?)?;
+        let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
         Some(Self { text: written(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
     }
 }
@@ -145,16 +139,22 @@ fn note_ports(value: &DocumentNode, ports: &HashMap<String, usize>, found: &mut 
 }
 
 fn name_of(item: &DocumentNode) -> Option<String> {
-    object(item)?.iter().find(|(name, ..)| name == "name").and_then(|(.., value)| scalar(value))
+    document::member(object(item)?, "name").and_then(scalar)
 }
 
-/// The sending port and the receiving ones; `None` if the ends are devices.
-fn ends_of(tx_rx: &DocumentNode) -> Option<(String, Vec<String>)> {
+/// The names of a flow's sending port and of the receiving ones.
+struct NamedPorts {
+    tx: String,
+    rx: Vec<String>,
+}
+
+/// `None` if the ends are devices.
+fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
     let ends = object(tx_rx)?;
-    if ends.iter().any(|(name, ..)| name == "device") {
+    if document::member(ends, "device").is_some() {
         return None;
     }
-    let (.., port) = ends.iter().find(|(name, ..)| name == "port")?;
+    let port = document::member(ends, "port")?;
     let mut tx = None;
     let mut rx = Vec::new();
     for (name, _, value) in object(port)? {
@@ -165,11 +165,19 @@ fn ends_of(tx_rx: &DocumentNode) -> Option<(String, Vec<String>)> {
             _ => {}
         }
     }
-    Some((tx?, rx))
+    Some(NamedPorts { tx: tx?, rx })
 }
 
 fn object(node: &DocumentNode) -> Option<&[(String, document::TextPosition, DocumentNode)]> {
     if let DocumentValue::Object(members) = &node.value { Some(members) } else { None }
+}
+
+/// The items of the list with this name; none if it is missing.
+fn items<'a>(
+    members: &'a [(String, document::TextPosition, DocumentNode)],
+    name: &str,
+) -> &'a [DocumentNode] {
+    document::member(members, name).map_or(&[], list)
 }
 
 fn list(node: &DocumentNode) -> &[DocumentNode] {
@@ -230,8 +238,9 @@ fn write_text(text: &mut String, words: &str) {
     for c in words.chars() {
         match c {
             '"' | '\\' => text.extend(['\\', c]),
-            // Writing to a string cannot fail.
-            c if c < ' ' || c == '\u{7f}' => write!(text, "\\u{:04x}", u32::from(c)).unwrap_or(()),
+            c if c < ' ' || c == '\u{7f}' => {
+                write!(text, "\\u{:04x}", u32::from(c)).expect("writing to text cannot fail");
+            }
             c => text.push(c),
         }
     }

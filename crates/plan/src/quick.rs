@@ -1,5 +1,7 @@
 //! Turns command-line flags into a document: the OTG configuration that a user would have written. So runs always start from a document.
 
+use crate::clamp_to_u32;
+use crate::model::MeanSize;
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 use serde_json::{Map, Value, json};
 
@@ -120,6 +122,37 @@ struct SenderStream<'a> {
     receivers: &'a [usize],
 }
 
+impl SenderStream<'_> {
+    /// Its share of the sender's load. The shares of all streams add up to it.
+    fn share(&self, whole: u64) -> u64 {
+        let streams = u64::from(self.of);
+        whole / streams + u64::from(u64::from(self.n) < whole % streams)
+    }
+}
+
+/// Addresses in a stream's frames.
+struct FlowAddresses {
+    src_mac: String,
+    dst_mac: String,
+    src: String,
+    dst: String,
+}
+
+/// OTG's rate and duration of a stream.
+struct StreamPace {
+    rate: Value,
+    duration: Value,
+}
+
+fn pps(pps: u64) -> Value {
+    json!({"choice": "pps", "pps": pps})
+}
+
+fn fixed_value(value: impl Into<Value>) -> Value {
+    let value: Value = value.into();
+    json!({"choice": "value", "value": value})
+}
+
 /// `tx`, or `tx1`, `tx2`, … of several.
 fn names(side: &str, count: usize) -> Vec<String> {
     match count {
@@ -130,14 +163,15 @@ fn names(side: &str, count: usize) -> Vec<String> {
 
 impl QuickPlan {
     pub fn document(&self) -> Value {
-        let (tx_names, rx_names) = (names("tx", self.tx.len()), names("rx", self.rx.len()));
+        let tx_names = names("tx", self.tx.len());
+        let rx_names = names("rx", self.rx.len());
         let locations = self.tx.iter().zip(&tx_names).chain(self.rx.iter().zip(&rx_names));
         let ports: Vec<Value> =
             locations.map(|(location, name)| json!({"name": name, "location": location})).collect();
         let mut flows = Vec::new();
         for (tx, tx_name) in tx_names.iter().enumerate() {
             let apart = self.pattern.receivers(tx, rx_names.len());
-            let of = u32::try_from(apart.len()).unwrap_or(u32::MAX).saturating_mul(self.streams.max(1));
+            let of = clamp_to_u32(apart.len() as u64).saturating_mul(self.streams.max(1));
             for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
                 let stream = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
@@ -156,14 +190,14 @@ impl QuickPlan {
     }
 
     fn flow(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
-        let (rate, duration) = self.pace(stream);
+        let pace = self.pace(stream);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": {"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}},
             "packet": self.packet(stream),
             "size": self.size(),
-            "rate": rate,
-            "duration": duration,
+            "rate": pace.rate,
+            "duration": pace.duration,
             "metrics": {"enable": true, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
@@ -190,45 +224,46 @@ impl QuickPlan {
     }
 
     fn packet(&self, stream: &SenderStream<'_>) -> Value {
-        let value = |value: Value| json!({"choice": "value", "value": value});
-        let [src_mac, dst_mac, src, dst] = self.addresses(stream);
+        let FlowAddresses { src_mac, dst_mac, src, dst } = self.addresses(stream);
         let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
-            "src": value(src_mac.into()), "dst": value(dst_mac.into())}})];
+            "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];
         if let Some(id) = self.vlan {
-            packet.push(json!({"choice": "vlan", "vlan": {"id": value(id.into())}}));
+            packet.push(json!({"choice": "vlan", "vlan": {"id": fixed_value(id)}}));
         }
         // Addresses reserved for benchmarking: 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180).
         packet.push(if self.ipv6 {
-            json!({"choice": "ipv6", "ipv6": {"src": value(src.into()), "dst": value(dst.into())}})
+            json!({"choice": "ipv6", "ipv6": {"src": fixed_value(src), "dst": fixed_value(dst)}})
         } else {
-            json!({"choice": "ipv4", "ipv4": {"src": value(src.into()), "dst": value(dst.into())}})
+            json!({"choice": "ipv4", "ipv4": {"src": fixed_value(src), "dst": fixed_value(dst)}})
         });
         // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
         let src_port = 49_152 + stream.n % 16_384;
-        packet.push(json!({"choice": "udp", "udp": {"src_port": value(src_port.into()), "dst_port": value(7.into())}}));
+        packet.push(
+            json!({"choice": "udp", "udp": {"src_port": fixed_value(src_port), "dst_port": fixed_value(7)}}),
+        );
         packet.into()
     }
 
-    /// Source and destination MAC address, source and destination IP address. Every sender and receiver has its own.
-    fn addresses(&self, stream: &SenderStream<'_>) -> [String; 4] {
-        let (tx, rx) = (stream.tx + 1, stream.receivers.first().map_or(1, |rx| rx + 1));
-        let low = |n: usize| (n >> 8 & 0xff, n & 0xff);
-        let ((tx_high, tx_low), (rx_high, rx_low)) = (low(tx), low(rx));
-        let macs = if self.is_plain() {
-            ["02:00:00:00:00:01".to_owned(), "02:00:00:00:00:02".to_owned()]
+    /// Every sender and receiver has its own addresses.
+    fn addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
+        let tx = stream.tx + 1;
+        let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
+        let [.., tx_high, tx_low] = tx.to_be_bytes();
+        let [.., rx_high, rx_low] = rx.to_be_bytes();
+        let src_mac = if self.is_plain() {
+            "02:00:00:00:00:01".to_owned()
         } else {
-            [
-                format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}"),
-                format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}"),
-            ]
+            format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}")
         };
-        let ips = if self.ipv6 {
-            [format!("2001:2::{tx:x}"), format!("2001:2:0:1::{rx:x}")]
+        let dst_mac = if self.is_plain() {
+            "02:00:00:00:00:02".to_owned()
         } else {
-            [format!("198.18.{tx_high}.{tx_low}"), format!("198.19.{rx_high}.{rx_low}")]
+            format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}")
         };
-        let ([src_mac, dst_mac], [src, dst]) = (macs, ips);
-        [src_mac, dst_mac, src, dst]
+        let src = if self.ipv6 { format!("2001:2::{tx:x}") } else { format!("198.18.{tx_high}.{tx_low}") };
+        let dst =
+            if self.ipv6 { format!("2001:2:0:1::{rx:x}") } else { format!("198.19.{rx_high}.{rx_low}") };
+        FlowAddresses { src_mac, dst_mac, src, dst }
     }
 
     fn size(&self) -> Value {
@@ -243,39 +278,38 @@ impl QuickPlan {
         }
     }
 
-    /// Rate and duration of a stream. The parts of a sender's streams add up to its load.
-    fn pace(&self, stream: &SenderStream<'_>) -> (Value, Value) {
+    fn pace(&self, stream: &SenderStream<'_>) -> StreamPace {
         let streams = u64::from(stream.of);
-        let part = |whole: u64| whole / streams + u64::from(u64::from(stream.n) < whole % streams);
-        let pps = |pps: u64| json!({"choice": "pps", "pps": pps});
         let slow = match self.rate {
             Rate::Frames(rate) => {
                 let whole = rate.frames_within(Nanos::from_secs(1));
                 if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
-                    return (pps(part(whole)), self.duration());
+                    return StreamPace { rate: pps(stream.share(whole)), duration: self.duration() };
                 }
                 Some(rate)
             }
             Rate::Bits(bits) if bits.bits_per_second() / streams >= LEAST_BITS => {
-                let bps = part(bits.bits_per_second());
-                return (json!({"choice": "bps", "bps": bps}), self.duration());
+                let bps = stream.share(bits.bits_per_second());
+                return StreamPace { rate: json!({"choice": "bps", "bps": bps}), duration: self.duration() };
             }
             Rate::Bits(bits) => {
-                let (bytes, frames) = self.mean_size();
-                FrameRate::from_bits(bits, bytes, frames)
+                let size = self.mean_size();
+                FrameRate::from_bits(bits, size.bytes, size.frames)
             }
             Rate::Share(share) => {
                 // Seven decimals are exact, and a float has twice as many.
-                let percentage = part(share.billionths()) as f64 / 1e7;
-                return (json!({"choice": "percentage", "percentage": percentage}), self.duration());
+                let percentage = stream.share(share.billionths()) as f64 / 1e7;
+                let rate = json!({"choice": "percentage", "percentage": percentage});
+                return StreamPace { rate, duration: self.duration() };
             }
         };
         let period = slow.map_or(Nanos::MAX, |rate| rate.due(streams));
         if period > SLOT {
-            return (pps(1_000_000_000 / SLOT.as_u64()), self.singles(period));
+            return StreamPace { rate: pps(1_000_000_000 / SLOT.as_u64()), duration: self.singles(period) };
         }
         // Faster than 1000/s, but no whole number: the next whole rate differs by less than a thousandth.
-        (pps((1_000_000_000 / period.as_u64().max(1)).max(1)), self.duration())
+        let rate = pps((1_000_000_000 / period.as_u64().max(1)).max(1));
+        StreamPace { rate, duration: self.duration() }
     }
 
     /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
@@ -290,12 +324,13 @@ impl QuickPlan {
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})
     }
 
-    /// The mean size as a fraction: bytes, and the number of frames that have them.
-    fn mean_size(&self) -> (u64, u64) {
+    fn mean_size(&self) -> MeanSize {
         match self.size {
-            QuickSize::Fixed(size) => (size.bytes().into(), 1),
-            QuickSize::Range(min, max) => (u64::from(min.bytes()) + u64::from(max.bytes()), 2),
-            QuickSize::Imix => (7 * 64 + 4 * 570 + 1518, 12),
+            QuickSize::Fixed(size) => MeanSize { bytes: size.bytes().into(), frames: 1 },
+            QuickSize::Range(min, max) => {
+                MeanSize { bytes: u64::from(min.bytes()) + u64::from(max.bytes()), frames: 2 }
+            }
+            QuickSize::Imix => MeanSize { bytes: 7 * 64 + 4 * 570 + 1518, frames: 12 },
         }
     }
 
@@ -340,9 +375,8 @@ pub(crate) fn yaml(value: &Value, indent: usize, out: &mut String) {
 
 fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &mut String) {
     // Names and choices first, as people write documents.
-    let rank = |key: &str| ["name", "choice"].iter().position(|first| *first == key).unwrap_or(2);
     let mut ordered: Vec<_> = members.iter().collect();
-    ordered.sort_by_key(|(key, _)| rank(key));
+    ordered.sort_by_key(|(key, _)| ["name", "choice"].iter().position(|first| first == key).unwrap_or(2));
     for (index, (key, value)) in ordered.into_iter().enumerate() {
         if index > 0 || !begun {
             out.push_str(&" ".repeat(indent));

@@ -65,15 +65,13 @@ impl FieldValues {
                 Self::List(list)
             }
             FieldPattern::Step { start, step, count, down } => {
-                let way = step.checked_mul(u128::from(count - 1));
-                let (start, end) = match (way, down) {
-                    (Some(way), false) => (Some(*start), start.checked_add(way)),
-                    (Some(way), true) => (start.checked_sub(way), Some(*start)),
-                    (None, _) => (None, None),
-                };
+                let distance = step.checked_mul(u128::from(count - 1));
+                let end = distance.and_then(|distance| {
+                    if *down { start.checked_sub(distance) } else { start.checked_add(distance) }
+                });
                 // Steps that wrap around have values at both ends of the field's range.
-                match (start, end) {
-                    (Some(start), Some(end)) if end <= mask => Self::Range(start, end),
+                match end {
+                    Some(end) if *start.max(&end) <= mask => Self::Range(*start.min(&end), *start.max(&end)),
                     _ => Self::Range(0, mask),
                 }
             }

@@ -3,7 +3,7 @@
 //! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::close`] reports the others as unknown. Keys that OTG has and
 //! packetrig does not are refused with [`DocumentObject::refuse`].
 
-use crate::document::{DocumentNode, DocumentValue, TextPosition};
+use crate::document::{self, DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest;
 use crate::{PlanProblem, ProblemSeverity};
 use std::cell::{Cell, RefCell};
@@ -102,8 +102,11 @@ impl<'a> DocumentItem<'a> {
             self.error("must be a list");
             return Vec::new();
         };
-        let at = |(i, node)| Self { path: format!("{}[{i}]", self.path), node, notes: self.notes };
-        items.iter().enumerate().map(at).collect()
+        items
+            .iter()
+            .enumerate()
+            .map(|(i, node)| Self { path: format!("{}[{i}]", self.path), node, notes: self.notes })
+            .collect()
     }
 
     pub(crate) fn text(&self) -> Option<&'a str> {
@@ -164,15 +167,22 @@ impl<'a> DocumentObject<'a> {
     /// A member that is present and not null.
     pub(crate) fn get(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
-        let (_, _, node) =
-            self.members.iter().find(|(key, _, node)| key == name && node.value != DocumentValue::Null)?;
-        Some(self.item_at(name, node))
+        self.present(name).filter(|item| item.node.value != DocumentValue::Null)
     }
 
     /// A member that is present, even if it is null, which for OTG is an empty object.
     fn present(&self, name: &str) -> Option<DocumentItem<'a>> {
-        let (_, _, node) = self.members.iter().find(|(key, ..)| key == name)?;
-        Some(self.item_at(name, node))
+        Some(self.item_at(name, document::member(self.members, name)?))
+    }
+
+    /// The members among `words` that are present, either those that are null or the others.
+    fn present_words(&self, words: &[&'static str], is_null: bool) -> Vec<&'static str> {
+        let mut present = words.to_vec();
+        present.retain(|word| {
+            let node = document::member(self.members, word);
+            node.is_some_and(|node| (node.value == DocumentValue::Null) == is_null)
+        });
+        present
     }
 
     fn item_at(&self, name: &str, node: &'a DocumentNode) -> DocumentItem<'a> {
@@ -238,20 +248,14 @@ impl<'a> DocumentObject<'a> {
     /// member that contradicts `choice` is an error. A word need not have a member of that name.
     pub(crate) fn choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
         self.asked.borrow_mut().extend(words);
-        let member = |word: &str| self.members.iter().find(|(key, ..)| key == word).map(|(_, _, node)| node);
-        let there = |null: bool| -> Vec<&'static str> {
-            let has = |word: &&'static str| {
-                member(word).is_some_and(|node| (node.value == DocumentValue::Null) == null)
-            };
-            words.iter().copied().filter(has).collect()
-        };
-        let given = there(false);
+        let given = self.present_words(words, false);
         // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another member, null is absent.
-        let inferred = match (&given[..], &there(true)[..]) {
+        let inferred = match (&given[..], &self.present_words(words, true)[..]) {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
         };
-        let is_said = member("choice").is_some_and(|node| node.value != DocumentValue::Null);
+        let is_said =
+            document::member(self.members, "choice").is_some_and(|node| node.value != DocumentValue::Null);
         let chosen = self.word("choice", words, inferred);
         for word in given.iter().filter(|word| **word != chosen) {
             if let Some(item) = self.present(word) {

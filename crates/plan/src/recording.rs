@@ -5,6 +5,7 @@
 //!
 //! It opens no file. The code that opens it must check that it is still the surveyed one.
 
+use crate::clamp_to_u64;
 use crate::timeline::SendPattern;
 use packetrig_units::{FrameRate, FrameSize, Nanos};
 use packetrig_wire::FrameTemplate;
@@ -147,7 +148,7 @@ impl ReplaySpeed {
     /// The time that `ns` nanoseconds of the recording take.
     fn scaled(self, ns: u128) -> Nanos {
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
-        Nanos::new(u64::try_from(scaled).unwrap_or(u64::MAX))
+        Nanos::new(clamp_to_u64(scaled))
     }
 }
 
@@ -164,14 +165,17 @@ impl FromStr for ReplaySpeed {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.trim().trim_end_matches(['x', 'X']);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let is_number = !whole.is_empty() && digits(whole) && digits(fraction) && fraction.len() <= 6;
+        let is_number = !whole.is_empty() && is_digits(whole) && is_digits(fraction) && fraction.len() <= 6;
         let millionths = is_number.then(|| format!("{whole}{fraction:0<6}").parse().ok()).flatten();
         let millionths = millionths.filter(|millionths| (1..=1_000_000_000_000).contains(millionths));
         millionths.map(|millionths| Self { millionths }).ok_or_else(|| {
             format!("`{text}` is not a speed; write it like 2x, 0.5x or max (at most a million times, to a millionth)")
         })
     }
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl PlannedRecording {
@@ -184,11 +188,12 @@ impl PlannedRecording {
 
     /// The recorded time of this many passes, in nanoseconds.
     fn passes(&self, passes: u64) -> u128 {
-        let (span, frames) = (u128::from(self.facts.span.as_u64()), u128::from(self.facts.frames));
+        let span = u128::from(self.facts.span.as_u64());
+        let frames = u128::from(self.facts.frames);
         // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame has no distance to the
         // next one, and is sent once a second.
-        let (length, gaps) = if frames > 1 { (span * frames, frames - 1) } else { (1_000_000_000, 1) };
-        (length / gaps).saturating_mul(passes.into())
+        let length = if frames > 1 { span * frames / (frames - 1) } else { 1_000_000_000 };
+        length.saturating_mul(passes.into())
     }
 
     /// The mean frame rate of the recorded timing; `None` if it takes no time at all.

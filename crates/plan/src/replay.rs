@@ -1,5 +1,6 @@
 //! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
 
+use crate::device::mac_text;
 use crate::quick::yaml;
 use crate::recording::{PlannedRecording, ReplayTiming};
 use packetrig_units::{FrameRate, Nanos, Rate};
@@ -79,13 +80,12 @@ impl PlannedRecording {
 }
 
 fn rewrite(rewrite: &FrameRewrite) -> Value {
-    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let mut out = json!({});
     if let Some(address) = rewrite.src_mac {
-        out["src_mac"] = mac(address).into();
+        out["src_mac"] = mac_text(address).into();
     }
     if let Some(address) = rewrite.dst_mac {
-        out["dst_mac"] = mac(address).into();
+        out["dst_mac"] = mac_text(address).into();
     }
     if !rewrite.addresses.is_empty() {
         out["map_ip"] = rewrite.addresses.iter().map(ToString::to_string).collect();

@@ -69,7 +69,13 @@ pub struct HeldStream {
 }
 
 /// Identifies a stream across documents: flow, ports, and its number among streams that have both in common.
-type StreamKey<'a> = (&'a str, usize, &'a [usize], usize);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct StreamKey<'a> {
+    name: &'a str,
+    tx: usize,
+    rx: &'a [usize],
+    number: usize,
+}
 
 fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
@@ -77,7 +83,7 @@ fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     for Stream { name, tx, rx, .. } in streams {
         let count = alike.entry((name, *tx, rx)).or_default();
         *count += 1;
-        keys.push((name.as_str(), *tx, rx.as_slice(), *count));
+        keys.push(StreamKey { name, tx: *tx, rx, number: *count });
     }
     keys
 }
@@ -88,13 +94,15 @@ impl Plan {
     pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
         let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
-        let place = |key: &StreamKey<'_>| {
-            known.get(key).copied().unwrap_or_else(|| {
+        let mut places = Vec::with_capacity(newer.streams.len());
+        for key in keys(&newer.streams) {
+            if let Some(place) = known.get(&key) {
+                places.push(*place);
+            } else {
+                places.push(next);
                 next += 1;
-                next - 1
-            })
-        };
-        let places: Vec<usize> = keys(&newer.streams).iter().map(place).collect();
+            }
+        }
         for (place, stream) in places.iter().zip(&newer.streams) {
             match self.streams.get_mut(*place) {
                 Some(own) => own.clone_from(stream),

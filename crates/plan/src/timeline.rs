@@ -2,6 +2,7 @@
 //!
 //! Invariant: `due` is monotonic in the frame number, and `due_before` is its inverse.
 
+use crate::clamp_to_u64;
 use packetrig_units::{FrameRate, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +38,10 @@ impl StreamTimeline {
     pub fn due(&self, n: u64) -> Nanos {
         match self.shape {
             SendPattern::Bursts { frames, pause, .. } => {
-                let (burst, within) = (n / frames, n % frames);
+                let burst = n / frames;
+                let within = n % frames;
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
-                let pauses = Nanos::new(u64::try_from(pauses).unwrap_or(u64::MAX));
+                let pauses = Nanos::new(clamp_to_u64(pauses));
                 // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not add up.
                 self.delay + self.rate.due(burst.saturating_mul(frames).saturating_add(within)) + pauses
             }
@@ -80,15 +82,12 @@ impl StreamTimeline {
 
     /// The last burst whose first frame is due before `elapsed`, which is after `delay`.
     fn last_burst_before(&self, elapsed: Nanos, frames: u64, pause: Nanos) -> u64 {
-        let length = |bursts: u64| {
-            let pauses = u128::from(bursts) * u128::from(pause.as_u64());
-            u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
-        };
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
         // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many bursts together
         // (about 2^40 ns); the loops below then correct it by a burst or two.
-        let many = u64::try_from((1 << 40) / length(1).max(1)).unwrap_or(0).max(1);
-        let mut burst = u64::try_from(since * u128::from(many) / length(many).max(1)).unwrap_or(u64::MAX);
+        let many = clamp_to_u64((1 << 40) / self.length_of(1, frames, pause).max(1)).max(1);
+        let length = self.length_of(many, frames, pause).max(1);
+        let mut burst = clamp_to_u64(since * u128::from(many) / length);
         while burst > 0 && self.due(burst.saturating_mul(frames)) >= elapsed {
             burst -= 1;
         }
@@ -96,6 +95,12 @@ impl StreamTimeline {
             burst += 1;
         }
         burst
+    }
+
+    /// The time of this many bursts with the pauses after them, in nanoseconds.
+    fn length_of(&self, bursts: u64, frames: u64, pause: Nanos) -> u128 {
+        let pauses = u128::from(bursts) * u128::from(pause.as_u64());
+        u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
     }
 
     /// When the last slot ends, from the start of the run; `None` if it sends until stopped.

@@ -27,25 +27,32 @@ const TPIDS: &[(&str, u16)] =
 /// Most tags of an interface: the receive filter looks at no more.
 const MOST_TAGS: usize = 4;
 
-/// The interfaces of all devices, and the names of the devices.
-pub(super) fn interfaces(
+/// The devices of a document.
+#[derive(Default)]
+pub(super) struct NamedDevices {
+    /// Interfaces of all devices.
+    pub(super) interfaces: Vec<DeviceInterface>,
+    pub(super) names: Vec<String>,
+}
+
+pub(super) fn devices(
     config: &DocumentObject<'_>,
     ports: &PortNames,
     names: &mut UniqueNames,
-) -> (Vec<DeviceInterface>, Vec<String>) {
-    let (mut interfaces, mut devices) = (Vec::new(), Vec::new());
+) -> NamedDevices {
+    let mut devices = NamedDevices::default();
     let mut taken = TakenAddresses::new();
     for item in config.items("devices") {
         let Some(object) = item.object() else { continue };
         let device = names.claim(&object);
         for item in object.items("ethernets") {
-            interfaces.extend(ethernet(&item, &device, ports, names, &mut taken));
+            devices.interfaces.extend(ethernet(&item, &device, ports, names, &mut taken));
         }
         object.refuse(PROTOCOLS, NOT_YET);
         object.close();
-        devices.push(device);
+        devices.names.push(device);
     }
-    (interfaces, devices)
+    devices
 }
 
 fn ethernet(
@@ -109,17 +116,18 @@ fn vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<VlanTag>
         ethernet.item.error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
-    let tag = |item: &DocumentItem<'_>| {
-        let object = item.object()?;
-        names.claim(&object);
-        let word = object.word("tpid", &words, "x8100");
-        let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
-        let priority = u8::try_from(object.number("priority", 0, 0, 7)).ok()?;
-        let id = u16::try_from(object.number("id", 1, 0, 4095)).ok()?;
-        object.close();
-        Some(VlanTag { tpid, priority, id })
-    };
-    items.iter().filter_map(tag).collect()
+    items.iter().filter_map(|item| vlan_tag(item, &words, names)).collect()
+}
+
+fn vlan_tag(item: &DocumentItem<'_>, words: &[&'static str], names: &mut UniqueNames) -> Option<VlanTag> {
+    let object = item.object()?;
+    names.claim(&object);
+    let word = object.word("tpid", words, "x8100");
+    let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
+    let priority = u8::try_from(object.number("priority", 0, 0, 7)).ok()?;
+    let id = u16::try_from(object.number("id", 1, 0, 4095)).ok()?;
+    object.close();
+    Some(VlanTag { tpid, priority, id })
 }
 
 fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Option<DeviceAddress> {
@@ -127,8 +135,9 @@ fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Opt
     let name = names.claim(&object);
     let ip = object.require("address").and_then(|item| own(&item, is_v6));
     let gateway = object.require("gateway").and_then(|item| ip_of(&item, is_v6));
-    let (usual, most) = if is_v6 { (64, 128) } else { (24, 32) };
-    let prefix = u8::try_from(object.number("prefix", usual, 1, most)).ok()?;
+    let usual = if is_v6 { 64 } else { 24 };
+    let longest = if is_v6 { 128 } else { 32 };
+    let prefix = u8::try_from(object.number("prefix", usual, 1, longest)).ok()?;
     let gateway_mac = object.object("gateway_mac").and_then(gateway_mac);
     object.close();
     let gateway = gateway?;
@@ -162,13 +171,14 @@ fn own(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
 
 fn ip_of(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     let text = item.text()?;
-    let (ip, what) = if is_v6 {
-        (text.parse::<Ipv6Addr>().ok().map(IpAddr::V6), "an IPv6 address like 2001:2::1")
+    let ip = if is_v6 {
+        text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
     } else {
-        (text.parse::<Ipv4Addr>().ok().map(IpAddr::V4), "an IPv4 address like 198.18.0.1")
+        text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
     };
     if ip.is_none() {
-        item.error(format!("`{text}` is not {what}"));
+        let wanted = if is_v6 { "an IPv6 address like 2001:2::1" } else { "an IPv4 address like 198.18.0.1" };
+        item.error(format!("`{text}` is not {wanted}"));
     }
     ip
 }

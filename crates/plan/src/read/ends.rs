@@ -125,13 +125,11 @@ fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
 fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
     let one_to_one = object.word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
     let both_ways = object.flag("bidirectional", false);
-    let side = |name| {
-        let items = object.require(name).map(|item| item.list()).unwrap_or_default();
-        let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
-        (found.len() == items.len()).then_some(found)
-    };
-    let (tx, rx) = (side("tx_names"), side("rx_names"));
-    let (tx, rx) = (tx?, rx?);
+    // Both sides are read before either is given up, so that problems of both are noted.
+    let tx = endpoints(object, "tx_names", known);
+    let rx = endpoints(object, "rx_names", known);
+    let tx = tx?;
+    let rx = rx?;
     if one_to_one && tx.len() != rx.len() {
         let message = format!(
             "`one_to_one` needs the same number of names on both sides, not {} and {}",
@@ -164,16 +162,35 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
     Some(FlowEnds::Pairs(in_both_directions(&couples, both_ways)))
 }
 
+/// The named endpoints; `None` if one of them is unknown.
+fn endpoints(
+    object: &DocumentObject<'_>,
+    name: &'static str,
+    known: &NamedEnds<'_>,
+) -> Option<Vec<FlowEndpoint>> {
+    let items = object.require(name).map(|item| item.list()).unwrap_or_default();
+    let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
+    (found.len() == items.len()).then_some(found)
+}
+
 /// Each direction has the flow's whole rate and amount, which its pairs share.
 fn in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
     let of = couples.len() as u64;
-    let directions: &[bool] = if both_ways { &[false, true] } else { &[false] };
-    let pair = |is_reverse: bool| {
-        let couples = couples.iter().enumerate();
-        couples.map(move |(index, (from, to))| {
-            let (from, to) = if is_reverse { (*to, *from) } else { (*from, *to) };
-            EndpointPair { from, to, is_reverse, part: crate::FlowShare { index: index as u64, of } }
+    let mut pairs: Vec<EndpointPair> = (0..)
+        .zip(couples)
+        .map(|(index, (from, to))| EndpointPair {
+            from: *from,
+            to: *to,
+            is_reverse: false,
+            part: crate::FlowShare { index, of },
         })
-    };
-    directions.iter().flat_map(|reverse| pair(*reverse)).collect()
+        .collect();
+    if both_ways {
+        let reverse: Vec<EndpointPair> = pairs
+            .iter()
+            .map(|pair| EndpointPair { from: pair.to, to: pair.from, is_reverse: true, part: pair.part })
+            .collect();
+        pairs.extend(reverse);
+    }
+    pairs
 }

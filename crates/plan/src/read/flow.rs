@@ -1,10 +1,9 @@
 //! Flows: their ends, headers, sizes, rates, durations and metrics.
 
-
-use super::ends::{EndpointPair, FlowEndpoint, FlowEnds, NamedEnds, tx_rx};
+use super::ends::{EndpointPair, FlowEnds, NamedEnds, tx_rx};
 use super::metrics::metrics;
 use super::packet::{HeaderContext, headers, hex_bytes};
-use super::pair_headers::headers_for_pair;
+use super::pair_headers::{PairHeaders, headers_for_pair};
 use super::port::elsewhere;
 use super::replay::{self, ReplaySource};
 use super::size::size;
@@ -80,24 +79,25 @@ fn read(
     };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
-    let (ends, origin) = (ends?, source?);
+    let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
-    match (ends, origin) {
+    match (ends, source?) {
         (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => streams.push(shared.stream(tx, rx, source)),
-        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe { spec, rate, duration }) => {
+        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
             let frames = made(item, spec, metrics, streams.len())?;
             streams.push(shared.stream(tx, rx, ReplaySource { frames, rate, duration }));
         }
         (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.error("a replay goes from port to port"),
-        (FlowEnds::Pairs(pairs), FlowOrigin::Recipe { spec, rate, duration }) => {
-            let recipe = (spec, rate, duration);
-            pairs.iter().try_for_each(|pair| {
-                let stream = shared.pair(item, pair, &recipe, (known, streams.len()))?;
+        (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
+            for pair in &pairs {
+                let stream = shared.pair(item, pair, &recipe, known, streams.len())?;
                 let name =
                     format!("{}: {} > {}", shared.name, known.name_of(pair.from), known.name_of(pair.to));
                 streams.push(if pairs.len() == 1 { stream } else { Stream { name, ..stream } });
-                (streams.len() <= MOST_STREAMS).then_some(())
-            })?;
+                if streams.len() > MOST_STREAMS {
+                    break;
+                }
+            }
         }
     }
     Some(())
@@ -123,6 +123,7 @@ fn flows_elsewhere(
     let last_port = known.ports().saturating_sub(1) as u128;
     let tx = object.require("tx").and_then(|item| item.number(0, last_port));
     object.close();
+    // A number that is refused is already an error.
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     // Never sent here: these streams only keep the numbers of the others as they are in the whole plan.
     let size = SizePattern::Fixed(FrameSize::MIN);
@@ -162,42 +163,38 @@ struct FlowBasis {
 
 impl FlowBasis {
     fn stream(&self, tx: usize, rx: Vec<usize>, source: ReplaySource) -> Stream {
-        let ReplaySource { frames, rate, duration } = source;
-        let (name, flow_name) = (self.name.clone(), self.name.clone());
-        let (place, flow, metrics) = (self.place, self.flow, self.metrics);
         Stream {
-            place,
-            name,
-            flow,
-            flow_name,
+            place: self.place,
+            name: self.name.clone(),
+            flow: self.flow,
+            flow_name: self.name.clone(),
             part: FlowShare::WHOLE,
             awaits: None,
             tx,
             rx,
-            frames,
-            rate,
-            duration,
-            metrics,
+            frames: source.frames,
+            rate: source.rate,
+            duration: source.duration,
+            metrics: self.metrics,
         }
     }
-}
 
-impl FlowBasis {
     /// The stream of a pair of interfaces, with this number in the plan.
     fn pair(
         &self,
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
-        (spec, rate, duration): &(FrameSpec, Rate, StreamDuration),
-        (known, number): (&NamedEnds<'_>, usize),
+        recipe: &FlowRecipe,
+        known: &NamedEnds<'_>,
+        number: usize,
     ) -> Option<Stream> {
-        let made = headers_for_pair(&spec.headers, pair, known);
-        let (headers, awaits) = made.map_err(|message| item.error(message)).ok()?;
-        let frames = made(item, FrameSpec { headers, ..spec.clone() }, self.metrics, number)?;
-        let port = |end: FlowEndpoint| known.interfaces[end.interface].port;
-        let source = ReplaySource { frames, rate: *rate, duration: *duration };
-        let stream = self.stream(port(pair.from), vec![port(pair.to)], source);
-        Some(Stream { part: pair.part, awaits, ..stream })
+        let found = headers_for_pair(&recipe.spec.headers, pair, known);
+        let PairHeaders { headers, awaits } = found.map_err(|message| item.error(message)).ok()?;
+        let frames = made(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, number)?;
+        let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
+        let tx = known.interfaces[pair.from.interface].port;
+        let rx = known.interfaces[pair.to.interface].port;
+        Some(Stream { part: pair.part, awaits, ..self.stream(tx, vec![rx], source) })
     }
 }
 
@@ -206,7 +203,13 @@ enum FlowOrigin {
     /// They are in a file.
     File(ReplaySource),
     /// They are made from headers, sizes and a payload.
-    Recipe { spec: FrameSpec, rate: Rate, duration: StreamDuration },
+    Recipe(FlowRecipe),
+}
+
+struct FlowRecipe {
+    spec: FrameSpec,
+    rate: Rate,
+    duration: StreamDuration,
 }
 
 fn recipe(object: &DocumentObject<'_>, context: HeaderContext, metrics: WantedMetrics) -> Option<FlowOrigin> {
@@ -216,7 +219,7 @@ fn recipe(object: &DocumentObject<'_>, context: HeaderContext, metrics: WantedMe
     let rate = rate(object);
     let duration = duration(object);
     let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable };
-    Some(FlowOrigin::Recipe { spec, rate: rate?, duration: duration? })
+    Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
 /// Frames of the stream with this number.
@@ -269,9 +272,10 @@ fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Want
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
 pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
-        None => (text, 0),
+    let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
+    let exponent = match text.split_once(['e', 'E']) {
+        Some((_, exponent)) => exponent.parse::<i32>().ok()?,
+        None => 0,
     };
     // All digits as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

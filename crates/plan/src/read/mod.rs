@@ -52,10 +52,10 @@ fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
     port::layer1(config, &mut plan.ports, &port_names, &mut names);
     plan.criteria = criteria::criteria(config);
     plan.captures = capture::captures(config, &port_names, &mut names);
-    let (interfaces, devices) = device::interfaces(config, &port_names, &mut names);
-    plan.interfaces = interfaces;
+    let devices = device::devices(config, &port_names, &mut names);
+    plan.interfaces = devices.interfaces;
     plan.streams = {
-        let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices);
+        let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices.names);
         flow::flows(config, options, &ends, &mut names)
     };
     if let Some(settings) = config.object("options") {

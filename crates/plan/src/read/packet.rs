@@ -100,8 +100,8 @@ fn fields(kind: HeaderKind, object: &DocumentObject<'_>, context: HeaderContext)
         }
         _ => flat(&mut header, object, "", context),
     }
-    let varies = |name| matches!(header.setting(name), Some(FieldSetting::Pattern(p)) if p.varies());
-    if kind == HeaderKind::Gre && varies("checksum_present") {
+    let checksum = header.setting("checksum_present");
+    if kind == HeaderKind::Gre && matches!(checksum, Some(FieldSetting::Pattern(p)) if p.varies()) {
         object.item.error("`checksum_present` must not vary: the header would change its length");
         return None;
     }
@@ -282,21 +282,25 @@ fn max_of(field: &FieldDef) -> u128 {
 
 fn scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     let text = item.text()?;
-    let (value, what) = match field.form {
+    let value = match field.form {
         ValueForm::Number | ValueForm::Checksum => return item.number(0, max_of(field)),
-        ValueForm::Mac => (mac(text), "a MAC address like 02:00:00:00:00:01"),
-        ValueForm::Ipv4 => (
-            text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
-            "an IPv4 address like 198.18.0.1",
-        ),
-        ValueForm::Ipv6 => {
-            (text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits), "an IPv6 address like 2001:2::1")
-        }
+        ValueForm::Mac => mac(text),
+        ValueForm::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+        ValueForm::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
     };
     if value.is_none() {
-        item.error(format!("`{text}` is not {what}"));
+        item.error(format!("`{text}` is not {}", described(field.form)));
     }
     value
+}
+
+const fn described(form: ValueForm) -> &'static str {
+    match form {
+        ValueForm::Number | ValueForm::Checksum => "a number",
+        ValueForm::Mac => "a MAC address like 02:00:00:00:00:01",
+        ValueForm::Ipv4 => "an IPv4 address like 198.18.0.1",
+        ValueForm::Ipv6 => "an IPv6 address like 2001:2::1",
+    }
 }
 
 fn mac(text: &str) -> Option<u128> {

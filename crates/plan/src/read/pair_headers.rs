@@ -8,12 +8,19 @@ use packetrig_wire::header::{AbsentValue, FieldSetting, HeaderKind, PacketHeader
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// The headers of one pair's frames.
+pub(super) struct PairHeaders {
+    pub(super) headers: Vec<PacketHeader>,
+    /// The neighbour whose MAC address they lack.
+    pub(super) awaits: Option<DeviceNeighbour>,
+}
+
 /// Makes the headers for a pair. The error is for the user.
 pub(super) fn headers_for_pair(
     headers: &[PacketHeader],
     pair: &EndpointPair,
     known: &NamedEnds<'_>,
-) -> Result<(Vec<PacketHeader>, Option<DeviceNeighbour>), String> {
+) -> Result<PairHeaders, String> {
     let mut headers =
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
     for header in &mut headers {
@@ -24,7 +31,7 @@ pub(super) fn headers_for_pair(
     }
     let from = &known.interfaces[pair.from.interface];
     if headers[0].kind() != HeaderKind::Ethernet {
-        return Ok((headers, None));
+        return Ok(PairHeaders { headers, awaits: None });
     }
     // The order matters: tags move the IP header, and the next hop depends on the addresses.
     tag(&mut headers, &from.vlans);
@@ -34,7 +41,7 @@ pub(super) fn headers_for_pair(
     address(&mut headers, pair, known)?;
     let awaits =
         if headers[0].setting("dst").is_some() { None } else { next_hop(&mut headers, pair, known)? };
-    Ok((headers, awaits))
+    Ok(PairHeaders { headers, awaits })
 }
 
 /// The header with the values of its part of the frames.
@@ -86,7 +93,8 @@ fn reverse(headers: &mut [PacketHeader]) {
 }
 
 fn swap(header: &mut PacketHeader, one: &str, other: &str) {
-    let (first, second) = (header.setting(one).cloned(), header.setting(other).cloned());
+    let first = header.setting(one).cloned();
+    let second = header.setting(other).cloned();
     for (name, setting) in [(one, second), (other, first)] {
         header.unset(name);
         if let Some(setting) = setting {
@@ -110,13 +118,12 @@ fn tag(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     }
     // A type that the document gives announces what follows the last tag, so it moves there.
     let innermost = headers[0].setting("ether_type").cloned();
-    let value = |value: u16| FieldSetting::Pattern(FieldPattern::Value(value.into()));
-    headers[0].set("ether_type", value(vlans[0].tpid));
+    headers[0].set("ether_type", fixed_setting(vlans[0].tpid));
     for (index, vlan) in vlans.iter().enumerate() {
         let mut header = PacketHeader::new(HeaderKind::Vlan);
-        header.set("priority", value(vlan.priority.into()));
-        header.set("id", value(vlan.id));
-        let next = vlans.get(index + 1).map(|next| value(next.tpid));
+        header.set("priority", fixed_setting(vlan.priority.into()));
+        header.set("id", fixed_setting(vlan.id));
+        let next = vlans.get(index + 1).map(|next| fixed_setting(next.tpid));
         if let Some(follows) = next.or_else(|| innermost.clone()) {
             header.set("tpid", follows);
         }
@@ -137,11 +144,17 @@ fn address(headers: &mut [PacketHeader], pair: &EndpointPair, known: &NamedEnds<
     let is_v6 = header.kind() == HeaderKind::Ipv6;
     for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
         if header.setting(field).is_none() {
-            let (_, address) = address_of(endpoint, is_v6, known)?;
-            header.set(field, FieldSetting::Pattern(FieldPattern::Value(number_of(address.ip))));
+            let source = address_of(endpoint, is_v6, known)?;
+            header.set(field, FieldSetting::Pattern(FieldPattern::Value(number_of(source.address.ip))));
         }
     }
     Ok(())
+}
+
+/// An address of an interface, with its index there.
+struct IndexedAddress<'a> {
+    index: usize,
+    address: &'a DeviceAddress,
 }
 
 /// The endpoint's address of this version of IP: the named one, or the interface's first.
@@ -149,12 +162,13 @@ fn address_of<'a>(
     endpoint: FlowEndpoint,
     is_v6: bool,
     known: &NamedEnds<'a>,
-) -> Result<(usize, &'a DeviceAddress), String> {
+) -> Result<IndexedAddress<'a>, String> {
     let interfaces: &'a [DeviceInterface] = known.interfaces;
     let addresses = interfaces[endpoint.interface].addresses.iter().enumerate();
-    let mut fitting = addresses.filter(|(index, address)| {
-        address.ip.is_ipv6() == is_v6 && endpoint.address.is_none_or(|named| named == *index)
-    });
+    let mut fitting = addresses
+        .map(|(index, address)| IndexedAddress { index, address })
+        .filter(|found| found.address.ip.is_ipv6() == is_v6)
+        .filter(|found| endpoint.address.is_none_or(|named| named == found.index));
     fitting.next().ok_or_else(|| {
         let version = if is_v6 { "IPv6" } else { "IPv4" };
         format!("`{}` has no {version} address for the {version} header of the flow", known.name_of(endpoint))
@@ -174,7 +188,7 @@ fn next_hop(
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant(ip);
-    let (index, source) = address_of(pair.from, is_v6, known)?;
+    let IndexedAddress { index, address: source } = address_of(pair.from, is_v6, known)?;
     if let Some(mac) = source.gateway_mac {
         headers[0].set("dst", mac_setting(mac));
         return Ok(None);
@@ -220,6 +234,10 @@ fn number_of(ip: IpAddr) -> u128 {
         IpAddr::V4(ip) => ip.to_bits().into(),
         IpAddr::V6(ip) => ip.to_bits(),
     }
+}
+
+fn fixed_setting(value: u16) -> FieldSetting {
+    FieldSetting::Pattern(FieldPattern::Value(value.into()))
 }
 
 fn mac_setting(mac: Mac) -> FieldSetting {

@@ -34,14 +34,17 @@ pub(super) fn ports(config: &DocumentObject<'_>, options: ReadOptions, names: &m
             continue;
         }
         let name = names.claim(&object);
-        let whereabouts =
-            object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
+        let place = object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
         object.close();
         // A port without a location is already an error. Keep it, so that references to it are no errors, too.
-        let (site, location) = whereabouts.unwrap_or((PortHost::Here, PortLocation::unsettled()));
-        ports.push(Port { name, site, location, speed: None, mtu: None, promiscuous: true });
+        let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::unsettled() };
+        ports.push(port_at(name, place.unwrap_or(nowhere)));
     }
     ports
+}
+
+fn port_at(name: String, place: site::PortPlace) -> Port {
+    Port { name, site: place.site, location: place.location, speed: None, mtu: None, promiscuous: true }
 }
 
 /// Most ports of a part of a plan.
@@ -58,8 +61,8 @@ pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most:
 }
 
 fn port_elsewhere() -> Port {
-    let (site, location) = (PortHost::Node(String::new()), PortLocation::unsettled());
-    Port { name: String::new(), site, location, speed: None, mtu: None, promiscuous: true }
+    let site = PortHost::Node(String::new());
+    port_at(String::new(), site::PortPlace { site, location: PortLocation::unsettled() })
 }
 
 pub(super) fn layer1(

@@ -70,19 +70,19 @@ fn timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
 
 fn rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     let Some(object) = replay.object("rewrite") else { return Some(FrameRewrite::default()) };
-    let mac = |name| match object.get(name) {
-        Some(item) => mac(&item).map(Some),
-        None => Some(None),
-    };
-    let (src_mac, dst_mac) = (mac("src_mac"), mac("dst_mac"));
-    let vlan = match object.get("vlan") {
-        Some(item) => parsed(Some(item), "").map(Some),
-        None => Some(None),
-    };
+    // All members are read before one of them is given up, so that problems of all are noted.
+    let src_mac = object.get("src_mac").map(|item| mac(&item).ok_or(())).transpose();
+    let dst_mac = object.get("dst_mac").map(|item| mac(&item).ok_or(())).transpose();
+    let vlan = object.get("vlan").map(|item| parsed(Some(item), "").ok_or(())).transpose();
     let addresses: Option<Vec<_>> =
         object.items("map_ip").into_iter().map(|item| parsed(Some(item), "")).collect();
     object.close();
-    Some(FrameRewrite { src_mac: src_mac?, dst_mac: dst_mac?, addresses: addresses?, vlan: vlan? })
+    Some(FrameRewrite {
+        src_mac: src_mac.ok()?,
+        dst_mac: dst_mac.ok()?,
+        addresses: addresses?,
+        vlan: vlan.ok()?,
+    })
 }
 
 /// Reads a value that is written as text, or its default.
@@ -106,12 +106,15 @@ fn mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
     read
 }
 
+fn required_number(object: &DocumentObject<'_>, name: &'static str, least: u128) -> Option<u64> {
+    object.require(name).and_then(|item| u64::try_from(item.number(least, u64::MAX.into())?).ok())
+}
+
 fn facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
-    let number = |name, least| {
-        object.require(name).and_then(|item| u64::try_from(item.number(least, u64::MAX.into())?).ok())
-    };
-    let (file_size, frames) = (number("file_size", 0), number("frames", 1));
-    let (bytes, span) = (number("bytes", 1), number("span_ns", 0));
+    let file_size = required_number(&object, "file_size", 0);
+    let frames = required_number(&object, "frames", 1);
+    let bytes = required_number(&object, "bytes", 1);
+    let span = required_number(&object, "span_ns", 0);
     let largest = object.number("largest", 1518, 14, LARGEST);
     let largest_untagged = object.number("largest_untagged", largest, 14, largest);
     let has_fcs = object.flag("has_fcs", false);

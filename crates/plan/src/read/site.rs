@@ -12,8 +12,15 @@ const ANY: &str = "any-";
 /// Longest name of a node or a label.
 const LONGEST: usize = 63;
 
-/// The locations of the ports so far, with the ports' names.
-pub(super) type TakenPlaces = HashMap<(PortHost, PortLocation), String>;
+/// The machine and the interface of a port.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct PortPlace {
+    pub(super) site: PortHost,
+    pub(super) location: PortLocation,
+}
+
+/// The places of the ports so far, with the ports' names.
+pub(super) type TakenPlaces = HashMap<PortPlace, String>;
 
 /// Reads the location of the port `name`, or notes why it is invalid.
 pub(super) fn of(
@@ -21,61 +28,75 @@ pub(super) fn of(
     options: ReadOptions,
     name: &str,
     taken: &mut TakenPlaces,
-) -> Option<(PortHost, PortLocation)> {
+) -> Option<PortPlace> {
     let text = item.text()?;
     let read = if options.fleet { in_fleet(text) } else { here(text) };
-    let (site, location) = match read {
+    let found = match read {
         Ok(found) => found,
-        Err((message, hint)) => {
+        Err(InvalidPlace { message, hint }) => {
             item.note(PlanProblem::error(&*item.path, message).with_hint(hint));
             return None;
         }
     };
     // Ports with the same label are different ports.
-    if !matches!(site, PortHost::Any(_)) {
-        match taken.entry((site.clone(), location.clone())) {
+    if !matches!(found.site, PortHost::Any(_)) {
+        match taken.entry(found.clone()) {
             Entry::Occupied(other) => item.error(format!("`{text}` is port `{}` already", other.get())),
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
     }
-    Some((site, location))
+    Some(found)
 }
 
-type SiteResult = Result<(PortHost, PortLocation), (String, String)>;
+/// Why a location is invalid.
+struct InvalidPlace {
+    message: String,
+    hint: String,
+}
 
-fn here(text: &str) -> SiteResult {
+impl InvalidPlace {
+    /// Of a location that has none of the forms of a fleet.
+    fn in_fleet(message: String) -> Self {
+        Self { message, hint: FLEET_FORMS.to_owned() }
+    }
+}
+
+const FLEET_FORMS: &str = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
+
+fn here(text: &str) -> Result<PortPlace, InvalidPlace> {
     let location: PortLocation = text.parse().map_err(|message| {
         let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias: `packetrig \
             serve --port IF=LOCATION`";
-        (message, hint.to_owned())
+        InvalidPlace { message, hint: hint.to_owned() }
     })?;
-    Ok((PortHost::Here, location))
+    Ok(PortPlace { site: PortHost::Here, location })
 }
 
-fn in_fleet(text: &str) -> SiteResult {
-    let forms = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
-    let wrong = |message: String| (message, forms.to_owned());
+fn in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY) else {
             let is_interface = text.parse::<PortLocation>().is_ok();
+            let forms = FLEET_FORMS;
             let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
-            return Err((format!("`{text}` does not say on which node it is"), hint));
+            return Err(InvalidPlace { message: format!("`{text}` does not say on which node it is"), hint });
         };
         if !is_label(label) {
-            return Err(wrong(format!("`{label}` is not a label: {LABEL_FORM}")));
+            return Err(InvalidPlace::in_fleet(format!("`{label}` is not a label: {LABEL_FORM}")));
         }
-        return Ok((PortHost::Any(label.to_owned()), PortLocation::unsettled()));
+        return Ok(PortPlace { site: PortHost::Any(label.to_owned()), location: PortLocation::unsettled() });
     };
     if !is_name(node) {
-        return Err(wrong(format!("`{node}` is not the name of a node: letters, digits, `-` and `_`")));
+        let message = format!("`{node}` is not the name of a node: letters, digits, `-` and `_`");
+        return Err(InvalidPlace::in_fleet(message));
     }
-    Ok((PortHost::Node(node.to_owned()), interface.parse().map_err(wrong)?))
+    let location = interface.parse().map_err(InvalidPlace::in_fleet)?;
+    Ok(PortPlace { site: PortHost::Node(node.to_owned()), location })
 }
 
 /// Whether it can be the name of a node or a label. They are also parts of message subjects and certificates, so they have no dots.
 fn is_name(text: &str) -> bool {
-    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_good)
+    let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    is_word && !text.is_empty() && text.len() <= LONGEST
 }
 
 /// The form of a label, in words.

@@ -2,6 +2,7 @@
 
 use super::flow::decimal;
 use super::packet::HeaderContext;
+use crate::clamp_to_u32;
 use crate::reader::{DocumentItem, DocumentObject};
 use packetrig_units::FrameSize;
 use packetrig_wire::pattern::mix;
@@ -20,7 +21,7 @@ const STANDARD_IMIX: &[(u32, u32)] = &[(58, 5867), (62, 200), (594, 2366), (1518
 
 fn bytes(object: &DocumentObject<'_>, name: &'static str, default: u64) -> FrameSize {
     let read = object.number(name, default, SMALLEST, LARGEST);
-    let size = FrameSize::new(u32::try_from(read).unwrap_or(u32::MAX));
+    let size = FrameSize::new(clamp_to_u32(read));
     if size < FrameSize::MIN {
         object.item.warn(format!("`{name}` of {read} bytes is below Ethernet's smallest frame: sent as 64"));
     }
@@ -32,7 +33,8 @@ pub(super) fn size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<
     let size = match object.choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
         "increment" => {
             let steps = object.chosen("increment")?;
-            let (start, end) = (bytes(&steps, "start", 64), bytes(&steps, "end", 1518));
+            let start = bytes(&steps, "start", 64);
+            let end = bytes(&steps, "end", 1518);
             let step = u32::try_from(steps.number("step", 1, 1, LARGEST)).ok()?;
             ordered(&steps, "start", start, "end", end)?;
             steps.close();
@@ -40,7 +42,8 @@ pub(super) fn size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<
         }
         "random" => {
             let range = object.chosen("random")?;
-            let (min, max) = (bytes(&range, "min", 64), bytes(&range, "max", 1518));
+            let min = bytes(&range, "min", 64);
+            let max = bytes(&range, "max", 1518);
             ordered(&range, "min", min, "max", max)?;
             range.close();
             SizePattern::Random { min, max, seed: mix(context.options.seed, context.flow) }
