@@ -265,6 +265,8 @@ impl AgentMachine {
 
     fn command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         let mut actions = self.see_epoch(head.epoch);
+        // A later controller asks for a run that ended here without it. The answer must not revive the run:
+        // its result is in the spool and comes by its own way.
         if let Some(segments) = self.kept_of(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
@@ -273,6 +275,8 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
+        // Only an accepted command is a sign of life. Repeated orders of a controller that has lost the node
+        // must not keep its run going here.
         self.hear(now);
         self.adopt(&head, &command);
         actions.extend(self.obey(head, command, now));
@@ -281,6 +285,8 @@ impl AgentMachine {
 
     fn obey(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         match command {
+            // These three judge the head themselves. Every other command is for exactly the attempt that was
+            // prepared here.
             NodeCommand::Prepare(preparation) => self.prepare(head, preparation),
             NodeCommand::Abort => self.abort(head),
             NodeCommand::Collected => self.collected(&head),
@@ -314,9 +320,11 @@ impl AgentMachine {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} is over, this is epoch {}", head.epoch, self.epoch));
         }
+        // Both only let go, so they are accepted for any run. ABORT is repeated until it is answered.
         if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
             return None;
         }
+        // A PREPARE that was overtaken by its ABORT must not start the run again.
         if self.ended.iter().any(|ended| ended.run == head.run && head.attempt <= ended.attempt) {
             return Some(format!("attempt {} of run {} is over", head.attempt, head.run));
         }
@@ -332,6 +340,8 @@ impl AgentMachine {
 
     /// Goes on to `next` if the data plane's answer is to what was asked last.
     fn outcome(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
+        // The run may have been aborted while the data plane was at work: its answer to the old order means
+        // nothing now.
         if self.state != *asked {
             return Vec::new();
         }
@@ -342,6 +352,8 @@ impl AgentMachine {
     /// How far it is, as the reply that said so.
     fn answer(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
+            // Nothing to report: either there is no run, or the reply follows when the data plane has
+            // answered.
             AgentState::Idle
             | AgentState::Preparing
             | AgentState::Arming
@@ -368,6 +380,7 @@ impl AgentMachine {
     }
 
     fn forget(&mut self, head: MessageHead) {
+        // First: `remember` reads the state that is reset below.
         self.remember(&head);
         self.head = None;
         self.ports.clear();

@@ -24,6 +24,8 @@ pub struct DisciplinedClock {
 impl DisciplinedClock {
     /// The node's clock against the controller's. Both must follow true time; `None` if the figures are impossible.
     pub fn fit(node: &Self, controller: &Self) -> Option<ClockFit> {
+        // (true - mono_controller) - (true - mono_node): true time cancels, and the node's clock less the
+        // controller's remains.
         let offset_ns = controller.true_less_mono_ns.checked_sub(node.true_less_mono_ns)?;
         let asked = node.at.as_nanos().checked_add_signed(offset_ns.checked_neg()?)?;
         // The readings are not of one instant; from one to the other the clocks may run apart.
@@ -40,6 +42,7 @@ pub fn choose(
     disciplined: Option<(FitSource, ClockFit)>,
     at: MonoTime,
 ) -> Option<ClockRecord> {
+    // The sort below is stable: of two fits with the same bound the in-band one wins.
     let in_band = in_band.map(|fit| (FitSource::InBand, fit));
     let mut known: Vec<(FitSource, ClockFit)> = in_band.into_iter().chain(disciplined).collect();
     known.sort_by_key(|(_, fit)| fit.bound_at(at));

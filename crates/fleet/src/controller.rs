@@ -204,9 +204,13 @@ impl ControllerMachine {
             ControllerEvent::Steer(steer) => self.steer(steer, now),
             ControllerEvent::Stop => self.stop(now),
         }
+        // A fleet sends thousands of samples and renewals a second. They can only postpone what a deadline
+        // does, so before the deadline none of them needs a look at all the nodes.
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
         }
+        // In this order: give up what is late, take the steps that this allows, then repeat what is still
+        // unanswered.
         self.expire(now);
         self.advance(now);
         self.settle_change(now);
@@ -279,6 +283,7 @@ impl ControllerMachine {
 
     /// Decides on T, after nodes took `arming` to arm.
     fn commit(&mut self, arming: Nanos, now: MonoTime) {
+        // The last lead was too short for some node. The limit keeps the shift from overflowing.
         let doublings = self.tries.saturating_sub(1).min(16);
         // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
         // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
@@ -312,6 +317,7 @@ impl ControllerMachine {
             );
             return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
         }
+        // The new attempt number fences off every commit of the old T.
         self.tries += 1;
         self.head.attempt += 1;
         self.emit(RunEventKind::Finding(format!("the start came too late; attempt {}", self.head.attempt)));
@@ -335,6 +341,7 @@ impl ControllerMachine {
                 self.commit(arming, now);
             }
             ControllerPhase::Committing { since, start } if self.all(PeerProgress::Committed) => {
+                // Until here everything can be taken back; see `can_confirm`.
                 if !self.can_confirm(since, start, now) {
                     self.try_again(now);
                     return true;
@@ -343,13 +350,18 @@ impl ControllerMachine {
                 self.enter(RunState::Confirmed);
                 self.broadcast(now);
             }
+            // Nodes that are confirmed start at T by themselves. Those whose acknowledgement is missing are
+            // dealt with in `Running` (`expire_confirmations`).
             ControllerPhase::Confirming { start } if now >= start => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter(RunState::Running);
             }
+            // A lost agent of this process cannot send. In a fleet its lease has to end first, see
+            // `is_quiet`.
             ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
                 self.end_of_run();
             }
+            // Barrier: every sender is done, and every node that cannot be heard has certainly stopped.
             ControllerPhase::Running { .. } if self.all(PeerProgress::Done) && self.is_quiet(now) => {
                 self.drain(now);
                 self.enter(RunState::Draining);
@@ -418,6 +430,8 @@ impl ControllerMachine {
             }
             self.send(node, command);
         }
+        // Nodes that were left out may still hold ports of an old attempt. They are told until they say that
+        // they let go.
         let fenced: Vec<NodeName> =
             self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
         for node in fenced {
@@ -434,7 +448,10 @@ impl ControllerMachine {
     fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
+            // Nothing of the run is open at a node that has gone. Without leases a lost one was told to
+            // abort.
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
+            // A node that is not heard may still hear: a stop can reach it before its lease ends.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }

@@ -133,6 +133,7 @@ impl<E: Endpoint> FaultyPart<E> {
         for _ in 0..times {
             self.held.push_back((to.cloned(), body.clone()));
         }
+        // A queue, so that holding back delays and never reorders.
         while self.held.len() > faults.hold_back {
             match self.held.pop_front() {
                 Some((Some(to), body)) => self.inside.post(&to, body)?,

@@ -81,6 +81,7 @@ impl NodeRun {
         let of_node = |node: &crate::report::NodeReport| {
             let about = format!("node {}", node.node);
             let names_it = |reason: &&String| {
+                // A name may begin another one: `node a` is not named in `node ab: …`.
                 let rest = reason.strip_prefix(&about);
                 rest.is_some_and(|rest| rest.starts_with([':', ' ']))
             };

@@ -56,6 +56,7 @@ pub struct TooManyLabels;
 impl OperatorLabels {
     /// Applies changes: all of them, or none.
     pub fn apply(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
+        // On a copy, so that a change which does not fit leaves nothing half done.
         let mut changed = self.0.clone();
         for change in changes {
             match change {

@@ -82,6 +82,7 @@ pub fn give_back_leads<R: RecordStore>(
     let mut left = Vec::new();
     for (taken, answer) in leads.into_iter().zip(answers) {
         match answer {
+            // Stale: somebody has taken it over since, so it is not ours to give back.
             Ok(_) | Err(Error::Stale(_)) => {}
             Err(error) => {
                 left.push(taken);
@@ -103,6 +104,7 @@ pub struct DoubtfulLeads {
 impl DoubtfulLeads {
     /// Reads them and gives back those of `controller` for that run. After an error the same may be tried again.
     pub fn give_back<R: RecordStore>(&mut self, records: &mut R, controller: &str) -> Result<(), Error> {
+        // Until a reading shows none: a write whose answer was lost shows only when it is read again.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let found = read_leads(records, &nodes)?;
@@ -151,6 +153,7 @@ pub fn held_leads<R: RecordStore>(
     found.retain(|found| !found.lead.is_free && found.lead.controller != me.controller);
     let mut states = BTreeMap::new();
     for FoundLead { lead, .. } in &found {
+        // One look for each controller, however many nodes it leads.
         if !states.contains_key(&lead.controller) {
             let seen = watch.look_up(records, &lead.controller, runs, now)?;
             states.insert(lead.controller.clone(), seen.state);

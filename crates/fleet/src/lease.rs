@@ -121,12 +121,14 @@ impl AgentLease {
         let Some(index) = self.open.iter().position(|(nonce, _)| *nonce == grant.nonce) else {
             return LeaseAnswer::Nothing;
         };
+        // Each question is answered once: a recorded answer that is replayed finds no open question.
         let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
             self.end();
             return LeaseAnswer::Stop;
         }
         let until = self.terms.end(sent);
+        // Answers may overtake each other. A late one never shortens the lease.
         if until <= now || self.until.is_some_and(|other| until <= other) {
             return LeaseAnswer::Nothing;
         }

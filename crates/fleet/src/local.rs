@@ -209,6 +209,7 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+        // First, because `select!` chooses at random among channels that are ready.
         if let Ok(letter) = self.letters.try_recv() {
             return Some(letter);
         }

@@ -150,6 +150,7 @@ impl FleetMembers {
         }
         let mut changes = Vec::new();
         if member.hello.incarnation != hello.incarnation {
+            // Bounded: a node that makes up incarnations must not fill the memory.
             if member.earlier.len() < LIVES {
                 member.earlier.insert(member.hello.incarnation);
             }
@@ -165,6 +166,7 @@ impl FleetMembers {
 
     /// Puts in what an earlier controller knew of a node that this one has not heard.
     pub fn recall(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
+        // However recent the note is: this controller itself has not heard the node, so it counts as lost.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.hello(),

@@ -49,6 +49,7 @@ fn pad(packed: &mut Vec<u8>, text: u64) {
     let length = u64::try_from(packed.len()).unwrap_or(u64::MAX);
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
     let content = u32::try_from(missing).unwrap_or(u32::MAX);
+    // RFC 8878, 3.1.2: magic number, length of the content (little endian), content.
     packed.extend(SKIPPED);
     packed.extend(content.to_le_bytes());
     packed.resize(packed.len() + usize::try_from(content).unwrap_or(0), 0);

@@ -211,6 +211,7 @@ impl LendingPermit {
     fn check_stream(&self, bound: &BoundPlan, index: usize, stream: &Stream, refusals: &mut Vec<String>) {
         let says = |what: String| format!("stream {}: {what}", stream.name);
         let timeline = bound.streams[index].timeline;
+        // An endless stream has no length here; the agent ends it after `max_duration`.
         let length = timeline.total().and_then(|total| total.checked_sub(1)).map(|last| timeline.due(last));
         if let Some(length) = length.filter(|length| *length > self.max_duration) {
             refusals.push(says(format!("it takes {length}; allowed is {}", self.max_duration)));
@@ -294,6 +295,7 @@ impl AskedLoad {
         let bits = |(stream, bound): (&Stream, &packetrig_plan::BoundStream)| {
             stream.l1_rate(bound.timeline.rate).bits_per_second()
         };
+        // Frames in 1000 s are frames per second in thousandths, without a fraction.
         let in_1000_s =
             |bound: &packetrig_plan::BoundStream| bound.timeline.rate.frames_within(Nanos::from_secs(1000));
         Self {

@@ -102,6 +102,7 @@ impl<'a> PlaceSearch<'a> {
                 given: None,
             }));
         }
+        // `named` searches in this order, and equal fleets give equal places by it.
         offers.sort_by(|one, other| one.place.cmp(&other.place));
         let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, offer) in offers.iter().enumerate() {
@@ -127,6 +128,7 @@ impl<'a> PlaceSearch<'a> {
                 self.problems.push(*problem);
             }
         }
+        // After the named ones: those cannot move, ports by label can.
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
             if by_label && !self.give(index, &mut BTreeSet::new()) && !self.give_absent(index) {
@@ -210,6 +212,8 @@ impl<'a> PlaceSearch<'a> {
             self.assign(*free, index);
             return true;
         }
+        // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place
+        // is found whenever there is one.
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port whose interface is named stays.
@@ -240,6 +244,7 @@ impl<'a> PlaceSearch<'a> {
         let labelled = self.by_label.get(label).map_or(&[][..], Vec::as_slice).iter().copied();
         let is_usable = |number: &usize| self.offers[*number].up && self.offers[*number].hindrance.is_none();
         let mut found: Vec<usize> = labelled.filter(is_usable).collect();
+        // Spreads ports of one label over the nodes.
         found.sort_by_cached_key(|offer| {
             let given = self.given_at.get(&self.offers[*offer].place.node);
             let alike = given.and_then(|given| given.by_site.get(&self.plan.ports[index].site)).copied();

@@ -162,6 +162,7 @@ impl TermWatch {
             return TermState::Over;
         };
         let known = self.seen.get(controller).copied();
+        // Counted from when this watcher first saw the revision: clocks of hosts are never compared.
         let since = known.filter(|(seen, _)| *seen == revision).map_or(now, |(_, since)| since);
         self.seen.insert(controller.to_owned(), (revision, since));
         let is_of_this_host = record.holder.boot_id == self.boot_id;
@@ -169,6 +170,7 @@ impl TermWatch {
         if now >= stale_at || is_of_this_host && !runs(record.holder.pid) {
             TermState::Dead(revision)
         } else if is_of_this_host || known.is_some_and(|(seen, _)| seen != revision) {
+            // A process that runs here is alive. Of one on another host only a new revision proves that.
             TermState::Alive
         } else {
             TermState::Unclear(stale_at)

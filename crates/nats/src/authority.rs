@@ -165,6 +165,7 @@ impl FleetAuthority {
 
     /// Of processes that find it incomplete at once, one makes what is missing.
     fn complete(&self) -> Result<(), Error> {
+        // Looked at again under the lock: another process may have made it meanwhile.
         let _turn = self.turn()?;
         if !self.files.has(SIGNING) {
             self.found()?;
@@ -184,6 +185,7 @@ impl FleetAuthority {
         self.files.write(&format!("{AUTHORITY}.pem"), &own.pem())?;
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let signing = signing.map_err(|_| Error::Certificate("no signing key".to_owned()))?;
+        // Last: `open` takes this file as the sign that the authority is complete.
         self.files.write(SIGNING, &hex(signing.as_ref()))
     }
 
@@ -208,6 +210,8 @@ impl FleetAuthority {
     ) -> Result<(), Error> {
         let parameters = valid_from(now, VALID_DAYS, named(name, parameters));
         let issued = parameters.signed_by(key, &self.issuer()?).map_err(certificate)?;
+        // A crash between these two is mended at the next call: the controller's due time is written after
+        // both, and the server's certificate is made at every start.
         self.files.write(&format!("{name}.key"), &key.serialize_pem())?;
         self.files.write(&format!("{name}.pem"), &issued.pem())
     }

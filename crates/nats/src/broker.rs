@@ -161,6 +161,8 @@ impl MessageServer {
         let left = accounts::settle(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         let server = configuration::reachable(self.setup.listen).to_string();
+        // A server that does not answer keeps the removed nodes connected. Without their files it refuses
+        // them when it comes back.
         if accounts::remove(server, &security.accounts, &left, remover).is_err() {
             accounts::delete(&self.setup, &left)?;
             self.restart();
@@ -258,6 +260,7 @@ impl ServerKeeper {
     /// Has the server read its configuration again, and waits until it says that it has.
     fn reload(&self, child: &Child) -> Result<(), Error> {
         let log = self.log();
+        // Only what is logged from here on can be the answer.
         let before = fs::metadata(&log).map_or(0, |facts| facts.len());
         child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
         for _ in 0..READY_LOOKS {
@@ -308,6 +311,8 @@ impl ServerKeeper {
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(path(&self.setup));
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+        // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
+        // must live as long as the server.
         child::end_with_us(&mut command);
         let mut child = command.spawn().map_err(world(self.program.display().to_string()))?;
         if let Err(error) = self.wait_until_ready(&mut child) {
@@ -376,6 +381,7 @@ fn end(child: &mut Child) {
         }
         std::thread::sleep(LOOK);
     }
+    // It was asked ten seconds ago, and holds the port and the store.
     child.kill().unwrap_or(());
     drop(child.wait());
 }

@@ -81,6 +81,7 @@ impl CaptureConnection {
                 .publish_with_headers(at, headers, Bytes::from(bytes))
                 .await
                 .map_err(|error| down(&error))?;
+            // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
             client.flush().await.map_err(|error| down(&error))
         };
         let silent = || Err(Error::Unanswered("the server takes nothing".to_owned()));
@@ -131,6 +132,7 @@ impl NatsCaptureQuestions {
 
     fn is_new(&mut self, question: &CaptureQuestion) -> bool {
         if let Some((_, last)) = self.askers.iter_mut().find(|(asker, _)| *asker == question.asker) {
+            // A recorded question that is sent again has an old number.
             let is_new = question.number > *last;
             *last = question.number.max(*last);
             return is_new;

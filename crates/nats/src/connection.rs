@@ -129,9 +129,11 @@ pub(crate) async fn open(
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
     let mut options = log_in(access.credentials.as_ref())
         .name(&name)
+        // One for each: under a shared prefix every node could read the answers to all others.
         .custom_inbox_prefix(subject::inbox(&name))
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECTING)
+        // async-nats drops what exceeds it, and only an event tells of that.
         .subscription_capacity(SUBSCRIPTION_ROOM)
         .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
         .event_callback(move |event| {
@@ -147,6 +149,7 @@ pub(crate) async fn open(
     let mut refusals = 0;
     loop {
         match options.clone().connect(servers.clone()).await {
+            // nats-server refuses users that log in while it reads its configuration again (decision 0011).
             Err(error) if is_unknown_user(&error) && refusals < DISBELIEF => {
                 refusals += 1;
                 tokio::time::sleep(PAUSE).await;
@@ -188,6 +191,8 @@ fn tls(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
         .with_root_certificates(roots)
         .with_client_auth_cert(certificates(&credentials.certificate), key.clone_key())
         .map_err(|_| unusable("certificate"))
+        // The builder has checked that certificate and key fit. The resolver then shows a renewed certificate
+        // too, without a new client.
         .and_then(|mut config| {
             let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|_| unusable("key"))?;
             config.client_auth_cert_resolver =
@@ -222,6 +227,8 @@ pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
 fn note(troubles: &ConnectionTroubles, event: &Event) {
     match event {
         Event::Connected => {}
+        // The only sign of a refused subject: `publish` says Ok all the same, and a request just gets no
+        // answer.
         Event::ServerError(ServerError::Other(text)) => troubles.add(violation(text)),
         Event::ServerError(ServerError::AuthorizationViolation) => {
             troubles.add(Error::NotPermitted("connection".to_owned()));

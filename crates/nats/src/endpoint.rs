@@ -209,6 +209,7 @@ impl NatsEndpoint {
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
+        // Whoever waits below waits for the same future, so that nothing is published twice.
         let mut sending = Box::pin(sending);
         // Nearly always there is room in the queue of the connection, and no task is needed.
         let done = sending.as_mut().now_or_never();
@@ -231,6 +232,7 @@ impl NatsEndpoint {
 
     /// The next raw message: renewals first, then letters.
     fn next(&mut self, within: Nanos) -> Option<Message> {
+        // A lease must not run out behind a long queue of letters.
         if let Ok(renewal) = self.renewals.try_recv() {
             self.renewal_quota.give_back(&renewal);
             return Some(renewal);
@@ -255,6 +257,8 @@ impl NatsEndpoint {
     fn acquaint(&mut self) {
         while let Ok((node, life)) = self.unacquainted.try_recv() {
             let now = monotonic_ns();
+            // Each call is signed: a node that goes on sealing for the other controller must not cost a
+            // signature a letter.
             let told = self.acquainted_at.get(&node).copied();
             if told.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
                 continue;

@@ -166,6 +166,7 @@ fn hear<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Result<T> 
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
+    // Before anything is allocated: nobody has proven who is at the other end.
     if length > MOST {
         return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
     }

@@ -172,6 +172,7 @@ async fn confirm(client: Client, token: ConfirmToken) -> Result<(), Error> {
 
 /// Whether the server has another consumer of the same run.
 fn is_taken(error: &ConsumerError) -> bool {
+    // A work queue takes one consumer for a subject, so the server itself keeps a second reader out.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
@@ -226,6 +227,8 @@ impl IncomingWay {
     async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
+            // It outlives its controller. The next reader removes it (`take_over`), or the server does after
+            // `UNUSED`.
             durable_name: Some(name.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: CONFIRMING,
@@ -239,6 +242,7 @@ impl IncomingWay {
 
     async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
         let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
+        // By missing heartbeats a server that has gone is noticed long before the request expires.
         let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
         ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
     }
@@ -305,6 +309,7 @@ impl ResultInlet for NatsIncoming {
 
     fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
+        // Bounded: a node that fills the stream with refused segments must not keep the caller here.
         for _ in 0..REFUSED_AT_ONCE {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);

@@ -81,6 +81,7 @@ impl NatsRecords {
 
 async fn read(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
     let entry = store.entry(key).await.map_err(unanswered)?;
+    // The last entry of a removed key is a marker.
     let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
     Ok(there.map(|entry| StoredRecord { value: entry.value.to_vec(), revision: entry.revision }))
 }
@@ -134,6 +135,7 @@ impl RecordStore for NatsRecords {
         for some in writes.chunks(REQUESTS_AT_ONCE) {
             let writing: Vec<_> = some.iter().map(|one| write(self.store.clone(), one.clone())).collect();
             let answered = self.ask(async move { Ok(futures_util::future::join_all(writing).await) });
+            // Some of them may be written all the same; the caller reads them again.
             answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
         }
         answers

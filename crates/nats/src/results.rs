@@ -76,6 +76,7 @@ impl ResultOutlet for NatsOutgoing {
             headers.insert(SEAL, segment_seal(grants, &at, &json, body));
         }
         headers.insert(SEGMENT, json);
+        // The server keeps one message of a name: after an answer that was lost, the same may be sent again.
         headers.insert(MESSAGE_ID, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
         let (client, troubles) = (self.client.clone(), self.troubles.clone());
@@ -127,6 +128,7 @@ pub(crate) fn stream_config(access: &ServerAccess) -> Config {
     Config {
         name: RESULTS.to_owned(),
         subjects: vec![format!("{RESULTS}.*.*")],
+        // A confirmed segment is gone, and a full stream refuses; by default the server discards the oldest.
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
         max_bytes: i64::try_from(access.results_room).unwrap_or(i64::MAX),

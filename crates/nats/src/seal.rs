@@ -75,6 +75,7 @@ struct SealScope<'a> {
 impl SealScope<'_> {
     fn covered(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
+        // With its length: otherwise the end of one field could be read as the beginning of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
         bytes.extend(self.subject.as_bytes());
         for number in [self.incarnation, self.session, self.number] {
@@ -201,6 +202,8 @@ impl LetterChecker {
         let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
         let genuine = match (kind, body) {
             ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal).is_ok(),
+            // The kind itself is not sealed, so it must fit the body. A MAC is for grants only: the node has
+            // that key too.
             ("s", MessageBody::Granted(..)) | ("m", _) => false,
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal).is_ok(),
         };
@@ -209,6 +212,7 @@ impl LetterChecker {
         }
         let key = (session, LetterWay::of(body, to_all));
         let last = self.seen.get(&key).copied().unwrap_or(0);
+        // A recorded letter that is sent again has a number that was accepted before.
         if number <= last {
             return Err("a repetition");
         }

@@ -159,6 +159,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.CONSUMER.NAMES.{RESULTS}"),
+        // For `discard_runs`, and for segments that nobody can take.
         format!("$JS.API.STREAM.PURGE.{RESULTS}"),
         format!("$JS.ACK.{RESULTS}.>"),
         "$JS.FC.>".to_owned(),

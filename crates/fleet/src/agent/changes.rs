@@ -19,6 +19,8 @@ pub(super) enum ChangeProgress {
 impl AgentMachine {
     pub(super) fn steer(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.0) {
+            // The controller orders the next change only when every node has answered this one, so this is a
+            // late repetition.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.say_again(),
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
@@ -41,6 +43,8 @@ impl AgentMachine {
             ChangeStep::Hold(_) => self.too_late(number, |fault| ChangeProgress::Held(Vec::new(), fault)),
             // It was never held here, and if that order still comes it comes too late.
             ChangeStep::Undo => self.made(number, ChangeProgress::Over(None)),
+            // All nodes hold before any node is told of these steps. Without that hold this node knows
+            // nothing of the streams.
             ChangeStep::Announce { .. } | ChangeStep::Begin { .. } => Vec::new(),
         }
     }

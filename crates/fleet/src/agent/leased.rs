@@ -23,6 +23,8 @@ impl AgentMachine {
     pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
+        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process, and
+        // nothing to remember.
         if rises && self.lease.is_some() { vec![AgentAction::Remember(epoch)] } else { Vec::new() }
     }
 
@@ -44,6 +46,8 @@ impl AgentMachine {
         {
             own.epoch = head.epoch;
             if let Some(lease) = &mut self.lease {
+                // A question sent after the new controller began, but answered by the old one, would run
+                // beyond the end that the new controller computes (`LeaseTerms::certainly_stopped`).
                 lease.disown();
             }
         }
@@ -75,6 +79,7 @@ impl AgentMachine {
         grant: LeaseGrant,
         now: MonoTime,
     ) -> Vec<AgentAction> {
+        // Fencing: a grant for another attempt, or of a controller that has lost, extends nothing.
         if self.head.as_ref() != Some(head) || head.epoch < self.epoch {
             return Vec::new();
         }
@@ -84,6 +89,8 @@ impl AgentMachine {
             LeaseAnswer::Until(until) => {
                 self.hear(now);
                 let mut actions = vec![AgentAction::Extend(until)];
+                // ARMED is said with the first lease in hand. Otherwise a node could be committed that may
+                // not send at T.
                 actions.extend(self.outcome(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
                 actions
             }
@@ -94,6 +101,7 @@ impl AgentMachine {
     fn told_to_stop(&mut self, head: MessageHead) -> Vec<AgentAction> {
         match self.state {
             AgentState::Running => self.stop_senders(StopReason::Told),
+            // Before T nothing was sent, so there is nothing to account for.
             AgentState::Leasing | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.forget(head.clone());
                 vec![AgentAction::Release, AgentAction::Reply(head, NodeReply::Aborted)]
@@ -108,6 +116,8 @@ impl AgentMachine {
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
+        // Before the lease: if both have ended, the owner's limit is the reason that no renewal could have
+        // changed.
         if self.stop_at.is_some_and(|at| now >= at) {
             return self.stop_senders(StopReason::OwnersLimit);
         }
@@ -146,12 +156,15 @@ impl AgentMachine {
     /// The controller is silent: nobody can stop what runs here, so it stops. What was received is kept.
     pub(super) fn deserted(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
+        // What was received is worth keeping. The totals of other nodes are not known here, so the accounts
+        // are closed with this node's own.
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.end_lease();
             (self.state, self.orphan) = (AgentState::Finishing, true);
             return vec![AgentAction::Finish(sent)];
         }
+        // A spooled run has no open ports any more: nothing to release.
         let spooled = leased && matches!(self.state, AgentState::Spooled(_));
         if let Some(head) = self.head.clone() {
             self.forget(head);

@@ -18,6 +18,8 @@ impl AgentMachine {
         if self.head.as_ref() == Some(&head) {
             return self.answer();
         }
+        // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole
+        // one.
         let part_of = preparation.part_of.clone();
         if part_of.unwrap_or_else(|| PlanHash::of(&preparation.document)) != head.plan {
             return vec![AgentAction::Reply(
@@ -69,6 +71,7 @@ impl AgentMachine {
     }
 
     pub(super) fn armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
+        // In a fleet ARMED waits for the first lease, see `granted`.
         if self.state == AgentState::Arming && self.lease.is_some() {
             self.state = AgentState::Leasing;
             return self.begin_lease(now);
@@ -90,6 +93,8 @@ impl AgentMachine {
     pub(super) fn confirm(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same(own, start) => {
+                // The senders need this long to be told of T. To refuse makes this node a known split start,
+                // not a late sender.
                 if now + CONFIRM_MARGIN >= start && !self.steered {
                     return self.reply(NodeReply::Late);
                 }
@@ -124,6 +129,7 @@ impl AgentMachine {
 
     /// What ends the senders first is the reason.
     pub(super) fn stop_senders(&mut self, why: StopReason) -> Vec<AgentAction> {
+        // Also from `Waiting`: the senders' own end is expected in `Running` only.
         self.state = AgentState::Running;
         self.why.get_or_insert(why);
         vec![AgentAction::StopSenders]
@@ -150,6 +156,7 @@ impl AgentMachine {
                 self.state = AgentState::Finishing;
                 vec![AgentAction::Finish(sent)]
             }
+            // Barrier: receivers stop only when every sender has.
             AgentState::Running => self.reply(NodeReply::Refused("senders are still at work".to_owned())),
             _ => self.answer(),
         }
@@ -178,6 +185,7 @@ impl AgentMachine {
             actions.push(AgentAction::Release);
             self.forget(head.clone());
         } else {
+            // ABORT may overtake its PREPARE, or be repeated. The attempt is over here in either case.
             self.remember(&head);
         }
         actions.push(AgentAction::Reply(head, NodeReply::Aborted));
@@ -200,6 +208,7 @@ impl AgentMachine {
         if self.silence_ends().is_some_and(|at| now >= at) {
             return self.deserted();
         }
+        // The lease keeps emulated interfaces alive while others send, but not beyond what the owner allows.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
             self.end_lease();
         }
@@ -213,6 +222,7 @@ impl AgentMachine {
         match self.state {
             AgentState::Waiting { start, confirmed: true } if now >= start => {
                 self.state = AgentState::Running;
+                // Checked for T, not for now: this tick may come later than T.
                 if self.lease.as_ref().is_some_and(|lease| !lease.is_valid_at(start)) {
                     return self.stop_senders(StopReason::NoLease);
                 }

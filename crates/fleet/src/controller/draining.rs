@@ -24,8 +24,11 @@ impl ControllerMachine {
         self.longest_delay = self.longest_delay.max(delay);
         let ControllerPhase::Draining { since, until, limit } = &mut self.phase else { return };
         let by_delay = *since + self.longest_delay + self.longest_delay;
+        // Arrival times are on the node's clock. Only the age of the last arrival within its own sample is
+        // used, so the clocks need not be compared.
         let last = sample.rx.iter().filter_map(|(_, _, counts)| counts.last).max();
         let by_arrival = last.map_or(*since, |last| now - sample.at.since(last) + self.limits.drain);
+        // The limit holds also if a loop behind the device keeps frames arriving for ever.
         *until = (*until).max(by_delay).max(by_arrival).min(*limit);
     }
 }

@@ -15,6 +15,7 @@ impl ControllerMachine {
             | ControllerPhase::Committing { .. } => {
                 self.cancel(RunOutcome::Aborted, now);
             }
+            // Before T nothing was sent. A node that misses the abort stops when its lease is not renewed.
             ControllerPhase::Confirming { start } if now < start => self.cancel(RunOutcome::Aborted, now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.stopped_by_user = true;
@@ -42,6 +43,8 @@ impl ControllerMachine {
     /// Ends as `ending` once every node has let go.
     pub(super) fn cancel(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
+        // A node that may send on its lease is waited for until that lease has certainly ended, even if it
+        // answers nothing.
         let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast(now);
@@ -76,6 +79,7 @@ impl ControllerMachine {
     pub(super) fn end(&mut self, outcome: RunOutcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
+        // The record comes first here, too: what lost nodes are told follows from the end.
         self.conclude(outcome);
         for node in lost {
             self.dismiss(node);

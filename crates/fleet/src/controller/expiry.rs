@@ -69,6 +69,8 @@ impl ControllerMachine {
     fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
         let earliest = self.behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
+        // The earliest time at which another node can have been silent too long: until then nobody needs to
+        // be looked at.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
             .behind(PeerProgress::Done)
@@ -95,6 +97,7 @@ impl ControllerMachine {
     /// Nobody could be heard meanwhile. What nodes have said waits to be read; that their leases have run out is nobody's
     /// fault but the controller's.
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
+        // Only time in which the controller could hear counts as silence.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
         // Nodes get the time that they were promised: while nobody read their answers, it did not pass.
         if let ControllerPhase::Preparing { until }

@@ -42,6 +42,8 @@ impl ControllerMachine {
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
+            // Nothing was confirmed, so nothing was sent. Leases may still run: the last answer of the
+            // earlier controller was before now.
             self.peers.change_all(|peer| peer.granted = Some(now));
             return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
         }

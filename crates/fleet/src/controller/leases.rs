@@ -24,6 +24,7 @@ impl ControllerMachine {
     /// `None`: that is not for this controller to say, or will be clear soon; silence lets the lease run out.
     fn may_go_on(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
+        // A later controller leads that node. Even a "stop" from here would be an answer of the wrong one.
         if head.epoch > self.head.epoch {
             return None;
         }
@@ -63,6 +64,8 @@ impl ControllerMachine {
     /// When the last node that cannot be heard has certainly stopped; `None` if all have said so, or there are no leases.
     pub(super) fn quiet_at(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
+        // `granted` is when the controller answered. The node counts from its question, which was earlier, so
+        // this is an upper bound.
         let unheard = self.peers.values().filter(|peer| !peer.has_stopped() && !peer.released);
         unheard.filter_map(|peer| peer.granted).map(|at| terms.certainly_stopped(at)).max()
     }

@@ -62,6 +62,7 @@ impl RunLimits {
 
     /// For a fleet whose slowest command is acknowledged after `round_trip`.
     pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
+        // Decision 0012 gives these figures for one way, f: a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let times = |factor: u64| Nanos::new(round_trip.as_u64().saturating_mul(factor));
         // A confirmation that is sent at the last moment still comes before nodes call it too late.

@@ -115,6 +115,7 @@ impl ControllerPeers {
 
     /// Whether all that are waited for have got so far.
     pub(super) fn have_all_reached(&self, wanted: PeerProgress) -> bool {
+        // As many additions as there are steps, however large the fleet.
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
 

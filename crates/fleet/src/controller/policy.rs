@@ -47,6 +47,7 @@ impl StartPolicy {
             && match self {
                 Self::All => present == all,
                 Self::Quorum(wanted) => present >= wanted,
+                // present / all >= share, without a division that rounds.
                 Self::AtLeast(share) => {
                     wide(present) * u128::from(Share::WHOLE.billionths())
                         >= wide(all) * u128::from(share.billionths())
@@ -76,6 +77,7 @@ impl ControllerMachine {
 
     /// Whether the run may be started without `missing` of its nodes.
     fn may_go_without(&self, missing: usize) -> bool {
+        // Of all nodes of the plan: those that earlier attempts left out still count as missing.
         let all = self.peers.len() + self.left_out.len();
         let present = self.peers.present();
         self.policies.start.is_enough(present.saturating_sub(missing), all)
@@ -86,6 +88,7 @@ impl ControllerMachine {
         if !self.may_go_without(stragglers.len()) {
             return false;
         }
+        // Fences off the stragglers: from here on nobody accepts a command of the old attempt.
         self.head.attempt += 1;
         for (node, why) in stragglers {
             self.peers.remove(&node);
@@ -151,6 +154,7 @@ impl ControllerMachine {
         what: &str,
         now: MonoTime,
     ) {
+        // Once a confirmation is out, a new attempt could not take back the old T.
         let can_begin_again = matches!(
             self.phase,
             ControllerPhase::Preparing { .. }

@@ -67,6 +67,8 @@ impl ControllerMachine {
                 released.insert(node.clone());
             }
         }
+        // Before the commands of this state: a successor must never find less in the record than the nodes
+        // were told.
         self.actions.push(ControllerAction::Record(RunRecord {
             head: self.head.clone(),
             state,

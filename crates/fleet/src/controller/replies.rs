@@ -31,6 +31,7 @@ impl ControllerMachine {
             out.released = true;
         }
         let inherited = self.inherited.is_some();
+        // A node that was left out is no peer any more.
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
@@ -133,6 +134,7 @@ impl ControllerMachine {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
+        // After a stop every node ends, and a repeated reply is nothing new: neither is worth a finding.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.reach(PeerProgress::Done, now);
@@ -157,6 +159,7 @@ impl ControllerMachine {
     pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.reach(PeerProgress::Reported, now);
+        // Segments may be delivered again, so a result may come twice. The first one counts.
         peer.result.get_or_insert(result);
         drop(peer);
         self.send(node.clone(), NodeCommand::Collected);
@@ -185,6 +188,7 @@ impl ControllerMachine {
     pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
+        // Counts are cumulative: a sample that was overtaken says nothing that the newer one does not.
         let is_newer = peer.sampled.is_none_or(|at| at < sample.at);
         if is_newer {
             peer.sampled = Some(sample.at);
@@ -215,6 +219,7 @@ impl ControllerMachine {
     pub(super) fn trouble(&mut self, node: &NodeName, blame: FaultOwner, what: &str, now: MonoTime) {
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
+            // T has passed, only the tick that says so is still to come: it counts as running.
             ControllerPhase::Confirming { start } if now >= start => {
                 self.lose(node, format!("node {node}: {what}"), now);
             }

@@ -87,6 +87,8 @@ impl ControllerMachine {
             return self.steered(number, Err(NodeFault { blame: FaultOwner::User, text }), now);
         }
         let (open, begins) = (self.present(), steer.begins());
+        // Alone, a node tells its receivers before its senders by itself. Between nodes that needs a barrier,
+        // so a change with new takes goes in steps.
         let stage = if open.len() > 1 && steer.makes_takes() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
@@ -128,6 +130,7 @@ impl ControllerMachine {
         if let ChangeStage::Hold(_, held) = &mut current.stage
             && current.open.remove(node)
         {
+            // The first fault is the one that the user is told.
             held.extend(streams);
             current.fault = current.fault.take().or(fault);
         }
@@ -166,6 +169,7 @@ impl ControllerMachine {
         self.end_hold_of_stopped();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
         let CurrentChange { number, stage, begins, fault, .. } = current;
+        // One instant for all nodes, far enough ahead for the announcement to reach each of them.
         let at = begins.then(|| now + self.limits.lead);
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,

@@ -117,6 +117,8 @@ impl LeadClaim {
     ) -> Result<ClaimProgress, Error> {
         match &mut self.stage {
             Stage::ReadLeads => self.read_leads(records)?,
+            // Each entry leaves its queue only after it worked, so that a step can be repeated after an
+            // error.
             Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
                     let seen = self.watch.look_up(records, &controller, runs, now)?;
@@ -191,6 +193,8 @@ impl LeadClaim {
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
+        // Nodes refuse what is not above every epoch they have heard of. A number that cannot be an epoch is
+        // ignored, or a forged one would use up all the rest.
         self.epoch = known.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
@@ -219,6 +223,7 @@ impl LeadClaim {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
         let done = record.map(|record| record.end_over(records, revision));
         match done {
+            // It was refreshed after all, or somebody else has ended it: look again.
             Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
@@ -252,6 +257,7 @@ impl LeadClaim {
             value: value.clone(),
         };
         let writes: Vec<RecordWrite> = nodes.iter().map(write).collect();
+        // Before the call: if its answer is lost, a lead may be ours without our knowing.
         self.attempted.extend(nodes.iter().cloned());
         let answers = records.write_many(&writes);
         let mut is_contested = false;
@@ -270,6 +276,8 @@ impl LeadClaim {
                 Err(error) => failure = Some(error),
             }
         }
+        // Lock ordering: claims that take leads one by one, in the order of names, cannot each hold what the
+        // other needs. With many in flight two claims could block each other again and again.
         if is_contested {
             self.writes_at_once = 1;
         }

@@ -30,6 +30,7 @@ impl NetworkSet {
     /// Those set aside for benchmarking: RFC 2544 and RFC 5180.
     pub fn for_tests() -> Self {
         Self {
+            // 198.18.0.0/15 and 2001:2::/48.
             v4: vec![(0xc612_0000, 0xc613_ffff)],
             v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
         }
@@ -70,6 +71,7 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     let mut joined: Vec<(u128, u128)> = Vec::new();
     for (first, last) in ranges {
         match joined.last_mut() {
+            // Ranges that touch become one, so that `covers` may look at each range alone.
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
             _ => joined.push((first, last)),
         }

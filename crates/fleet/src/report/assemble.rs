@@ -94,6 +94,8 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let while_sending: Vec<u64> =
         (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
+    // Before `doubt_dropped`, which adds what the rig's ports dropped: `LossPlaces` shows that as the
+    // sender's and the receiver's.
     let in_doubt = total_in_doubt(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
     ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &while_sending);
@@ -127,6 +129,8 @@ fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     for row in results.iter().flat_map(|node| &node.ports) {
         speeds[row.port] = row.info.speed;
     }
+    // Rates in percent of the link depend on what the nodes found: the same plan is bound to their speeds
+    // here.
     let bound = plan.clone().bind(&speeds);
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
@@ -149,6 +153,7 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger
     let sum = |of: fn(&super::FrameLoss) -> u64| {
         measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
     };
+    // The sum is unknown if one end of one stream did not report: missing is never zero.
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
         ledger.add_measured(LedgerAccount::Expected, sum(|loss| loss.expected));
         ledger.add_measured(LedgerAccount::Lost, sum(|loss| loss.lost));

@@ -46,6 +46,7 @@ fn keep<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize 
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {
         let Some(thing) = thing(row) else { return false };
+        // Not just the first row: workers of one port may have a row each.
         let count = kept.entry(thing).or_insert(0);
         *count += 1;
         *count <= MOST_ROWS

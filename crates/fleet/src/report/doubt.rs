@@ -87,9 +87,12 @@ impl OutageSpan {
     pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps(event));
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
+        // Where gaps were joined it is not known which of the numbers between them are lost.
         if from <= self.begin || !self.is_one_gap {
             return self.frames;
         }
+        // The lost numbers are consecutive: those that should have arrived before the event were lost before
+        // it.
         self.frames - gone_before(from).saturating_sub(self.first).min(self.frames)
     }
 }

@@ -59,6 +59,7 @@ impl MeasuredRange {
 
 /// How many of `whole` an upper limit allows.
 pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
+    // Rounded down: 0.1 % of 999 frames is none.
     let allowed = u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE.billionths());
     u64::try_from(allowed).unwrap_or(u64::MAX)
 }

@@ -19,6 +19,7 @@ pub(super) fn near(
         let sent = port.tx_rate.map(|rate| (asked(rate), rate, "to send"));
         let received = port.rx_rate.map(|rate| (rate.frames_milli / 1000, rate, "received"));
         let (load, rate, what) = sent.into_iter().chain(received).max_by_key(|(load, ..)| *load)?;
+        // Bits per second over frames per second: the mean size of a frame, in bytes.
         let size = rate.l2.bits_per_second().checked_div(8 * (rate.frames_milli / 1000))?;
         let limit = nearest(limits, port.info.back_end, &port.info.driver, size)?;
         limit.is_near(load).then(|| Caveat {

@@ -47,6 +47,7 @@ impl LoadFactor {
 pub(super) fn asked_of(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
+    // `last` intervals take `span` ns: 10^9 ns make a second, and 1000 makes thousandths.
     let milli = (u128::from(last) * 1_000_000_000_000).checked_div(span)?;
     u64::try_from(milli).ok()
 }

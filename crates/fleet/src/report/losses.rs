@@ -158,6 +158,7 @@ impl StreamFindings<'_> {
         let port = &self.plan.ports[received.port].name;
         for outage in outages {
             let span = OutageSpan::of(outage, node.started);
+            // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
             let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, row) {
                 outage.frames
             } else {
@@ -165,6 +166,7 @@ impl StreamFindings<'_> {
             };
             times.in_doubt += in_doubt;
             let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
+            // Joined gaps have arrivals between them, so their span is no outage.
             if span.is_one_gap {
                 times.outages.longest = times.outages.longest.max(Some(length));
             }
@@ -196,6 +198,8 @@ impl StreamFindings<'_> {
             node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
         let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
         let quiet = received.counts.last.map_or(listened, |last| node.ended.since(last));
+        // A factor of two for a delay that grows at the end; a tenth of the time for arrivals that had not
+        // ceased.
         delay + delay > listened || quiet < Nanos::new(listened.as_u64() / 10)
     }
 
@@ -246,6 +250,8 @@ impl StreamFindings<'_> {
         let Some((sender, _)) = self.sender(index) else { return Vec::new() };
         let apart = clocks_apart(sender, row.0);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
+        // From departures to arrivals: earlier by the error of the clocks at most, later by that and the
+        // delay of the path.
         events.map(|event| event.widened(apart, apart + delay_of(row.1))).collect()
     }
 
@@ -333,6 +339,7 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult
         let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
         exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)).sum()
     };
+    // Lost at every port are at most as many as at the port that lost least.
     rows.iter().map(|(_, received)| lost_at(received)).min().unwrap_or(0).min(astray.numbers.numbers)
 }
 

@@ -140,6 +140,7 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 /// The first frame that was due here, of those that left.
 fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     let first = |row: &SendResult| Some((timelines.get(row.stream)?.due(0), row.counts.first?));
+    // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
     let (due, first) = node.send.iter().filter_map(first).min()?;
     let skew = node.clock.and_then(|clock| skew(&clock, node.started, due, first));
     Some(NodeStart {
@@ -170,6 +171,7 @@ impl SkewReport {
         let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
         let spread = StartSpread::of(&known);
         let verdict = wanted.map(|wanted| match spread {
+            // NOT_MET even if all bounds help; MET only if all bounds hurt and no node is unknown.
             Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
             Some(spread) if unknown.is_empty() && spread.most <= i128::from(wanted.as_u64()) => {
                 SkewVerdict::Met

@@ -82,6 +82,7 @@ impl LossPlaces {
     /// order (`in_doubt`, of which `while_sending` because of a sending port). An interface's own receive drops do not count: the kernel also counts frames there that it gave
     /// us and then found no other use for.
     pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
+        // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
         let at_work = |port: &&&PortResult| port.tx.handed_over + port.tx.refused > 0;
         let sender = ports.iter().filter(at_work).map(|port| sender_drops(port)).sum::<Option<u64>>();
         let sender = sender.map(|dropped| dropped.min(total));
@@ -101,12 +102,14 @@ impl LossPlaces {
 
 /// Frames that a sending port took and that its interface did not transmit, by its own counters.
 fn sender_drops(port: &PortResult) -> Option<u64> {
+    // The drop counter and the difference may count the same frames: the larger one, not the sum.
     let vanished = port.tx.on_wire.map_or(0, |on_wire| port.tx.handed_over.saturating_sub(on_wire));
     port.tx.dropped.map(|dropped| dropped.max(vanished) + port.tx.refused)
 }
 
 /// Frames that arrived at a port and that we did not see.
 fn receiver_drops(port: &PortResult) -> u64 {
+    // As above: drops of the ring are among the frames that arrived unseen.
     let unseen = |arrived: u64| arrived.saturating_sub(port.rx.seen);
     port.rx.ring_dropped.max(port.rx.arrived.map_or(0, unseen))
 }
@@ -125,8 +128,11 @@ pub(super) fn doubt_dropped(
     }
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
         let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
+        // What was lost while the port was not in order is in doubt already: it must not be doubted twice.
         let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
         let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops).sum();
+        // When they were dropped is not known, and whose frames they were: each stream of the port may have
+        // lost all.
         let dropped = by_sender + by_receivers;
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = (loss.in_doubt + dropped).min(loss.lost);

@@ -198,11 +198,13 @@ impl<'a> StreamFindings<'a> {
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
         let frames = self.sender(index).map(|(_, row)| row.counts.numbered());
+        // Where receivers share the frames, a gap at one of them is no loss.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
             let loss = FrameLoss::new(expected(stream, frames), &received.sequence, all_expect_all(stream));
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
+                // Without times any of the losses may have been during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
                 None => 0,
             };
@@ -368,6 +370,7 @@ fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
     let wanted = i128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
     let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());
+    // Less time than wanted is too fast: above zero.
     let ppm = ((wanted - taken) * 1_000_000).checked_div(taken)?;
     i64::try_from(ppm).ok()
 }

@@ -170,6 +170,7 @@ impl StreamReport {
     fn judge_loss(&self, limit: Share) -> Option<(CriterionResult, String)> {
         let loss = self.loss?;
         let contents = self.contents.unwrap_or_default();
+        // Numbered frames and those compared by content are disjoint, so one limit holds for their sum.
         let expected = loss.expected + contents.compared;
         let most = loss.lost + contents.lost;
         let in_doubt = loss.in_doubt + contents.in_doubt;
@@ -343,6 +344,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
             .iter()
             .any(|caveat| same(caveat) && (subject.is_empty() || caveat.subject == subject))
     };
+    // A node that has said so names the cause: the same is not told twice.
     if !said(CaveatKind::Unbalanced, "") {
         let wrong = evidence.imbalances.iter();
         doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));

@@ -82,6 +82,7 @@ impl FleetAuthority {
             node
         };
         drop(turn);
+        // Nothing in the directory changes from here on: nobody has to wait for the signature.
         let certificate = self.certify(name, &node, public_key, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;

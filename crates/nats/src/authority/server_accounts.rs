@@ -129,6 +129,7 @@ impl ServerAccounts {
     fn account(&self, name: &str, particulars: Value) -> Result<AccountClaims, Error> {
         // The server counts results and records in this account only.
         let storage = if name == CONTROL { -1 } else { 0 };
+        // In claims of NATS, -1 is no limit and 0 is nothing at all.
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
             "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,

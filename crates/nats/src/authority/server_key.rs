@@ -8,6 +8,8 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 /// What a key is for; the value is the first byte of its text.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyKind {
+    // Base32 takes five bits for a letter. The upper five of this byte are the first one: 14 is O, 0 is A, 20
+    // is U.
     /// Signs accounts: text begins with `O`.
     Operator = 14 << 3,
     /// Signs users: `A`.
@@ -46,6 +48,7 @@ fn written(kind: KeyKind, key: &[u8]) -> String {
 
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
+    // Polynomial 0x1021, initial value 0, most significant bit first.
     let step = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
     bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(*byte) << 8), step))
 }

@@ -51,6 +51,7 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
     ));
     if let Some(security) = &setup.security {
         line(format_args!(
+            // Without a certificate of the authority nobody gets as far as showing claims.
             "tls {{\n  cert_file: {}\n  key_file: {}\n  ca_file: {}\n  verify: true\n  timeout: 5\n}}",
             file(&security.certificate),
             file(&security.key),
@@ -69,6 +70,7 @@ fn write_accounts(text: &mut String, setup: &BrokerSetup, accounts: &ServerAccou
     let lines = [
         format!("operator: {}", quoted(&accounts.operator()?)),
         format!("system_account: {}", quoted(&system.id)),
+        // Without `allow_delete` the server would not obey `REMOVE_ACCOUNTS`, which cuts removed nodes off.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
         "resolver_preload: {".to_owned(),
         format!("  {}: {}", system.id, quoted(&system.claims)),

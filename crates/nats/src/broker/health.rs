@@ -146,10 +146,13 @@ struct RepairRule {
 impl RepairRule {
     /// Whether to start the server again now, after one more write.
     fn hear(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
+        // Kept until the restart: the server does not switch its store on again, even if there is room by
+        // now.
         self.was_full |= disk_free.is_some_and(|free| free < FULL);
         self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
         let is_ill = self.was_full || self.failures >= FAILURES;
         if !is_ill {
+            // Well since the last restart: the next trouble begins with the short pause again.
             if is_written && now_ns >= self.not_before_ns {
                 self.pause_ns = 0;
             }

@@ -68,6 +68,8 @@ impl NodeSubscriptions {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
+        // Before the subscriptions: the first letter may come at once, and `admits` asks whose letters are
+        // for this place.
         HeardNodes::own(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
         let silent = || Error::Down("the subscriptions could not be written".to_owned());

@@ -38,6 +38,7 @@ impl KnownControllers {
         match body {
             MessageBody::Command(head, _) => {
                 remember(&mut self.by_run, (head.run.clone(), head.epoch), session);
+                // A controller of a lower epoch has lost its nodes, even if its command comes last.
                 if self.leader.is_none_or(|(epoch, _)| head.epoch >= epoch) {
                     self.leader = Some((head.epoch, session));
                 }

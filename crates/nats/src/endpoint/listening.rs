@@ -108,6 +108,7 @@ impl ListeningTasks {
         let heard = if own.is_controller() { "*" } else { name };
         let presence = own.subscribe(&subject::presence(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
+        // Before the claim, because this task reads the claim's echo.
         tasks.spawn(presence_task(own.clone(), presence, echo));
         own.claim(proof).await?;
         own.announce().await?;
@@ -150,6 +151,7 @@ pub(super) async fn telemetry_task(
         if !listener.admits(&message) {
             continue;
         }
+        // After the seal was checked: a forged number must not count as a loss.
         let lost = numbers.missing_before(&message);
         let is_queued = feeds.telemetry_quota.take(&message) && queue(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);

@@ -171,6 +171,7 @@ impl EndpointState {
             }
             std::future::pending::<()>().await;
         };
+        // Silence means that the name is free, or that its holder is cut off (see `Fabric::join`).
         match tokio::time::timeout(CLAIM, taken).await {
             Ok(()) => Err(Error::Taken(self.name.clone())),
             Err(_) => Ok(()),
@@ -181,6 +182,7 @@ impl EndpointState {
     async fn proof(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         loop {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
+            // A refused subscription is an event of the connection, not an error of `subscribe`.
             let refused = self.troubles.take().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
             match (refused, came) {
                 (Some(refused), _) => return Err(refused),
@@ -193,6 +195,7 @@ impl EndpointState {
 
     /// Says to the controller that this life of the place is there.
     pub(super) async fn announce(&self) -> Result<(), Error> {
+        // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
         if !self.is_numbered() {
             self.send(subject::presence(&self.name.0), HERE, None).await?;

@@ -150,6 +150,7 @@ impl RenewalBudget {
 
     /// Whether one more renewal of that length is within what a node may say.
     fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
+        // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
             self.renewals = BURST.min(self.renewals.saturating_add(seconds.saturating_mul(PER_SECOND)));

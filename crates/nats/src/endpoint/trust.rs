@@ -132,6 +132,7 @@ impl EndpointSeals {
             let mut envelope = envelope()?;
             if let Self::Node(seals) = self {
                 let seal = header(message, SEAL);
+                // The name in the letter says nothing. The seal says which life of a controller speaks.
                 let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.hear(session, &envelope.body);
                 seals.keep_proof(message);
@@ -144,6 +145,8 @@ impl EndpointSeals {
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
+            // No more than a controller has signed: a node that names the last epoch would lock out all
+            // controllers.
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
             hello.limit_texts();
         }

@@ -160,6 +160,8 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     }
     let question = question(name, line.secret.0.clone(), &key.0, false)?;
     let admission = ask(line, &question)?;
+    // The handshake has proven the print. What the node keeps must be the certificate with that print, not
+    // any other that the answer brings.
     let first = certificates(&admission.authority).into_iter().next();
     if first.as_ref().map(print).as_deref() != Some(&line.authority) {
         return Err(Error::Stranger(line.enrol.clone()));
@@ -226,9 +228,11 @@ fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Erro
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Here(error.to_string()))?
+        // No less strict than usual: `ByPrint` trusts one authority and leaves all other checks to rustls.
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
+    // IPv6 addresses are written in brackets, server names are not.
     let host = line.enrol.rsplit_once(':').map_or(&*line.enrol, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let server = ServerName::try_from(host).map_err(|_| Error::Line)?;
@@ -272,6 +276,7 @@ impl ServerCertVerifier for ByPrint {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        // The print is the authority's, not the server's, whose certificate is renewed now and then.
         let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or_else(unknown)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;

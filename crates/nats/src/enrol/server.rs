@@ -164,6 +164,7 @@ impl EnrolDesk {
         let unproven = || "the key does not belong to the one that asks".to_owned();
         let key = unhex(&question.public_key).ok_or_else(unproven)?;
         let proof = unhex(&question.proof).ok_or_else(unproven)?;
+        // The signature covers purpose, name and secret, so it proves nothing for another question.
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key)
             .verify(&question.proven(), &proof)
             .map_err(|_| unproven())?;

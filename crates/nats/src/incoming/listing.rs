@@ -32,6 +32,7 @@ impl IncomingWay {
         let stream = self.stream().await?;
         let mut readers = self.readers(&stream).await?;
         let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
+        // Removal ends here: what is appended after this listing was not judged by it.
         let last = subjects.info.state.last_sequence;
         let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
         let mut listing =
@@ -42,6 +43,7 @@ impl IncomingWay {
             let is_run = subject::is_run_word(word);
             if let Some(node) = subject::speaker(&subject) {
                 let runs = suspects.entry(node).or_default();
+                // One word of no run is enough: no honest node writes it.
                 *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
             }
             if is_run && !listing.runs.contains_key(&RunId(word.to_owned())) {

@@ -12,6 +12,7 @@ const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
 const ANSWERS: &str = "packetrig captures 1";
 
 fn covered(subject: &str, about: &str) -> Vec<u8> {
+    // The subject names the node, so a question to one node is worth nothing to another.
     [QUESTIONS, &segment_bytes(subject, about, &[])].concat()
 }
 

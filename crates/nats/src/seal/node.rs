@@ -130,6 +130,7 @@ impl NodeSealChecker {
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
+        // Only now is anything remembered: forged messages leave nothing behind.
         let node = self.life_of(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
         let last = node.last_numbers.entry(kind.to_owned()).or_insert(0);
