@@ -4,13 +4,13 @@
 //!  idle -> prepared -> armed -> waiting(T) -> running -> stopped -> spooled -> idle
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
-//! Orders to the data plane are [`AgentAction`]s. Whoever performs them does so in order and feeds each outcome back before
+//! Orders to the data plane are [`AgentAction`]s. The caller performs them in order and feeds each outcome back before
 //! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
 //! again and does nothing twice.
 //!
 //! In a fleet ([`AgentMachine::leased`]) it sends only while its [lease](crate::lease) holds, and its result goes through the
 //! spool of its node. When the controller is silent its senders stop at the lease's end, its receivers go on for a while,
-//! and the result is kept for whoever collects it.
+//! and the result is kept until a controller collects it.
 //!
 //! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time, and nothing is done for
 //! a controller of a lower epoch than was ever seen.
@@ -35,7 +35,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A confirmation that comes later than this before T is refused: the senders could not be told in time.
+/// A confirmation must come at least this long before T. A later one is refused: the senders would hear of it too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
 /// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
 pub const REFIT: Nanos = Nanos::from_millis(10);
@@ -47,7 +47,7 @@ const REMEMBERED: usize = 256;
 struct EndedAttempt {
     run: RunId,
     attempt: u32,
-    /// Its result was safe on the disk, in so many segments.
+    /// The number of segments, if its result was safe on the disk.
     kept: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ enum AgentState {
     Spooling,
     /// The result is kept until the controller has it.
     Spooled(KeptResult),
-    /// It went wrong; kept so that a repeated command gets the same answer.
+    /// The data plane failed. The fault is kept so that a repeated command gets the same answer.
     Failed(NodeFault),
 }
 
@@ -153,7 +153,7 @@ pub struct AgentMachine {
     head: Option<MessageHead>,
     ports: Vec<PortInfo>,
     steered: bool,
-    /// The last change that was asked for, and how far it is.
+    /// Number and progress of the last change.
     change: (u64, ChangeProgress),
     epoch: u64,
     ended: VecDeque<EndedAttempt>,
@@ -166,7 +166,7 @@ pub struct AgentMachine {
     stop_at: Option<MonoTime>,
     /// What ended the senders, or is about to.
     why: Option<StopReason>,
-    /// It finishes without having been told.
+    /// It finishes without an order, because its controller is silent.
     orphan: bool,
 }
 
@@ -238,7 +238,7 @@ impl AgentMachine {
         matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
 
-    /// Whether it waits to be told that every sender is done.
+    /// Whether it waits for [`AgentEvent::SendersDone`].
     pub fn awaits_senders(&self) -> bool {
         self.state == AgentState::Running
     }
@@ -307,7 +307,7 @@ impl AgentMachine {
         }
     }
 
-    /// How much is kept of an attempt that it has ended without its controller, which asks for its result only now.
+    /// Segments kept of an attempt that this agent ended without its controller, if this command asks for their result.
     fn kept_of(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         let is_it = |ended: &&EndedAttempt| ended.run == head.run && ended.attempt == head.attempt;
@@ -315,7 +315,7 @@ impl AgentMachine {
         ended.kept
     }
 
-    /// Why a command cannot be for now.
+    /// Why a command is out of date or comes at the wrong time.
     fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} is over, this is epoch {}", head.epoch, self.epoch));
@@ -349,7 +349,7 @@ impl AgentMachine {
         self.reply(reply)
     }
 
-    /// How far it is, as the reply that said so.
+    /// Repeats the reply that tells the present state.
     fn answer(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
             // Nothing to report: either there is no run, or the reply follows when the data plane has

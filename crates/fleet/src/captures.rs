@@ -1,6 +1,6 @@
 //! Captures that stay on nodes, and how they are fetched in ranges.
 //!
-//! Whoever fetches asks for one range after another, a few ahead; the node answers each. An answer that does not come is asked
+//! The fetching process asks for one range after another, a few ahead; the node answers each. An answer that does not come is asked
 //! for again. It needs no controller and no run, and speaks to none of them.
 //!
 //! Invariant: neither end holds more than [`AHEAD`] ranges of [`RANGE`] bytes.
@@ -66,7 +66,7 @@ pub struct CaptureAnswer {
     pub outcome: Result<CaptureIdentity, String>,
 }
 
-/// A node's end of the way of captures.
+/// The node's side: receives questions and answers them.
 pub trait CaptureQuestions: Send {
     /// The next question that is genuine and new; `None` if there is none within that time.
     fn next(&mut self, within: Nanos) -> Option<CaptureQuestion>;
@@ -74,7 +74,7 @@ pub trait CaptureQuestions: Send {
     fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
 }
 
-/// The end of whoever fetches from one node.
+/// The side of the process that fetches from one node.
 pub trait CaptureAnswers: Send {
     /// Asks; gives the number of the question.
     fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error>;

@@ -68,15 +68,15 @@ pub enum ControllerEvent {
     Telemetry(NodeName, MessageHead, Box<CountSample>),
     /// An agent asks whether it may go on.
     Renewal(NodeName, MessageHead, Nonce),
-    /// The whole result of a node is stored. It may be said again.
+    /// The whole result of a node is stored. This event may be repeated.
     Collected(NodeName, Arc<NodeResult>),
-    /// Of what a node had to say something is missing, though its result is there. It may be said again.
+    /// Part of what a node reported is missing, though its result is here. This event may be repeated.
     Doubted(String),
     /// A node's agent was started again: what it did is over.
     Restarted(NodeName),
     /// Another controller has taken over.
     Deposed,
-    /// The controller's own program did not run for so long.
+    /// The controller's own program did not run for this long.
     StoodStill(Nanos),
     /// The user wants a change; only a steered run can be changed.
     Steer(PlanChange),
@@ -120,11 +120,11 @@ pub struct ControllerMachine {
     peers: ControllerPeers,
     /// Fenced off by a higher attempt.
     left_out: BTreeMap<NodeName, LeftNode>,
-    /// Starts that were tried with those who were there.
+    /// Starts that were tried with the present set of nodes.
     tries: u32,
-    /// What an earlier controller left.
+    /// The record of a run that an earlier controller began.
     inherited: Option<RunRecord>,
-    /// What nodes keep of it is not waited for.
+    /// It does not wait for the results that nodes keep.
     leaves_results: bool,
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
@@ -138,7 +138,7 @@ pub struct ControllerMachine {
     /// The longest delay of a frame that a node has measured so far.
     longest_delay: Nanos,
     repeat_at: MonoTime,
-    /// Nobody can have been silent for too long before.
+    /// Before this instant no node can have been silent for too long.
     silent_from: MonoTime,
     /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
     deadline: Option<MonoTime>,
@@ -390,7 +390,7 @@ impl ControllerMachine {
         true
     }
 
-    /// Says again what was not answered.
+    /// Repeats commands that were not answered.
     fn repeat(&mut self, now: MonoTime) {
         if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
         {
@@ -398,7 +398,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Tells every node that has not got there what this phase wants of it.
+    /// Sends every node that is behind the command of this phase.
     fn broadcast(&mut self, now: MonoTime) {
         let is_urgent =
             matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
@@ -439,12 +439,12 @@ impl ControllerMachine {
         }
     }
 
-    /// A thousand nodes that say much need not be asked often: each question is signed.
+    /// Questions are signed, which costs time: a node that is heard anyway is asked less often.
     fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
-    /// `sent` is what all streams sent, if that is to be said now.
+    /// The command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
     fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
@@ -469,7 +469,7 @@ impl ControllerMachine {
             ControllerPhase::Running { .. } if self.stopping.is_some() => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }
-            // Nothing has begun at T in a steered run: who has not heard that it holds can still do so.
+            // Nothing begins at T in a steered run, so a late confirmation still does its work.
             ControllerPhase::Running { start }
                 if self.preparation.steered && peer.progress < PeerProgress::Confirmed =>
             {

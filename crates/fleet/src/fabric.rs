@@ -8,7 +8,7 @@
 //!   repeat them); telemetry may be dropped when the reader is slow.
 //! * [`RecordStore`]: small values that change by compare-and-set only: who leads a node, the state of a run.
 //! * [`ResultOutlet`], [`ResultInlet`]: results. What was appended stays until a controller confirms it; it may be delivered
-//!   more than once, so whoever takes it must know it again. Results of one run have one reader at a time.
+//!   more than once, so the reader must recognise repetitions. Results of one run have one reader at a time.
 
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use packetrig_units::Nanos;
@@ -33,13 +33,13 @@ pub enum Error {
     /// Peer: the record is there already.
     #[error("record {0} exists")]
     Exists(String),
-    /// Peer: somebody else has changed the record.
+    /// Peer: another process has changed the record.
     #[error("record {0} was changed by somebody else")]
     Stale(String),
     /// World: the store of the fabric is full; nothing was kept.
     #[error("the fabric's store is full")]
     Full,
-    /// User: no fabric takes so much in one message or segment.
+    /// User: too long for one message or segment.
     #[error("{0} B are too much for one message")]
     TooLarge(usize),
     /// World: no answer in time. It may have happened or not: do the same again.
@@ -48,7 +48,7 @@ pub enum Error {
     /// User: this place may not do that; the subject says what.
     #[error("not permitted: {0}")]
     NotPermitted(String),
-    /// World: the connection is down and nothing can be said now.
+    /// World: the connection is down; nothing can be sent now.
     #[error("not connected: {0}")]
     Down(String),
 }
@@ -57,7 +57,7 @@ pub enum Error {
 pub trait Endpoint: Send {
     fn name(&self) -> &NodeName;
     /// Sends to `to`, without waiting for it to arrive. A name that nobody has is [`Error::Unknown`] when the controller
-    /// posts to it the first time; that somebody has left a network often cannot know, and then the message is lost in silence.
+    /// posts to it the first time. A network often cannot know that a member has left; then the message is lost silently.
     fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
     /// Sends to every node that has joined, and not to itself. Only the controller may. It keeps its order among its
     /// like, not among what is posted to one node. A fabric that signs carries only [`MessageBody::RollCall`] this way.
@@ -69,9 +69,9 @@ pub trait Endpoint: Send {
     fn stop_listening_to(&mut self, nodes: &[NodeName]);
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
     fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope>;
-    /// Telemetry that was dropped, on its way in or on its way out. A loss on the way is known when the next one comes.
+    /// Telemetry that was dropped before it was sent or after it came. A loss between is known when the next sample comes.
     fn dropped(&self) -> u64;
-    /// What went wrong on the way without an error of a call: lost connections, refused subjects. Takes them away.
+    /// Takes the troubles that no call returned: lost connections, refused subjects.
     fn troubles(&mut self) -> Vec<Error> {
         Vec::new()
     }
@@ -81,7 +81,7 @@ pub trait Endpoint: Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
     pub value: Vec<u8>,
-    /// To be shown by whoever replaces it.
+    /// The writer of the next value has to name it.
     pub revision: u64,
 }
 
@@ -152,7 +152,7 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// The node's end of the results' way.
+/// The node's end of result delivery.
 pub trait ResultOutlet: Send {
     /// Hands over a segment; returns when the fabric keeps it. Doing it again with the same name does no harm.
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
@@ -161,29 +161,27 @@ pub trait ResultOutlet: Send {
 /// A segment that came in, and by what it is confirmed.
 #[derive(Debug)]
 pub struct SegmentDelivery<T> {
-    /// Which; who sent it is vouched for by the fabric.
+    /// Its name. The fabric vouches for the node in it.
     pub id: SegmentId,
-    /// Its bytes.
     pub body: Vec<u8>,
     /// To be given back to [`ResultInlet::confirm`].
     pub token: T,
 }
 
-/// The controller's end of the results' way.
+/// The controller's end of result delivery.
 pub trait ResultInlet: Send {
     /// What confirms a delivery.
     type Token: Send;
     /// From now on results of this run come here. Readers in `instead_of` can confirm nothing of it any more, and what they had
     /// not confirmed comes again at once. [`Error::Taken`] if yet another one reads them.
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
-    /// What is left of this run waits for whoever reads it next.
+    /// Stops reading this run. What is left of it waits for the next reader.
     fn leave_run(&mut self, run: &RunId);
-    /// Runs of which something waits, and who reads each.
+    /// Runs of which segments wait, with the readers of each.
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// The next segment; `None` if there is none within that time. What is not confirmed comes again.
     fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
-    /// It is stored for good: the fabric may forget it. Returns when the fabric has; an error for whoever does not read its run
-    /// any more.
+    /// It is stored for good, so the fabric forgets it. Returns when that is done. An error if another reader has its run by now.
     fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
     /// The same for several; one answer for each, in order.
     fn confirm_all(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
@@ -197,23 +195,20 @@ pub trait ResultInlet: Send {
     fn discard_runs(&mut self, _: &BTreeSet<RunId>) -> Result<u64, Error> {
         Ok(0)
     }
-    /// How many of each node, since this was asked last, came that nobody can say what they are, or that their node has
-    /// not sealed. They were dropped.
+    /// Segments of each node, since the last call, that could not be identified or did not carry the seal of their node; they
+    /// were dropped.
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {
         BTreeMap::new()
     }
-    /// Nodes whose key could not be read since this was asked last, and why. Their segments come again.
+    /// Nodes whose key could not be read since the last call, and why. Their segments come again.
     fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         BTreeMap::new()
     }
 }
 
 pub trait Fabric {
-    /// Its kind of place.
     type Endpoint: Endpoint;
-    /// Its kind of records.
     type Records: RecordStore;
-    /// Its nodes' end of the results' way.
     type Outgoing: ResultOutlet;
     type Incoming: ResultInlet;
     /// Takes a place. Messages to it are kept from now on. [`Error::Taken`] if a place of that name answers; over a
@@ -221,8 +216,8 @@ pub trait Fabric {
     fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
     /// Opens the records. Only the controller may.
     fn records(&self) -> Result<Self::Records, Error>;
-    /// Opens the way out for the results of `node`.
+    /// Opens the outlet for the results of `node`.
     fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
-    /// Opens the way in for results, under the name of this reader, which is a word. Only a controller may.
+    /// Opens the inlet for results, under the name of this reader (one word). Only a controller may.
     fn incoming(&self, reader: &str) -> Result<Self::Incoming, Error>;
 }

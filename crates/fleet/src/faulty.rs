@@ -1,6 +1,6 @@
 //! A fabric with faults: wraps any other and loses, repeats, delays, refuses or cuts what passes, when told to.
 //!
-//! For tests of whatever uses a fabric. The faults are switches: nothing is drawn at random and nothing depends on time.
+//! For tests of the users of a fabric. The faults are switches: nothing is drawn at random and nothing depends on time.
 //! Invariant: without a fault it behaves as the fabric inside.
 
 use crate::fabric::{
@@ -21,7 +21,7 @@ pub struct FabricFaults {
     pub repeat_each: Option<u64>,
     /// Posts that wait until so many later ones have passed.
     pub hold_back: usize,
-    /// Nothing passes; every call says [`Error::Down`], and who waits hears nothing.
+    /// Nothing passes: every call returns [`Error::Down`], and receivers get nothing.
     pub cut: bool,
     /// Appends are refused as [`Error::Full`].
     pub full: bool,
@@ -37,7 +37,7 @@ struct FaultyState {
     posts: u64,
 }
 
-/// See the module. Clones have the same faults.
+/// Wraps a fabric. Clones share the faults.
 #[derive(Clone, Debug)]
 pub struct FaultyFabric<F> {
     inside: F,
@@ -60,7 +60,7 @@ fn own(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A part of it: endpoint, records, or an end of the results' way.
+/// A wrapped part of the fabric: endpoint, records, result outlet or inlet.
 #[derive(Debug)]
 pub struct FaultyPart<P> {
     inside: P,

@@ -43,7 +43,7 @@ pub struct NodeHello {
     /// What stands in the way of its work, in words.
     #[serde(default)]
     pub troubles: Vec<String>,
-    /// The roll call that this answers; absent in what is said without being asked.
+    /// The roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
 }

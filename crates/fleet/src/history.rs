@@ -161,7 +161,7 @@ impl NodeWatcher {
         events
     }
 
-    /// Nodes that are lost since this was asked last.
+    /// Nodes that were lost since the last call.
     pub fn newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
         let is_newly_lost = |last: &mut LastHeard| {
             let is_lost = now.since(last.heard) >= LOST;

@@ -33,13 +33,13 @@ impl KnownNode {
         }
     }
 
-    /// Whether what was kept `before` is worth to be replaced by this.
+    /// Whether this should replace the record kept `before`.
     pub fn is_news(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
         same != *before || self.heard_at > before.heard_at.saturating_add(WORTH_WRITING_NS)
     }
 
-    /// As if it had just said so, in no life of its own.
+    /// The same as a hello, without an incarnation.
     pub(crate) fn hello(&self) -> NodeHello {
         NodeHello {
             labels: self.labels.clone(),

@@ -66,8 +66,8 @@ pub struct TakenLead {
     pub before: Option<NodeLead>,
 }
 
-/// Gives leads back. That somebody else has taken one over meanwhile does no harm. Gives those that could not be given back, and
-/// why not.
+/// Gives leads back. A lead that another controller has taken over meanwhile is left alone.
+/// Returns those that could not be given back, with the reason.
 pub fn give_back_leads<R: RecordStore>(
     records: &mut R,
     leads: Vec<TakenLead>,
@@ -93,8 +93,7 @@ pub fn give_back_leads<R: RecordStore>(
     (left, failure)
 }
 
-/// Leads that may say that they are of this controller, for a run that it does not lead any more: what the records answered was
-/// lost.
+/// Leads that may still name this controller, for a run that it does not lead any more: an answer of the records was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulLeads {
     pub run: RunId,

@@ -1,4 +1,4 @@
-//! The run: who does what when, what is told about it, and what it comes to.
+//! Run lifecycle: state machines of controller and agent, events, messages and the final report.
 //!
 //! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They talk in
 //! [`message`]s over a [`fabric`] (in one process: [`local`]). What happens is one stream of [`event`]s; what came

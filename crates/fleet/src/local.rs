@@ -15,10 +15,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Samples that wait for a slow reader; newer ones are dropped, and the next to get through makes up for them.
 const TELEMETRY_ROOM: usize = 64;
-/// Bytes of segments that wait to be collected, unless told otherwise.
+/// Default room for segments that wait to be collected, in bytes.
 const RESULTS_ROOM: usize = 1 << 30;
 
-/// See the module. Clones are the same fabric.
+/// A fabric in memory. Clones are the same fabric.
 #[derive(Clone, Debug, Default)]
 pub struct LocalFabric {
     places: Arc<Mutex<BTreeMap<NodeName, LocalMailbox>>>,
@@ -28,7 +28,7 @@ pub struct LocalFabric {
 
 #[derive(Clone, Debug)]
 struct LocalMailbox {
-    /// Whose letters come here; `None` hears everybody.
+    /// Nodes whose letters come here; `None` for all nodes.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
     letters: Sender<MessageEnvelope>,
     telemetry: Sender<MessageEnvelope>,
@@ -62,7 +62,7 @@ struct WaitingSegments {
 }
 
 impl WaitingSegments {
-    /// Nobody reads this run any more: what was taken of it and not confirmed waits again.
+    /// The run has no reader any more: what was taken of it and not confirmed waits again.
     fn leave(&mut self, run: &RunId) {
         self.readers.remove(run);
         let again: Vec<SegmentId> = self.taken.keys().filter(|id| id.run == *run).cloned().collect();
@@ -143,7 +143,7 @@ impl Fabric for LocalFabric {
 }
 
 impl LocalEndpoint {
-    /// Nodes do not tell controllers apart by their names.
+    /// The sender's name as the receiver sees it. To nodes, all controllers have one name.
     fn said_by(&self) -> NodeName {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
@@ -160,7 +160,7 @@ impl LocalEndpoint {
         }
         for (name, mailbox) in controllers {
             if mailbox.hears(letter) {
-                // One that has just left is not there to be told.
+                // A controller that has just left is gone; the others still get it.
                 mailbox.put(&name, letter.clone()).unwrap_or(());
             }
         }
@@ -193,7 +193,7 @@ impl Endpoint for LocalEndpoint {
         let others: Vec<_> = self.fabric.places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.said_by(), body: body.clone() };
-            // Who has just left is not there to be told.
+            // A member that has just left is gone; the others still get it.
             mailbox.put(&to, letter).unwrap_or(());
         }
         Ok(())
@@ -292,7 +292,7 @@ impl RecordStore for LocalRecords {
     }
 }
 
-/// The node's end of the results' way in memory.
+/// The node's end of result delivery in memory.
 #[derive(Clone, Debug)]
 pub struct LocalOutgoing(Arc<LocalResults>);
 

@@ -1,9 +1,8 @@
 //! Who belongs to the fleet: what each node said of itself last, and how long ago that was.
 //!
-//! It is fed with [`NodeHello`]s and the time. That a node is lost means only that it was not heard: it may still send, until
-//! its lease ends.
+//! It is fed with [`NodeHello`]s and the time. A lost node was only not heard: it may still send until its lease ends.
 //!
-//! Invariant: a node that began anew is a restart, however quickly it came back; a late word of an earlier
+//! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an earlier
 //! incarnation changes nothing.
 
 use crate::hello::{NodeHello, PROTOCOL, ProtocolVersion};
@@ -22,7 +21,7 @@ pub const SUSPECT: Nanos = Nanos::from_secs(3);
 /// Silence after which it is lost.
 pub const LOST: Nanos = Nanos::from_secs(10);
 
-/// Earlier lives of a node that are remembered.
+/// Earlier incarnations of a node that are remembered.
 const LIVES: usize = 4096;
 
 /// How recently a node was heard.
@@ -121,7 +120,7 @@ impl FleetMember {
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
-    /// Why it cannot be worked with.
+    /// Why this controller cannot work with it.
     pub fn skew(&self) -> Option<NodeSkew> {
         NodeSkew::between(&self.hello, PROTOCOL)
     }
@@ -187,7 +186,7 @@ impl FleetMembers {
         self.leads = leads;
     }
 
-    /// Who has been silent for long, since the last time this was asked.
+    /// Changes of presence since the last call.
     pub fn tick(&mut self, now: MonoTime) -> Vec<MemberChange> {
         let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
             let presence = member.presence(now);
@@ -246,7 +245,7 @@ pub struct MemberRow {
     pub silent: Nanos,
     /// How often it began anew since this controller knows it.
     pub restarts: usize,
-    /// Why it cannot be worked with.
+    /// Why this controller cannot work with it.
     pub skew: Option<NodeSkew>,
     /// Labels from the operator that count.
     #[serde(default)]

@@ -46,7 +46,7 @@ impl NodeName {
     pub fn local() -> Self {
         Self(Self::LOCAL.to_owned())
     }
-    /// Whoever leads a node, as that node says. As a place on the fabric it is the only controller there is, and hears all nodes.
+    /// How a node names the controller that leads it. A member with this name is the only controller and hears all nodes.
     pub fn controller() -> Self {
         Self(Self::CONTROLLER.to_owned())
     }
@@ -84,7 +84,6 @@ impl PlanHash {
         let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
         Self(digest.iter().fold(String::new(), hex))
     }
-    /// 64 hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -293,7 +292,7 @@ pub enum NodeReply {
         number: u64,
         /// Why it could not be.
         fault: Option<NodeFault>,
-        /// The counts right after it: whoever hears of the change has these.
+        /// The counts right after it, so that they are known together with the change.
         sample: Box<CountSample>,
     },
     /// Every sender of this node is done.
@@ -340,7 +339,7 @@ pub enum MessageBody {
     Stored(StoredWatermark),
 }
 
-/// Tells questions apart: renewals of a lease, roll calls. Never used twice by whoever asks.
+/// Tells questions apart: renewals of a lease, roll calls. The asking side never uses one twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(pub u64);

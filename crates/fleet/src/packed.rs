@@ -1,6 +1,6 @@
 //! Values as the bytes of segments and of long letters: JSON, compressed.
 //!
-//! Who reads them may have them from a stranger. Invariant: reading takes time and memory in proportion to the compressed
+//! The bytes may come from a stranger. Invariant: reading takes time and memory in proportion to the compressed
 //! bytes, [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. It is read as it is
 //! unpacked: the text is nowhere as a whole.
 
@@ -14,7 +14,7 @@ const LEVEL: i32 = 3;
 pub const MOST: u64 = 256 << 20;
 /// Most bytes of JSON for each byte it is packed in. Results of real runs have 5 to 30.
 pub const RATIO: u64 = 128;
-/// So much JSON may be in however few bytes.
+/// Bytes of JSON that even the shortest input may hold.
 pub const FREE: u64 = 1 << 20;
 /// Most that a decoder remembers, as a power of two; level 3 needs 2^21.
 const WINDOW_LOG: u32 = 22;
@@ -84,7 +84,7 @@ impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     }
 }
 
-/// Gives no more than so many bytes; more are an error, not an end.
+/// Reads up to a limit; more is an error, not an end.
 struct LimitedReader<R> {
     inner: R,
     left: u64,

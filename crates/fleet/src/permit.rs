@@ -21,7 +21,7 @@ use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
 use std::path::PathBuf;
 
-/// Longest run without a word of the owner.
+/// Longest run if the owner sets no limit.
 pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
 
 /// A port that is lent.
@@ -39,7 +39,7 @@ pub struct PermittedPort {
     pub max_mtu: Option<u32>,
 }
 
-/// See the module. The default is that of a node without a file: test networks only.
+/// What the owner allows. The default is that of a node without a file: test networks only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LendingPermit {
     /// What the owner calls the node.
@@ -56,7 +56,7 @@ pub struct LendingPermit {
     pub max_capture: Option<u64>,
     /// Ways to send; `None`: all.
     pub back_ends: Option<Vec<BackEnd>>,
-    /// Below which the files lie whose frames may be sent; `None`: no file is read for a fleet.
+    /// Only recordings below this directory may be replayed; `None`: no recordings at all.
     pub replays: Option<PathBuf>,
 }
 
@@ -288,7 +288,7 @@ struct AskedLoad {
 impl AskedLoad {
     fn of(bound: &BoundPlan, port: usize) -> Self {
         let own = || bound.plan.streams.iter().zip(&bound.streams).filter(|(stream, _)| stream.tx == port);
-        // What a document says of a file is the controller's word: how large its frames are, and when they leave.
+        // Sizes and times of a recording are only the controller's claim here, so they bound nothing.
         let timing = |stream: &Stream| stream.frames.recording().map(|recording| recording.timing);
         let sized = || own().filter(|(stream, _)| timing(stream).is_none());
         let paced = || own().filter(|(stream, _)| matches!(timing(stream), None | Some(ReplayTiming::Even)));

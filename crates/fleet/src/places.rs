@@ -30,8 +30,7 @@ pub fn nodes(places: &[PortPlace]) -> Vec<NodeName> {
     names.into_iter().cloned().collect()
 }
 
-/// A place for each port of `plan`, on nodes that can take part in `run`: those that are busy with another one are left
-/// alone.
+/// A place for each port of `plan`, on nodes that can take part in `run`. Nodes that are busy with another run are not used.
 pub fn settle(
     plan: &Plan,
     members: &FleetMembers,
@@ -73,7 +72,7 @@ struct PlaceSearch<'a> {
     by_label: BTreeMap<String, Vec<usize>>,
     /// Ports that each node has been given.
     given_at: BTreeMap<NodeName, GivenPorts>,
-    /// Nodes that cannot take part are better than none.
+    /// Ports may be given to nodes that cannot take part.
     takes_absent: bool,
     problems: Vec<PlanProblem>,
 }

@@ -1,4 +1,4 @@
-//! What a run comes to: one value from which tables, files and the catalogue are made.
+//! The report of a run: one value from which tables, files and the catalogue are made.
 //!
 //! [`assemble`] is a pure function of the plan, the node results and how the run ended. It measures nothing and
 //! invents nothing: what no node reported is absent.
@@ -106,7 +106,7 @@ pub struct RunReport {
     pub seed: u64,
     /// From T to the moment the last sender was done; absent if nothing was sent.
     pub sending: Option<Nanos>,
-    /// When it was where, by the controller's clock; absent if nobody noted it.
+    /// When the run entered each state, by the controller's clock; absent if that was not recorded.
     #[serde(default)]
     pub times: Option<RunTimes>,
     pub outcome: RunOutcome,

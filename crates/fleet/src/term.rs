@@ -3,9 +3,9 @@
 //! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). A record that nobody
 //! refreshed for long enough may be ended by anybody, by compare-and-set: then it is over for good, whether its process wakes
 //! up again or not. A controller that could not refresh its own for as long commits no start any more, and one whose refresh
-//! is refused has lost: it says nothing more to anyone.
+//! is refused has lost: it sends nothing more.
 //!
-//! It asks no process and knows no time: both are told to it.
+//! Which processes run and what time it is are arguments.
 //!
 //! Invariant: a term that somebody else has ended commits no start.
 
@@ -14,7 +14,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Highest epoch there can be: more is nobody's, and there is always room for the next. A controller a second needs
+/// Highest valid epoch. Higher numbers are ignored, so there is always room for the next. One controller a second needs
 /// centuries to come here.
 pub const LAST_EPOCH: u64 = 1 << 53;
 
@@ -31,8 +31,8 @@ pub struct Identity {
     pub user: String,
     /// Its host's name, for people.
     pub host: String,
-    /// Names where process numbers mean the same as for this one: a boot of a kernel, and a namespace of processes there. Only
-    /// processes of the same can be looked for.
+    /// Names the boot of the kernel and the PID namespace in which `pid` is valid. Only
+    /// processes with the same value can be looked up.
     pub boot_id: String,
     pub pid: u32,
 }
@@ -148,8 +148,7 @@ impl TermWatch {
         Ok(SeenTerm { state, record })
     }
 
-    /// The record of `controller` was read: its value and its revision, or nothing. `runs` says whether a process of this host
-    /// does.
+    /// The record of `controller` was read: its value and its revision, or nothing. `runs` tells whether a process runs here.
     pub fn look(
         &mut self,
         controller: &str,
@@ -205,7 +204,7 @@ impl ControllerTerm {
         Self { record, revision, times, refreshed: asked, next, open: None, is_lost: false }
     }
 
-    /// Whether it may commit a start: not when somebody else may have ended it without being heard of.
+    /// Whether it may commit a start: not if another controller may have ended this term unnoticed.
     pub fn may_commit(&self, now: MonoTime) -> bool {
         !self.is_lost && now < self.refreshed + self.times.stale
     }
@@ -243,7 +242,7 @@ impl ControllerTerm {
         match found {
             Some((record, revision)) if *record == self.record => {
                 self.revision = revision;
-                // Which of them it was is not known.
+                // Which of the open refreshes it was is not known: the first is the safe one.
                 if let Some((first, _)) = self.open.take() {
                     self.refreshed = first;
                 }

@@ -1,5 +1,4 @@
-//! The fleet's own authority: one directory with its keys, the nodes it has let in, and the secrets by which others may
-//! come in.
+//! The fleet's own authority: one directory with its keys, the admitted nodes, and the secrets that let others join.
 //!
 //! Certificates name a node in their subject and nowhere else, because the server looks at other names first. Invariant:
 //! files with a secret are readable by their owner only; a node's private key never comes here.
@@ -99,10 +98,10 @@ pub struct FleetAuthority {
 const VALID_DAYS: u64 = 90;
 /// How long that of the authority is.
 const AUTHORITY_DAYS: u64 = 20 * 365;
-/// Clocks of nodes may be behind by so much.
+/// How far the clocks of nodes may be behind, in seconds.
 const SLACK: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
-/// Two changes of a directory that are so far apart have different times, by any clock of a file system.
+/// Changes of a directory that are this far apart have different times on every file system.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// One change of the directory at a time, in this process and in others.
@@ -332,7 +331,7 @@ impl FleetAuthority {
     }
 }
 
-/// Seconds since 1970.
+/// The time in seconds since 1970 (UTC).
 fn now() -> u64 {
     wall_clock_ns() / 1_000_000_000
 }
@@ -342,7 +341,7 @@ pub(crate) const fn renewal_due(issued: u64) -> u64 {
     issued + VALID_DAYS * DAY / 3 * 2
 }
 
-/// Good from a little before `now` for so many days.
+/// Valid for `days`, from a little before `now`.
 fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
     let at = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
     parameters.not_before = at(now.saturating_sub(SLACK));

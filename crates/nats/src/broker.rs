@@ -1,7 +1,7 @@
 //! A server of our own: found, configured, started as a child, watched, and ended with us.
 //!
-//! It is not the user's cluster: whoever has one gives its addresses to the fabric instead. Invariant: the child never
-//! outlives this process; when it dies it is started again, after a pause that grows, and that is told.
+//! It is not the user's cluster: the addresses of such a cluster go to the fabric instead. Invariant: the child never
+//! outlives this process; when it dies it is started again, after a pause that grows, and the user is told.
 
 mod accounts;
 mod configuration;
@@ -77,7 +77,7 @@ pub struct BrokerSetup {
     pub directory: PathBuf,
     /// Bytes it may keep in all; more than the fabric's `results_room`.
     pub store_room: u64,
-    /// Certificates; without them anybody who reaches the address may do anything, which is for tests on one machine.
+    /// Certificates. Without them every connection may do anything: only for tests on one machine.
     pub security: Option<ServerSecurity>,
     /// Nodes that may connect from the start, with security.
     pub nodes: Vec<AdmittedNode>,
@@ -135,7 +135,7 @@ impl MessageServer {
         self.setup.listen
     }
 
-    /// Its process, for whoever wants to look at it; another one after it died.
+    /// The present process id of the server.
     pub fn process(&self) -> u32 {
         own(&self.told).process
     }
@@ -145,7 +145,7 @@ impl MessageServer {
         own(&self.told).starts
     }
 
-    /// What went wrong since this was asked last.
+    /// Takes the troubles since the last call.
     pub fn troubles(&self) -> Vec<String> {
         std::mem::take(&mut own(&self.told).troubles)
     }
@@ -236,11 +236,9 @@ impl ServerKeeper {
             Ok(child) => child,
             Err(error) => return ready.send(Err(error)).unwrap_or(()),
         };
-        // Whoever asked waits for it.
         ready.send(Ok(())).unwrap_or(());
         loop {
             match self.inbox.recv_timeout(LOOK) {
-                // Who asked may have gone.
                 Ok(KeeperOrder::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
                 // It is found ended below.
                 Ok(KeeperOrder::Restart) => end(&mut child),
@@ -286,7 +284,7 @@ impl ServerKeeper {
         own(&self.told).troubles.push(trouble);
     }
 
-    /// Tries for ever, unless told to end.
+    /// Tries again and again until it succeeds or is to end.
     fn start_again(&self) -> Option<Child> {
         let mut pause = PAUSE;
         loop {

@@ -1,7 +1,7 @@
-//! The way of captures that stay on nodes: signed questions to a node, sealed answers from it.
+//! Fetching of captures that stay on nodes: signed questions to a node, sealed answers from it.
 //!
 //! It has connections and subjects of its own (`get.NODE`, `cap.NODE`). Nothing of it touches letters, leases or results, and
-//! whoever fetches needs not be the fleet's controller.
+//! the fetching process need not be the fleet's controller.
 //!
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and each once; an
 //! answer counts only with the seal of its node.
@@ -32,10 +32,10 @@ const SEAL: &str = "Packetrig-Seal";
 const LEAVING: Duration = Duration::from_secs(10);
 /// How long the server may take to be there.
 const OPENING: Duration = Duration::from_secs(10);
-/// Processes that ask whose last number is remembered. Repeating what an earlier one asked makes a node answer nobody.
+/// Askers whose last number is remembered. To repeat an older question only makes a node send an answer that nobody reads.
 const ASKERS: usize = 64;
 
-/// One end of the way, with a connection of its own.
+/// One end, with a connection of its own.
 struct CaptureConnection {
     runtime: SharedRuntime,
     client: Client,
@@ -101,7 +101,7 @@ pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,
     keys: Option<SealKeys>,
-    /// Who has asked, and the last number of each.
+    /// The asking processes, and the last number of each.
     askers: VecDeque<(u64, u64)>,
 }
 
@@ -166,7 +166,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 }
 
-/// The end of whoever fetches from one node, with the controller's keys.
+/// The fetching process's end for one node, with the controller's keys.
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,

@@ -22,11 +22,11 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Longest wait before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// So often a refusal of the user is not believed: a server that reads its configuration again refuses everybody meanwhile.
+/// Refusals of the user that are not believed: a server that reads its configuration again refuses everybody meanwhile.
 const DISBELIEF: u32 = 2;
 /// Messages of one subscription that wait for the task that reads it, which does nothing else.
 const SUBSCRIPTION_ROOM: usize = 65_536;
-/// Troubles that are kept until somebody asks.
+/// Troubles that are kept until they are taken.
 const TROUBLES_ROOM: usize = 256;
 
 /// How to reach the server, and what to ask of it.
@@ -34,7 +34,7 @@ const TROUBLES_ROOM: usize = 256;
 pub struct ServerAccess {
     /// Addresses, tried in any order: `host:port`.
     pub servers: Vec<String>,
-    /// Who we are; without it the connection is not encrypted, which is for tests on one machine.
+    /// Our identity. Without it the connection is not encrypted: only for tests on one machine.
     pub credentials: Option<FleetCredentials>,
     /// The address to connect from: it chooses the control network.
     pub from: Option<SocketAddr>,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for FleetCredentials {
     }
 }
 
-/// What happened to a connection, for whoever asks. Clones are the same.
+/// Troubles of a connection, until they are taken. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionTroubles(Arc<Mutex<Vec<Error>>>);
 

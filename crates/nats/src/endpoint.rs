@@ -1,7 +1,7 @@
 //! A place on the fabric: subscriptions that fill two queues, and messages out.
 //!
 //! One task reads each subscription ([`listening`]), so the engine's own queue stays short: letters go into a queue
-//! bounded for each node ([`quota`]), telemetry into one that drops and counts. Whoever receives decodes. [`place`] is who it is.
+//! bounded for each node ([`quota`]), telemetry into one that drops and counts. The receiving thread decodes. [`place`] is its identity.
 //! Renewals of leases and their answers have a connection and a queue of their own ([`renewals`]).
 //!
 //! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own, and so
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often whoever receives looks for nodes that have not heard of this controller.
+/// How often a receiver looks for nodes that have not heard of this controller.
 const LOOK: Nanos = Nanos::from_millis(100);
 /// Telemetry that waits for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
@@ -73,7 +73,7 @@ pub struct NatsEndpoint {
     quota: NodeQuota,
     telemetry_quota: NodeQuota,
     telemetry: Receiver<Message>,
-    /// Held so that neither queue closes while a place lives that hears nothing on it.
+    /// Held so that neither queue closes, even if nothing subscribes to it.
     _feeds: QueueFeeds,
     /// Held for what happens when it is dropped.
     _tasks: ListeningTasks,
@@ -143,17 +143,17 @@ impl NatsEndpoint {
         })
     }
 
-    /// A number drawn at `join`: it tells this life of the place from every other.
+    /// A number drawn at `join`: it tells this instance of the place from every other.
     pub fn incarnation(&self) -> u64 {
         self.own.incarnation
     }
 
-    /// Letters that were dropped because they are forged, repeated, or for an earlier life of this place.
+    /// Letters that were dropped because they are forged, repeated, or for an earlier instance of this place.
     pub fn refused(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
     }
 
-    /// Where `body` goes, and which life of the node it is for.
+    /// Where `body` goes, and which instance of the node it is for.
     fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<(String, u64), Error> {
         let name = subject::word(to)?;
         if *to == NodeName::controller() {
@@ -169,7 +169,7 @@ impl NatsEndpoint {
         Ok((subject::to_node(name), place))
     }
 
-    /// Which life of a node is there. One that was never heard is asked, on the very subject its letters go to, and
+    /// Which instance of a node is there. One that was never heard is asked, on the very subject its letters go to, and
     /// answers on its own.
     fn place(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(place) = self.own.known().get(to) {
@@ -193,7 +193,7 @@ impl NatsEndpoint {
         self.runtime.wait(THERE, asking).unwrap_or_else(|| Err(silent(to)))
     }
 
-    /// Publishes it; `to` is one node and which life of it.
+    /// Publishes it; `to` is one node and which instance of it.
     fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &MessageBody) -> Result<(), Error> {
         // Nodes tell controllers apart by their seals, not by their names.
         let is_controller = self.own.is_controller();
@@ -209,7 +209,7 @@ impl NatsEndpoint {
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
-        // Whoever waits below waits for the same future, so that nothing is published twice.
+        // The wait below continues this very future, so that nothing is published twice.
         let mut sending = Box::pin(sending);
         // Nearly always there is room in the queue of the connection, and no task is needed.
         let done = sending.as_mut().now_or_never();
@@ -359,7 +359,7 @@ impl Endpoint for NatsEndpoint {
             if let Some(envelope) = self.read(&message) {
                 return Some(envelope);
             }
-            // Whoever sends what nobody believes must not keep the caller here.
+            // Messages that are not believed must not keep the caller here beyond its deadline.
             if monotonic_ns() >= until {
                 return None;
             }

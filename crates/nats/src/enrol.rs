@@ -1,7 +1,7 @@
 //! How a node comes into a fleet: one line, copied by its owner, and one exchange over TLS.
 //!
-//! The line names the authority by the print of its certificate, so the node cannot be caught by another; the secret in
-//! it says that somebody allowed it. Invariant: the node's private key is made there and never leaves it; nothing is
+//! The line names the authority by the print of its certificate, so no other server can pose as it; the secret in
+//! it shows that the operator allowed it. Invariant: the node's private key is made there and never leaves it; nothing is
 //! issued before the secret, the name and the possession of the key are checked.
 
 mod client;
@@ -43,18 +43,18 @@ pub enum Error {
     /// User: not a name.
     #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
     Name(String),
-    /// Peer: somebody else answers at that address, or the line belongs to another fleet.
+    /// Peer: another server answers at that address, or the line belongs to another fleet.
     #[error("who answers at {0} is not the authority of this join line")]
     Stranger(String),
-    /// Peer: the authority said no.
+    /// Peer: the authority refused.
     #[error("refused: {0}")]
     Refused(String),
-    /// Peer: the authority cannot let anybody in now.
+    /// Peer: the authority cannot admit nodes now.
     #[error("the fleet cannot let this node in now: {0}")]
     Later(String),
     #[error("{what}: {source}")]
     Network { what: String, source: std::io::Error },
-    /// World or bug: here.
+    /// World or bug, on this machine.
     #[error("{0}")]
     Here(String),
     /// World: the authority's directory.
@@ -138,14 +138,14 @@ struct EnrolQuestion {
 }
 
 impl EnrolQuestion {
-    /// What is signed as proof. That of a renewal may be shown again: a certificate is of use to the key only.
+    /// What is signed as proof. The proof of a renewal may be replayed: the certificate is of use to the key only.
     fn proven(&self) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
         format!("packetrig {purpose} 1\0{}\0{}", self.name, self.secret).into_bytes()
     }
 }
 
-/// What it is told.
+/// The authority's answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum EnrolAnswer {

@@ -14,7 +14,7 @@ use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
 use std::sync::PoisonError;
 
-/// See the module. Clones are the same fabric.
+/// A fabric over NATS. Clones are the same fabric.
 #[derive(Clone, Debug)]
 pub struct NatsFabric {
     runtime: SharedRuntime,
@@ -43,17 +43,17 @@ impl NatsFabric {
         }
     }
 
-    /// The way to fetch captures of a node, with the controller's keys.
+    /// Fetches captures of a node, with the controller's keys.
     pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
         NatsCaptureAnswers::open(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// The way by which `node` gives out its captures.
+    /// Answers questions for captures of `node`.
     pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
         NatsCaptureQuestions::open(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// Listens to who is there, beside whoever is in charge.
+    /// Listens to the hellos of nodes, without disturbing a controller.
     pub fn observe(&self) -> Result<FleetObserver, Error> {
         FleetObserver::open(self.runtime.clone(), self.access.clone())
     }

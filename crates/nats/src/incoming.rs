@@ -1,7 +1,7 @@
 //! Results as a JetStream work queue, the controllers' end: each run has a consumer of its own.
 //!
 //! Filters of a work queue must not overlap, and those of different runs do not. A consumer is called after its run and after
-//! who reads it, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
+//! its reader, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
 //! and whenever another one reads a run from then on.
 //!
 //! Invariant: `confirm` says Ok only when the server has forgotten the segment; one run has one reader.
@@ -44,9 +44,9 @@ const AHEAD: usize = 32;
 const UNCONFIRMED: i64 = 4096;
 /// Deliveries of all runs that wait here to be taken, at once.
 const WAITING: usize = 32;
-/// Deliveries that may be refused before it is looked at something else.
+/// Deliveries that may be refused in one call.
 const REFUSED_AT_ONCE: usize = 256;
-/// A consumer that nobody uses for so long is removed by the server.
+/// The server removes a consumer that was not used for this long.
 const UNUSED: Duration = Duration::from_hours(24);
 
 /// The controller's end; dropping it leaves all its runs.
@@ -88,7 +88,7 @@ impl std::fmt::Debug for ConfirmToken {
     }
 }
 
-/// The consumer of a run, by who reads it.
+/// The name of the consumer of a run and reader.
 fn consumer_name(run: &str, reader: &str) -> String {
     format!("{run}_{reader}")
 }
@@ -138,7 +138,7 @@ impl NatsIncoming {
         })
     }
 
-    /// The next one that comes until then.
+    /// The next message that comes until then.
     fn next_message(&self, until: u64) -> Option<Message> {
         // One that is here is taken without a way to the runtime and back.
         if let Ok(mut arrived) = self.arrived.try_lock()
@@ -164,7 +164,7 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
 }
 
 async fn confirm(client: Client, token: ConfirmToken) -> Result<(), Error> {
-    // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
+    // A request, so that it fails if the consumer is gone: the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
     answer.map_err(|_| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())

@@ -4,7 +4,7 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::MessageEnvelope;
 use packetrig_fleet::packed;
 
-/// From so many bytes on a message is compressed.
+/// Messages of at least this many bytes are compressed.
 const LONG: usize = 32 << 10;
 /// Most that a server takes in one message by its own default, less room for headers.
 const MOST: usize = (1 << 20) - (16 << 10);

@@ -7,7 +7,7 @@
 //! knows what a run is; leases, barriers and retries of commands live in the machines of `fleet`.
 //!
 //! Invariant: what [`packetrig_fleet::fabric::ResultOutlet::append`] accepted is with the server on disk; a message that
-//! was lost, refused or dropped is counted or told, except what was on the wire when a connection died: the machines repeat that.
+//! was lost, refused or dropped is counted or reported, except what was on the wire when a connection died: that is repeated.
 #![forbid(unsafe_code)]
 
 pub mod authority;

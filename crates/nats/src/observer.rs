@@ -1,4 +1,4 @@
-//! Listening to nodes that say they are there, without being anybody: for who only wants to look.
+//! Listening to the hellos of nodes without taking part, for commands that only show them.
 //!
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
 
@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Messages that wait for whoever listens. More are dropped: a node says it again a second later.
+/// Messages that wait for the listener. More are dropped: each node says hello again a second later.
 const ROOM: usize = 16_384;
 /// How long the server may take to be there.
 const OPENING: Nanos = Nanos::from_secs(10);
@@ -71,7 +71,7 @@ impl FleetObserver {
         Ok(Self { heard, listening, _runtime: runtime, seals, gate })
     }
 
-    /// The next node that says it is there; `None` if none does within that time. What a node has not sealed is nobody's.
+    /// The next node that says it is there; `None` if none does within that time. Hellos without the seal of their node are ignored.
     pub fn next(&self, within: Nanos) -> Option<HeardHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {

@@ -65,7 +65,7 @@ impl NatsRecords {
         Ok(Self { runtime, patience, store, troubles })
     }
 
-    /// Does it; what takes too long is answered by the refusal that was told meanwhile, if one was.
+    /// Does the work. If it takes too long, a refusal that came meanwhile is the better error.
     fn ask<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// See the module. Clones are the same runtime.
+/// The runtime thread. Clones are the same runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRuntime(Arc<RuntimeState>);
 
@@ -31,7 +31,6 @@ impl SharedRuntime {
         let (done, result) = crossbeam_channel::bounded(1);
         self.spawn(async move {
             let result = tokio::time::timeout(within, work).await.ok();
-            // Who asked is waiting: it cannot be gone.
             done.send(result).unwrap_or(());
         })?;
         result.recv().ok().flatten()

@@ -1,12 +1,12 @@
-//! Seals on what the controller says: a broker that was taken over must not be able to start a sender or keep it going.
+//! Seals on the controller's messages: a message server that was taken over must not be able to start a sender or keep it going.
 //!
-//! A letter is signed (Ed25519) over its subject, the life of the node it is for, the life of the controller's place, a
+//! A letter is signed (Ed25519) over its subject, the instance of the node it is for, the instance of the controller's place, a
 //! number that rises, and its bytes; the grant of a lease, which is frequent, carries an HMAC over the same with a key
 //! agreed at enrolment. What nodes say carries a MAC ([`node`]), and an epoch its controller's signature ([`epoch`]).
 //!
 //! Grants travel on a connection of their own, so their numbers rise apart from those of other letters.
 //!
-//! Invariant: a node accepts each number of a controller's life once, in order for its kind, and only in the life it was meant for.
+//! Invariant: a node accepts each number of a controller's instance once, in order for its kind, and only in the instance it was meant for.
 
 mod capture;
 mod epoch;
@@ -28,13 +28,13 @@ use std::sync::Arc;
 
 /// Length of a node's key for grants.
 pub const MAC_KEY: usize = 32;
-/// Lives of controllers that are remembered. Letters of one that is forgotten speak of an epoch that is over.
+/// Instances of controllers that are remembered. Letters of one that is forgotten speak of an epoch that is over.
 const LIVES: usize = 4096;
 /// What is sealed begins so: nothing else that is signed with the key can be taken for it.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
 
-/// Finds the key of a node; asked for each life of it, so that nodes may come while the controller runs. `None` is a node
-/// that is not in the fleet; an error says why that cannot be told now.
+/// Finds the key of a node; asked for each instance of it, so that nodes may come while the controller runs. `None` is a node
+/// that is not in the fleet; an error says why its key cannot be read now.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String> + Send + Sync>;
 
 /// What a place seals or checks with.
@@ -65,9 +65,9 @@ impl std::fmt::Debug for SealKeys {
 /// What a seal covers beside the bytes.
 struct SealScope<'a> {
     subject: &'a str,
-    /// The life of the node.
+    /// The instance of the node.
     incarnation: u64,
-    /// The life of the controller's place.
+    /// The instance of the controller's place.
     session: u64,
     number: u64,
 }
@@ -89,7 +89,7 @@ impl SealScope<'_> {
 pub(crate) struct LetterSealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
-    /// The key of each node, and for which life of it.
+    /// The key of each node, and for which instance of it.
     known: BTreeMap<NodeName, (u64, hmac::Key)>,
     session: u64,
     number: u64,
@@ -139,7 +139,7 @@ impl LetterSealer {
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove(&self.key, epoch)))).1
     }
 
-    /// A node that came in anew has another key, and another life.
+    /// A node that came in anew has another key, and another instance.
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
@@ -154,7 +154,7 @@ pub(crate) struct LetterChecker {
     controller: Vec<u8>,
     grants: hmac::Key,
     incarnation: u64,
-    /// The last number of each life of a controller, for each way.
+    /// The last number of each instance of a controller, for each way.
     seen: BTreeMap<(u64, LetterWay), u64>,
     /// The keys of `seen` in the order they came.
     order: VecDeque<(u64, LetterWay)>,
@@ -184,7 +184,7 @@ impl LetterChecker {
         Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether `bytes`, which say `body`, come from the controller, are for this life of the node, and are new. Gives the life
+    /// Whether `bytes`, which say `body`, come from the controller, are for this instance of the node, and are new. Gives the instance
     /// of the controller.
     pub(crate) fn check(
         &mut self,
@@ -242,7 +242,7 @@ impl SplitSeal for str {
     }
 }
 
-/// What a node's segment is called towards the server, which keeps each name once: with a key nobody else can take it.
+/// The name of a segment at the server, which keeps each name once. With a key, no other node can take the name.
 pub(crate) fn segment_name(id: &str, keys: Option<&SealKeys>) -> String {
     match keys {
         Some(SealKeys::Node { grants, .. }) => {

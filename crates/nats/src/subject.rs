@@ -1,4 +1,4 @@
-//! The subjects of the fabric: what is said where, and who may say and hear it.
+//! The subjects of the fabric: which messages use which subject, and who may publish and subscribe.
 //!
 //! A node's name is a word of its subjects, so the server can hold nodes apart; the controller may use all of them.
 //! Invariant: nothing that is not a plain word becomes part of a subject.
@@ -51,12 +51,12 @@ fn role(name: &str) -> &str {
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
-/// Where it is asked whether somebody of that name is there, and where a new one says so.
+/// Where a place asks whether a name is in use, and where a new place announces itself.
 pub fn presence(name: &str) -> String {
     format!("join.{}", role(name))
 }
 
-/// Beginning of the subjects at which a place gets answers: one of its own each, or nodes would read each other's.
+/// Prefix of the subjects at which a place gets answers. Each has its own, or nodes would read each other's.
 pub fn inbox(name: &str) -> String {
     format!("_INBOX_{}", role(name))
 }
@@ -129,9 +129,9 @@ pub(crate) fn from_node(node: &str) -> [String; 7] {
     FROM_NODES.map(|at| format!("{at}{node}"))
 }
 
-/// What a node may publish and hear; the server denies everything else.
+/// What a node may publish and subscribe; the server denies everything else.
 ///
-/// It has no right to answer where a question says: a node could ask itself with any subject to answer at.
+/// It may not answer at the reply subject of a question: a node could ask itself and so publish anywhere.
 pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
     let own_inbox = format!("{}.>", inbox(node));
     let mut publish = from_node(node).to_vec();
@@ -141,7 +141,7 @@ pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
     (publish, subscribe)
 }
 
-/// What the controller may publish and hear: commands, its own inbox, and the server's orders for the one stream and the
+/// What the controller may publish and subscribe: commands, its own inbox, and the server's orders for the one stream and the
 /// one bucket that it has. It may take results away, as it does when it confirms them; it may not delete a stream or empty the
 /// bucket, and not speak for a node.
 pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
@@ -179,7 +179,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
     (publish, subscribe)
 }
 
-/// Where all nodes say that they are there.
+/// The hellos of all nodes.
 pub(crate) const fn presence_of_all() -> &'static str {
     CONTROLLER_TELEMETRY[0]
 }

@@ -90,7 +90,7 @@ impl AgentMachine {
         })
     }
 
-    /// Before T the controller says it again; after the senders' end it would never be done.
+    /// Before T the order is ignored, and the controller repeats it. After the senders' end it can never be done: that is a fault.
     fn too_late(
         &mut self,
         number: u64,

@@ -110,8 +110,7 @@ impl AgentMachine {
         }
     }
 
-    /// Whatever else forbids to go on sending. The senders' own gate is shut at the lease's end without being told; this
-    /// says why.
+    /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order; this reports why.
     pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
@@ -153,7 +152,7 @@ impl AgentMachine {
         }
     }
 
-    /// The controller is silent: nobody can stop what runs here, so it stops. What was received is kept.
+    /// The controller is silent, so nobody could stop a run here: it ends by itself. What was received is kept.
     pub(super) fn deserted(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
         // What was received is worth keeping. The totals of other nodes are not known here, so the accounts
@@ -186,7 +185,7 @@ impl AgentMachine {
         if self.orphan
             && let Some(head) = self.head.clone()
         {
-            // Nobody waits for it here; the spool keeps it for whoever collects.
+            // No controller waits for it. The spool keeps it until one collects.
             self.forget(head);
         }
         actions

@@ -4,7 +4,7 @@ use super::{FabricTraits, LONG, SOON, command, controller, head, join, node, pos
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
-/// More than any queue on the way holds.
+/// More than any queue between sender and receiver holds.
 const FLOOD: u64 = 100_000;
 
 pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
@@ -18,7 +18,7 @@ pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     controllers_hear_the_nodes_that_they_listen_to(&make());
 }
 
-/// Of two controllers each hears its own node, and both hear who is there.
+/// Of two controllers each hears its own node, and both hear the hellos of all nodes.
 fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
     let mut controllers = names.each_ref().map(|name| join(fabric, name));

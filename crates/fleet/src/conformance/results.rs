@@ -1,4 +1,4 @@
-//! Records and results: compare-and-set; nothing lost, nothing twice under one name, full is told.
+//! Records and results: compare-and-set; nothing is lost, nothing is kept twice under one name, a full store says so.
 
 use super::{FabricTraits, LONG, SOON, node, reader, run, segment};
 use crate::fabric::{
@@ -86,7 +86,7 @@ fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
         }
         assert!(incoming.collect(SOON).is_none(), "nothing of another run comes");
     }
-    // What is told of a run that is read and empty does not matter.
+    // Whether a run that is read and empty is listed does not matter.
     let mut waiting = done("listing", one.waiting_runs());
     assert_eq!(waiting.remove(&late), Some(BTreeSet::new()), "nobody reads it");
     done("reading it too", one.read_run(&late, &BTreeSet::new()));

@@ -63,7 +63,7 @@ impl ControllerMachine {
         for (node, text) in std::mem::take(&mut self.reasons) {
             let is_here =
                 node.is_some_and(|node| self.peers.get(&node).is_some_and(|it| it.result.is_some()));
-            // Of an inherited run it matters what is missing, not what was said of nodes that had ended it already.
+            // For an inherited run only missing results count, not old findings about nodes that have reported since.
             if self.inherited.is_none() || !is_here {
                 reasons.push(text);
             }
@@ -86,7 +86,7 @@ impl ControllerMachine {
         }
     }
 
-    /// What is left to say to a node that was lost; it may have missed what was said before.
+    /// The last command to a node that was lost, which may have missed all earlier ones.
     pub(super) fn dismiss(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
@@ -94,7 +94,7 @@ impl ControllerMachine {
         } else if peer.result.is_some() {
             NodeCommand::Collected
         } else {
-            // It keeps what it has for whoever collects.
+            // It spools its result until a controller collects.
             NodeCommand::Finish { sent: self.sent_totals() }
         };
         self.send(node, command);

@@ -94,8 +94,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Nobody could be heard meanwhile. What nodes have said waits to be read; that their leases have run out is nobody's
-    /// fault but the controller's.
+    /// This controller heard nothing meanwhile. Messages of the nodes wait to be read. That leases have run out is the fault of
+    /// the controller alone.
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
         // Only time in which the controller could hear counts as silence.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));

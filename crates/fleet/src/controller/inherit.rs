@@ -22,15 +22,14 @@ impl ControllerMachine {
     }
 
     /// The same for a controller that knows nothing of the run but its record: once the nodes have let go it is over. They
-    /// keep what they counted for whoever began it.
+    /// keep their results for the controller that began it.
     #[must_use]
     pub const fn leaving_results(mut self) -> Self {
         self.leaves_results = true;
         self
     }
 
-    /// The same where other controllers lead these nodes now: nothing is said to them. What they counted comes by itself, or
-    /// later.
+    /// The same where other controllers lead these nodes now: they get no command. Their results come by themselves.
     #[must_use]
     pub fn without_saying_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
         self.elsewhere = nodes;
@@ -47,7 +46,7 @@ impl ControllerMachine {
             self.peers.change_all(|peer| peer.granted = Some(now));
             return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
         }
-        // Whatever the other one answered last, it was before now.
+        // The last renewal that the earlier controller answered was before now.
         self.peers.change_all(|peer| {
             peer.progress = PeerProgress::Started;
             peer.heard = now;
@@ -69,7 +68,7 @@ impl ControllerMachine {
         self.stop_senders(now);
     }
 
-    /// Another controller has taken over: nothing more may be said to anyone.
+    /// Another controller has taken over: this one sends nothing more.
     pub(super) fn depose(&mut self) {
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "controller_lost: another controller has taken over".to_owned();

@@ -13,7 +13,7 @@ impl ControllerMachine {
             && head == self.head
         {
             peer.heard = now;
-            // Of one whose senders are done nothing has to be waited for.
+            // A node whose senders are done has no lease to wait for.
             if go_on && peer.progress < PeerProgress::Done {
                 peer.granted = Some(now);
             }

@@ -1,4 +1,4 @@
-//! How long the controller waits for what.
+//! The controller's timeouts.
 
 use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
@@ -15,11 +15,11 @@ pub struct RunLimits {
     pub attempts: u32,
     /// For every node to prepare, and again to arm.
     pub prepare: Nanos,
-    /// After T, for confirmations to be acknowledged: who has not by then counts as not started.
+    /// After T, for confirmations to be acknowledged: a node that has not by then counts as not started.
     pub confirm: Nanos,
     /// After T, for every node to say that it has started.
     pub start: Nanos,
-    /// Without a word from a node that runs, until it is given up.
+    /// Silence of a running node until the controller gives it up.
     pub silence: Nanos,
     /// For senders to stop when told.
     pub stop: Nanos,
@@ -31,7 +31,7 @@ pub struct RunLimits {
     pub late: Nanos,
     /// Until an unanswered command is repeated.
     pub repeat: Nanos,
-    /// Until a node of a run that goes on, and is heard, is asked how far it is: its word for that may have been lost.
+    /// Until a running node that is heard is asked for its progress: its last reply may have been lost.
     pub query: Nanos,
     /// The same between the decision on T and T.
     pub insist: Nanos,

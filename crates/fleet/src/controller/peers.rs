@@ -1,7 +1,7 @@
 //! All nodes of a run, and how many of them are how far.
 //!
-//! Every reply of every node asks whether all have got somewhere. In a fleet of ten thousand nobody can look at all of them
-//! each time. Invariant: the counts are those of the nodes that are waited for, whenever nobody has a [`PeerGuard`].
+//! After every reply the controller checks whether all nodes have reached a step. With ten thousand nodes it cannot look at each
+//! of them each time, so they are counted by step. Invariant: while no [`PeerGuard`] exists, the counts are right.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;

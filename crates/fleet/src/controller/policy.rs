@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// What the user accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunPolicies {
-    /// Who has to be there at T.
+    /// Which nodes have to be ready at T.
     pub start: StartPolicy,
     /// What happens to the others when a node is lost after T.
     pub on_loss: OnLoss,
@@ -23,9 +23,9 @@ pub enum StartPolicy {
     /// With all or not at all.
     #[default]
     All,
-    /// With so many at least.
+    /// With this many nodes at least.
     Quorum(usize),
-    /// With that part of them at least.
+    /// With this share of the nodes at least.
     AtLeast(Share),
 }
 
@@ -101,7 +101,7 @@ impl ControllerMachine {
         true
     }
 
-    /// Who has not got as far as `wanted`, with the reason.
+    /// The nodes that have not reached `wanted`, each with the reason.
     pub(super) fn stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
         self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
@@ -111,7 +111,7 @@ impl ControllerMachine {
         start + if self.preparation.steered { self.limits.start } else { self.limits.confirm }
     }
 
-    /// Those who have not acknowledged the confirmation count as not started.
+    /// Nodes that have not acknowledged the confirmation count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
         if now < self.confirmed_by(start) || self.all(PeerProgress::Confirmed) {
             return;
@@ -138,7 +138,7 @@ impl ControllerMachine {
             // Its ports are needed more than what it has counted.
             self.send(node.clone(), NodeCommand::Abort);
         }
-        // For who is missing at the start there is a policy of its own.
+        // A node that never started falls under the policy for the start.
         let goes_on =
             if never_started { self.may_go_without(0) } else { self.policies.on_loss == OnLoss::Continue };
         if !goes_on {

@@ -1,4 +1,4 @@
-//! The run as it is written down: what a later controller has to know of it.
+//! The record of a run: what a later controller has to know of it.
 
 use super::{ControllerAction, ControllerMachine, ControllerPhase};
 use crate::message::{MessageHead, NodeName, RunId};
@@ -14,7 +14,7 @@ pub struct RunRecord {
     pub head: MessageHead,
     pub state: RunState,
     pub nodes: Vec<NodeName>,
-    /// Who was left out of this attempt.
+    /// Nodes that were left out of this attempt.
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,

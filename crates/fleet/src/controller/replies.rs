@@ -1,4 +1,4 @@
-//! What nodes say, and what it means for the run.
+//! Handles the replies of nodes.
 
 use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
@@ -10,7 +10,7 @@ use packetrig_units::MonoTime;
 use std::sync::Arc;
 
 impl ControllerMachine {
-    /// What is said of the run is said. Whoever did not hear what became of its result, or may still send, is told.
+    /// The outcome is final. Nodes that missed the confirmation of their result, or may still send, are answered.
     pub(super) fn after_the_end(&mut self, event: ControllerEvent, now: MonoTime) {
         let is_here = |node: &NodeName| self.peers.get(node).is_some_and(|peer| peer.result.is_some());
         match event {
@@ -40,7 +40,7 @@ impl ControllerMachine {
                 self.send(node.clone(), NodeCommand::Abort);
                 self.trouble(node, FaultOwner::Peer, "did not start", now);
             }
-            // The word that it will start came after T.
+            // Its acknowledgement of the confirmation came after T.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
                 self.reach(node, PeerProgress::Confirmed, now);
             }
@@ -109,7 +109,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Whether the ports of a node have not been told of before.
+    /// Whether the ports of this node were not reported before.
     fn is_shown_first(&mut self, node: &NodeName) -> bool {
         self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
     }

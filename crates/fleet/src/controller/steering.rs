@@ -2,8 +2,8 @@
 //!
 //! What every node does for itself is one order. Where new takes come of a change and several nodes take part, it has
 //! steps: all hold, then all announce, then all begin, so that a node's receivers know the takes before another's senders
-//! follow them. Until all have held, a fault undoes it. From then on it is decided: who is lost later takes back nothing,
-//! for the others have done it; that a node is lost is told for itself.
+//! follow them. Until all have held, a fault undoes it. From then on it is decided: a node that is lost later undoes nothing,
+//! for the others have done it. The loss of the node is reported separately.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
@@ -32,7 +32,7 @@ struct CurrentChange {
     fault: Option<NodeFault>,
 }
 
-/// What the nodes are asked for, with what only that needs.
+/// The step that the nodes are to take, with its data.
 #[derive(Clone, Debug)]
 enum ChangeStage {
     Whole(ChangeOrder),
@@ -103,7 +103,7 @@ impl ControllerMachine {
         self.peers.iter().filter(|(_, peer)| !peer.lost).map(|(node, _)| node.clone()).collect()
     }
 
-    /// Says what is wanted to all who have not answered.
+    /// Sends the command of the present step to all nodes that have not answered.
     fn tell_change(&mut self) {
         let Some(current) = &self.steering.current else { return };
         let (command, open) = (current.command(), current.open.clone());
@@ -174,7 +174,7 @@ impl ControllerMachine {
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
             (ChangeStage::Hold(_, held), None) => ChangeStage::Announce { held, at },
-            // They were told when it begins; if that took long, it is later for all of them.
+            // The announcement named the instant. If it took long, the instant moves for all nodes.
             (ChangeStage::Announce { at: said, .. }, _) => {
                 ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
@@ -184,11 +184,11 @@ impl ControllerMachine {
         };
         self.steering.current = Some(CurrentChange { number, stage, begins, open: self.present(), fault });
         self.tell_change();
-        // Perhaps there is nobody left to be told.
+        // Perhaps no node is left.
         self.settle_change(now);
     }
 
-    /// A node that is lost has not done what it was asked for.
+    /// A lost node is not waited for. If its step was not done yet, that is a fault.
     fn let_go_of_the_lost(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
         let gone = |node: &NodeName| self.peers.get(node).is_none_or(|peer| peer.lost);

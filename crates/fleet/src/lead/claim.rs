@@ -69,12 +69,12 @@ pub struct LeadClaim {
     watch: TermWatch,
     stage: Stage,
     found: BTreeMap<NodeName, FoundRecord>,
-    /// Who led each node before this claim, whatever it has written and given back since.
+    /// The leader of each node before this claim, whatever the claim has written and given back since.
     before: BTreeMap<NodeName, NodeLead>,
     terms: BTreeMap<String, SeenTerm>,
     epoch: u64,
     taken: Vec<TakenLead>,
-    /// Nodes whose lead may say that it is of this claim.
+    /// Nodes whose lead may name this claim.
     attempted: BTreeSet<NodeName>,
     writes_at_once: usize,
 }
@@ -102,8 +102,8 @@ impl LeadClaim {
         self.watch
     }
 
-    /// Nodes whose lead may say that it is of this claim, though that does not know it: whoever gives the claim up has to give these
-    /// back.
+    /// Nodes whose lead may name this claim without its knowing, because an answer was lost. A caller that gives the claim up has to
+    /// give these leads back.
     pub const fn attempted(&self) -> &BTreeSet<NodeName> {
         &self.attempted
     }
@@ -151,7 +151,7 @@ impl LeadClaim {
         self.terms.clear();
         for (node, record) in self.wanted.nodes.iter().zip(found) {
             let revision = record.as_ref().map(|record| record.revision);
-            // What cannot be read is nobody's.
+            // A lead that cannot be read counts as free.
             let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::read);
             let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
@@ -181,7 +181,7 @@ impl LeadClaim {
         leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
-    /// All is known: either somebody at work holds a node, or nobody does.
+    /// All leads and terms are read: either a live controller holds a node, or the nodes can be taken.
     fn weigh(&mut self) -> ClaimProgress {
         let held = self.held_by_others();
         if !held.is_empty() {
@@ -272,7 +272,7 @@ impl LeadClaim {
                     }
                 }
                 Err(Error::Stale(_) | Error::Exists(_)) => is_contested = true,
-                // It may have been written. Then it is found to be this controller's own.
+                // It may have been written. The next reading then finds it as this controller's own.
                 Err(error) => failure = Some(error),
             }
         }

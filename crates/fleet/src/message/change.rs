@@ -1,4 +1,4 @@
-//! What is said of changes to a steered run.
+//! Messages about changes to a steered run.
 
 use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_units::MonoTime;
@@ -21,7 +21,7 @@ pub enum ChangeStep {
     Hold(PlanChange),
     /// Tell the receivers of the takes that follow. From here on the change is decided.
     Announce {
-        /// What all nodes said.
+        /// The held streams of all nodes.
         held: Vec<HeldStream>,
         /// The instant of a start.
         at: Option<MonoTime>,

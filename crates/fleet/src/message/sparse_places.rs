@@ -1,4 +1,4 @@
-//! PlacesVisitor of ports as they travel: those that do not concern a node are only counted.
+//! Places of ports in messages: those that do not concern a node are only counted.
 //!
 //! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`PortPlace::elsewhere`].
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de::Error};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Why an owner's file cannot be followed. Nothing may be sent then.
+/// Why the owner's file is invalid. Nothing may be sent then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the owner's file cannot be followed: {0}")]
 pub struct FileError(String);

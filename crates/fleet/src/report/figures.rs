@@ -86,9 +86,9 @@ pub struct LatencyReport {
 /// longer or shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyError {
-    /// Who stamps departures; absent if the sending port did not report.
+    /// What stamps departures; absent if the sending port did not report.
     pub tx_stamp: Option<StampKind>,
-    /// Who stamps arrivals; the worst over the receiving ports.
+    /// What stamps arrivals; the worst over the receiving ports.
     pub rx_stamp: Option<StampKind>,
     /// From the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
     pub tx_p99: Option<Nanos>,

@@ -4,8 +4,7 @@ use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::{RigLimit, nearest};
 
-/// A caveat for each port whose load is near its limit. It matters where frames are missing: they may be missing because
-/// of the rig.
+/// A caveat for each port whose load is near its limit. It matters where frames are missing: the rig may have lost them.
 pub(super) fn near(
     ports: &[PortReport],
     streams: &[StreamReport],

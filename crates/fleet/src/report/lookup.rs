@@ -1,7 +1,7 @@
 //! The rows of all nodes' results, by what they are about.
 //!
-//! A report asks for each stream and port again and again; to go through the results of all nodes each time would take the square of
-//! the fleet. Of several rows about one thing the first counts, in the order of the results.
+//! A report looks up each stream and port many times. Searching all results each time would take quadratic time in the size of
+//! the fleet. If several rows are about one thing, the first counts, in the order of the results.
 
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;

@@ -236,8 +236,7 @@ impl StreamFindings<'_> {
         left.unwrap_or(Nanos::ZERO) + delay_of(received)
     }
 
-    /// What happened to the sending and the receiving port of a stream that casts doubt on its losses, by the time at which frames
-    /// should have arrived.
+    /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
     fn events_at(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
         let mut events = self.port_events(row.0, row.1.port);
         events.retain(|event| !event.only_sending);

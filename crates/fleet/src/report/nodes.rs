@@ -53,7 +53,7 @@ pub struct NodeStart {
     pub bound: Option<Nanos>,
     /// After it was due, by the node's own clock.
     pub late_ns: i64,
-    /// Who took the time.
+    /// What took the time.
     pub stamp: Option<StampKind>,
 }
 

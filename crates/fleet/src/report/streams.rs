@@ -27,8 +27,8 @@ pub struct SentFrames {
     pub unsent: u64,
     /// Sent later than due by more than the stated tolerance.
     pub late: u64,
-    /// Of `frames`, those without a tag though the stream has tags: not known again at the receivers, so neither expected
-    /// nor lost.
+    /// Of `frames`, those without a tag though the stream has tags: receivers cannot recognise them, so they are neither
+    /// expected nor lost.
     #[serde(default)]
     pub untagged: u64,
     /// Bytes, FCS included.

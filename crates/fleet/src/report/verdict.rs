@@ -359,7 +359,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         }
         doubts.extend(unjudged(stream));
     }
-    // Of what a node has not said nobody knows whether it was measured.
+    // If a node did not report, its measurements may just be missing.
     let nothing = !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
     if nothing && evidence.coverage.is_full() {
         doubts.push("nothing was measured: no stream with metrics was sent to a receiver".to_owned());

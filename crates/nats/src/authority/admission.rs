@@ -48,7 +48,7 @@ enum AdmissionChange {
 
 impl FleetAuthority {
     /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
-    /// same key gets the same again; another one does not. Whoever asks again with the key and the secret that let it in has
+    /// same key gets the same again; another one does not. A node that asks again with the key and the secret that admitted it has
     /// lost the answer, and no further use is taken.
     pub fn admit(
         &self,
@@ -74,7 +74,7 @@ impl FleetAuthority {
         let node = if node.admitted_by == admitted_by {
             node
         } else {
-            // The secret first: whoever has none reserves no name.
+            // The secret first: without one, nobody can reserve a name.
             self.use_up(secret, now)?;
             change = if is_new { AdmissionChange::SecretAndName } else { AdmissionChange::Secret };
             let node = KeptNode { admitted_by, ..node };
@@ -90,13 +90,13 @@ impl FleetAuthority {
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
-    /// Undoes an admission that its node was not told of.
+    /// Undoes an admission whose answer did not reach the node.
     pub fn take_back(&self, name: &NodeName, admission: &NodeAdmission, secret: &str) -> Result<(), Error> {
         let _turn = self.turn()?;
         if admission.change == AdmissionChange::None {
             return Ok(());
         }
-        // Another one may have the name by now.
+        // Another node may have the name by now.
         let is_its_own = KeptNode::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
             self.files.remove(&KeptNode::file(name))?;

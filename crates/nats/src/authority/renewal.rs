@@ -1,11 +1,11 @@
-//! The certificate of the server and of the door, while they run.
+//! Renews the certificate of the message server and of the enrolment server while they run.
 
 use super::{FleetAuthority, renewal_due};
 use crate::broker::{self, MessageServer, ServerSecurity};
 use crate::enrol::{self, EnrolServer};
 use std::sync::Arc;
 
-/// Makes the certificate anew when two thirds of its time are over. It is told the time.
+/// Renews the certificate when two thirds of its time are over. The time is an argument.
 #[derive(Debug)]
 pub struct ServerCertificateKeeper {
     authority: Arc<FleetAuthority>,
@@ -25,7 +25,7 @@ pub enum RenewalError {
     /// The server does not use it.
     #[error(transparent)]
     Broker(#[from] broker::Error),
-    /// The door does not use it.
+    /// The enrolment server does not use it.
     #[error(transparent)]
     Door(#[from] enrol::Error),
 }
@@ -37,12 +37,12 @@ impl ServerCertificateKeeper {
         Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
     }
 
-    /// What the server and the door are started with.
+    /// The certificate with which both servers are started.
     pub const fn security(&self) -> &ServerSecurity {
         &self.security
     }
 
-    /// Makes the certificate anew if it is time, and has the server and the door use it; says whether it did. Connections
+    /// Renews the certificate if it is time, and has both servers use it; says whether it did. Connections
     /// that stand stay. What fails is done at the next call.
     pub fn renew_if_due(
         &mut self,

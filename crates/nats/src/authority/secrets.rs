@@ -48,7 +48,7 @@ impl FleetAuthority {
         self.files.write(FILE, &text)
     }
 
-    /// A new secret for so many nodes, until so many seconds after 1970.
+    /// A new secret for `uses` nodes, until a time in seconds since 1970.
     pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<JoinSecret, Error> {
         // 128 random bits: a plain hash of them cannot be searched for.
         let secret = hex(&random::<16>()?);

@@ -8,7 +8,7 @@
 //! All keys are derived from one secret, so that nothing but the secret has to be kept. A user needs no signature to log
 //! in (it is a *bearer*): the connection is encrypted, and takes a certificate of the fleet's authority.
 //!
-//! Invariant: whoever has the claims of one node can make none for another.
+//! Invariant: nobody can make claims for one node from those of another.
 
 use super::server_key::{KeyKind, ServerKey};
 use super::{AdmittedNode, Error, hex};
@@ -19,7 +19,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// See the module. Clones are the same.
+/// Derives the keys and writes the claims. Clones are the same.
 #[derive(Clone)]
 pub struct ServerAccounts(hmac::Key);
 
@@ -38,7 +38,7 @@ pub struct AccountClaims {
     pub claims: String,
 }
 
-/// What claims hold beside who signs them.
+/// What claims say beside the name of their signer.
 struct ClaimSubject<'a> {
     id: &'a str,
     name: &'a str,

@@ -1,6 +1,6 @@
 //! The server's configuration file: a pure function of what it shall be.
 //!
-//! Nobody is let in without a certificate of the authority and claims that the fleet's operator key has signed; everything is
+//! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed; everything is
 //! denied that these do not allow by name. No node is named here, so that nodes come and go without a reload.
 
 use super::BrokerSetup;

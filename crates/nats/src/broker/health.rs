@@ -1,7 +1,7 @@
 //! Whether the server keeps what it is given: a process that runs may have a store that fails.
 //!
 //! nats-server switches its store off when the disk is full, and does not switch it on again when there is room; only a new start
-//! does. So somebody has to write now and then, look at the disk, and have the server started again once there is room. What it
+//! does. So this thread writes now and then, looks at the disk, and has the server started again once there is room. What it
 //! had confirmed is on the disk, and nodes keep what it had not.
 //!
 //! Invariant: the server is not started again for its store while the disk has no room: it would not come up.
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// How often the store is written to.
 const EVERY: Duration = Duration::from_secs(1);
-/// The record that is written. Nobody reads it.
+/// The record that is written. Its value does not matter.
 const RECORD: &str = "health.server";
 /// A disk with less room is full.
 const FULL: u64 = 1 << 20;
@@ -66,7 +66,7 @@ impl HealthWatch {
         Ok(Self { found, over: Some(over), thread: Some(thread) })
     }
 
-    /// What was found since this was asked last, the newest of it.
+    /// The newest finding since the last call.
     pub fn news(&self) -> Option<BrokerHealth> {
         let mut all = self.found.try_iter();
         let first = all.next()?;

@@ -1,7 +1,7 @@
-//! Which life of which controller a node seals a letter for, when several controllers speak to it.
+//! The instance of a controller that a node seals a letter for, when several controllers speak to it.
 //!
 //! A letter about a run is for the controller that commanded it, the answer to a roll call for the one that called, and what is
-//! said without being asked for the controller that leads the node. Invariant: a roll call changes nothing for who leads it.
+//! said without being asked for the controller that leads the node. Invariant: a roll call does not change the leader.
 
 use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct KnownControllers {
-    /// Who spoke last, whatever that was.
+    /// The session that spoke last, whatever it said.
     last: u64,
-    /// Who commanded in the highest epoch so far.
+    /// The session that commanded in the highest epoch so far.
     leader: Option<(u64, u64)>,
     by_run: VecDeque<((RunId, u64), u64)>,
     by_call: VecDeque<(Nonce, u64)>,
@@ -32,7 +32,7 @@ fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
 }
 
 impl KnownControllers {
-    /// This life of a controller has said that.
+    /// This instance of a controller has said that.
     pub(super) fn hear(&mut self, session: u64, body: &MessageBody) {
         self.last = session;
         match body {
@@ -48,7 +48,7 @@ impl KnownControllers {
         }
     }
 
-    /// For whom this is.
+    /// The session that this message is for.
     pub(super) fn addressee(&self, body: &MessageBody) -> u64 {
         let found = match body {
             MessageBody::Reply(head, _)

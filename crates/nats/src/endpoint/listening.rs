@@ -28,7 +28,7 @@ pub(super) struct QueueFeeds {
     pub(super) telemetry_quota: NodeQuota,
 }
 
-/// A node that has not heard this controller yet, and which life of it.
+/// A node that has not heard this controller yet, and which instance of it.
 pub(super) type UnacquaintedNode = (NodeName, u64);
 
 /// What a task needs beside its subscription and its queue.
@@ -41,7 +41,7 @@ pub(super) struct EndpointListener {
 }
 
 impl EndpointListener {
-    /// Whether the message may be queued; why not is told. Nothing of it but the seal is looked at.
+    /// Whether the message may be queued; a refusal is reported. Only the seal is checked.
     pub(super) fn admits(&self, message: &Message) -> bool {
         match self.gate.check(message) {
             Ok(()) => return true,
@@ -75,7 +75,7 @@ pub(super) struct ListeningTasks {
 
 impl Drop for ListeningTasks {
     fn drop(&mut self) {
-        // From now on nobody is told that the name is in use.
+        // From now on the name counts as free.
         self.left.store(true, Ordering::Release);
         for task in &self.running {
             task.abort();
@@ -167,7 +167,7 @@ fn queue(feeds: &QueueFeeds, sample: Message) -> bool {
         .is_ok()
 }
 
-/// The life of each speaker, by its name, and the number it comes to next.
+/// The instance of each speaker, by its name, and the number it comes to next.
 #[derive(Default)]
 struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 
@@ -180,7 +180,7 @@ impl SpeakerNumbers {
         let next = number.saturating_add(1);
         match self.0.get_mut(name) {
             Some((known, due)) if *known == life => number.saturating_sub(std::mem::replace(due, next)),
-            // What a life said before we listened was not lost.
+            // What an instance said before we listened was not lost.
             _ => {
                 self.0.insert(name.to_owned(), (life, next));
                 0
@@ -202,7 +202,6 @@ async fn presence_task(
         match header(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
-                    // Whoever waits for it may have given up.
                     echo.send(()).unwrap_or(());
                 }
             }

@@ -1,7 +1,6 @@
-//! One life of a place: its name, its number, and the questions by which places find each other.
+//! One instance of a place: its name, its number, and the questions by which places find each other.
 //!
-//! A question is a message with a word in a header and no body. Invariant: of two places that want one name, at most
-//! one gets it.
+//! A question is a message with a word in a header and no body. Invariant: at most one of two places gets a name.
 
 use crate::connection::ConnectionTroubles;
 use crate::subject;
@@ -20,17 +19,17 @@ use tokio::sync::Notify;
 
 /// How long the server may take to confirm the subscriptions.
 pub(super) const PROOF: Duration = Duration::from_secs(5);
-/// How long somebody of the same name may take to say so.
+/// How long a holder of the same name may take to answer.
 const CLAIM: Duration = Duration::from_millis(200);
 /// A question between endpoints; messages without it are letters and telemetry.
 pub(super) const ASK: &str = "Packetrig-Ask";
-/// Is anybody called so? The one who asks wants the name.
+/// Asks whether the name is in use, because the asking place wants it.
 pub(super) const NAME: &str = "name";
 pub(super) const THERE_WORD: &str = "there";
 pub(super) const HERE: &str = "here";
-/// Which life of the place speaks: a number drawn at `join`.
+/// Which instance of the place speaks: a number drawn at `join`.
 const PLACE: &str = "Packetrig-Place";
-/// How many samples, or hellos, this life of the place posted before this one.
+/// How many samples, or hellos, this instance of the place posted before this one.
 pub(super) const NUMBER: &str = "Packetrig-Number";
 
 /// What the tasks of an endpoint share with it.
@@ -40,7 +39,7 @@ pub(super) struct EndpointState {
     pub(super) client: Client,
     /// The connection of renewals and grants: the controller's own one, or a node's only one.
     pub(super) leases: Client,
-    /// Drawn at random; tells this life of the place from every other.
+    /// Drawn at random; tells this instance of the place from every other.
     pub(super) incarnation: u64,
     pub(super) settled: Arc<AtomicBool>,
     pub(super) left: Arc<AtomicBool>,
@@ -50,7 +49,7 @@ pub(super) struct EndpointState {
     pub(super) troubles: ConnectionTroubles,
     /// Messages of each node that did not count.
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
-    /// Nodes that were heard, and which life of them.
+    /// Nodes that were heard, and which instance of them.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Told whenever `known` changes.
     pub(super) known_changed: Arc<Notify>,
@@ -70,7 +69,7 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and names a message that nobody believes.
+    /// Counts and reports a message that is not believed.
     pub(super) fn refuse(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.find_fault(message, why);
@@ -93,7 +92,7 @@ impl EndpointState {
         }
     }
 
-    /// Notes which life of a node has spoken.
+    /// Notes which instance of a node has spoken.
     pub(super) fn hear(&self, message: &Message) {
         if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
             self.known().insert(from, place);
@@ -163,7 +162,7 @@ impl EndpointState {
         }
         let taken = async {
             while let Some(answer) = answers.next().await {
-                // Of two who ask at the same time the lower number has it.
+                // Of two places that ask at the same time, the lower number gets the name.
                 let settled = header(&answer, ASK) == Some(HERE);
                 if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
                     return;
@@ -193,7 +192,7 @@ impl EndpointState {
         }
     }
 
-    /// Says to the controller that this life of the place is there.
+    /// Says to the controller that this instance of the place is there.
     pub(super) async fn announce(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);

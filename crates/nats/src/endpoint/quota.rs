@@ -7,7 +7,7 @@ use async_nats::Message;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Clones are the same quota.
+/// Messages of each node that wait. Clones are the same quota.
 #[derive(Clone, Debug)]
 pub(super) struct NodeQuota {
     /// Most messages of one node that wait.

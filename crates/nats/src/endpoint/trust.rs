@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The seal of a letter, see [`crate::seal`].
 const SEAL: &str = "Packetrig-Seal";
-/// Proof of the highest epoch that the one who speaks has seen.
+/// Proof of the highest epoch that the sender has seen.
 const EPOCH: &str = "Packetrig-Epoch";
 
 pub(crate) enum EndpointSeals {
-    /// Anybody is believed, which is for tests on one machine.
+    /// Every message is believed: only for tests on one machine.
     None,
     Controller(Box<ControllerSeals>),
     Node(Box<NodeSeals>),
@@ -41,7 +41,7 @@ impl std::fmt::Debug for NodeLetterGate {
 
 impl NodeLetterGate {
     /// The controller's gate; a place that is not the controller's has none. With `session`, only letters that answer that
-    /// life of a controller pass.
+    /// instance of a controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
         let Some(SealKeys::Controller { grants, .. }) = keys else { return Self(None) };
         Self(Some(Arc::new(Mutex::new(NodeSealChecker::new(grants.clone(), session)))))
@@ -124,7 +124,7 @@ impl EndpointSeals {
         Ok(())
     }
 
-    /// Who says what, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
+    /// The message with its sender, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<MessageEnvelope, String> {
         let bytes = &message.payload;
         let envelope = || letter::decode(bytes);
@@ -132,7 +132,7 @@ impl EndpointSeals {
             let mut envelope = envelope()?;
             if let Self::Node(seals) = self {
                 let seal = header(message, SEAL);
-                // The name in the letter says nothing. The seal says which life of a controller speaks.
+                // The name in the letter says nothing. The seal says which instance of a controller speaks.
                 let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.hear(session, &envelope.body);
                 seals.keep_proof(message);
@@ -155,7 +155,7 @@ impl EndpointSeals {
 }
 
 impl ControllerSeals {
-    /// The highest epoch of which the one who speaks has a proof; zero without.
+    /// The highest epoch of which the sender has a proof; zero without one.
     fn proven_epoch(&self, message: &Message) -> u64 {
         let proof = header(message, EPOCH);
         proof.and_then(|proof| proven(self.sealer.public_key(), proof)).unwrap_or(0)
@@ -165,7 +165,7 @@ impl ControllerSeals {
 impl NodeSeals {
     fn keep_proof(&mut self, message: &Message) {
         if let Some(proof) = header(message, EPOCH) {
-            // Without a file it is known as long as this life of the node lasts.
+            // Without a file it is known as long as this instance of the node lasts.
             self.proofs.keep(proof).unwrap_or(());
         }
     }

@@ -44,7 +44,7 @@ pub struct FleetMembership {
     /// Hash of the join line that was used.
     #[serde(default)]
     joined_by: String,
-    /// What is shown to the server; empty in a membership of packetrig 0.1, whose server went by certificates alone.
+    /// The user's claims for the server; empty in a membership of packetrig 0.1, whose server used certificates alone.
     #[serde(default)]
     user: String,
 }
@@ -259,7 +259,7 @@ fn connect(address: &str) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Trusts the authority with that print, and nobody else; all the rest is checked as always.
+/// Trusts only the authority with that print; all the rest is checked as usual.
 #[derive(Debug)]
 struct ByPrint {
     print: String,

@@ -1,6 +1,6 @@
 //! A connection that is over at an instant, however slowly the other side goes on.
 //!
-//! A deadline for each read alone would let somebody hold a place by sending a byte now and then.
+//! With a deadline for each read alone, a client could hold a place by sending a byte now and then.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ impl DeadlineStream {
         own
     }
 
-    /// The next step may take so long.
+    /// Sets the deadline of the next step.
     pub(super) fn begin_anew(&mut self, within: Duration) {
         let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
         self.until_ns = monotonic_ns().saturating_add(within);

@@ -1,7 +1,6 @@
-//! Joining when many join at once, or the fleet is not reached yet: the same question again, later and later.
+//! Joining when many nodes join at once, or the fleet cannot be reached yet: retries with growing pauses.
 //!
-//! Each wait is drawn at random from a range that doubles, so that nodes that were turned away together do not come back
-//! together.
+//! Each pause is drawn at random from a range that doubles: nodes that were refused together do not come back together.
 
 use super::client::{NodeKey, enrol_with};
 use super::{Error, FleetMembership, JoinLine};
@@ -12,10 +11,10 @@ use std::time::Duration;
 /// The first wait, at most.
 const FIRST: Duration = Duration::from_millis(400);
 const LONGEST: Duration = Duration::from_secs(15);
-/// Questions in all: they take about two minutes where nobody answers.
+/// Attempts in all: about two minutes if nothing answers.
 const ATTEMPTS: u32 = 14;
 
-/// Joins the fleet of `line` as `name`, with this key. What may be different a moment later is tried again; `told` hears why.
+/// Joins the fleet of `line` as `name`, with this key. A failure that may pass is tried again; `told` hears of each.
 pub fn enrol_patiently(
     line: &JoinLine,
     name: &NodeName,
@@ -42,7 +41,7 @@ fn draw() -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// The wait after so many questions: between half of its range and all of it.
+/// The pause after this attempt: between half of its range and all of it.
 fn pause(attempt: u32, drawn: u32) -> Duration {
     let range = LONGEST.min(FIRST.saturating_mul(1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX)));
     let half = range / 2;

@@ -1,7 +1,7 @@
-//! How many may stand at the door at once, and who makes room for the next.
+//! Connections that are served at once, and which of them is evicted for the next.
 //!
-//! A connection that has not asked yet costs a place and nothing else, so silent ones make room, the oldest first. Nobody takes
-//! the places of others: each address has a share.
+//! A connection that has not asked yet costs a place and nothing else, so silent ones are evicted, the oldest first. No address takes
+//! the places of others: each has a share.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -66,7 +66,7 @@ impl DoorRoom {
 }
 
 impl DoorPlace {
-    /// The whole question is there: from now on nobody takes the place.
+    /// The whole question has come: from now on the connection is not evicted.
     pub(super) fn has_asked(&self) {
         let mut own = self.room.own();
         if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
@@ -91,7 +91,7 @@ impl HeldConnections {
         let full = if count(network) >= MOST_OF_ADDRESS {
             network
         } else if self.live().count() >= MOST {
-            // Whoever holds most gives one back.
+            // The network with most connections loses one.
             self.live().map(|held| held.network).max_by_key(|network| count(*network))?
         } else {
             return Some(());

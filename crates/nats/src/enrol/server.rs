@@ -1,6 +1,6 @@
-//! The controller's side: a listener on its own thread, a thread for each who asks.
+//! The controller's side: a listener on its own thread, and a thread for each connection.
 //!
-//! Invariant: a node that is told that it is admitted is one the server (the broker) already knows; one that is not told so has
+//! Invariant: a node hears that it is admitted only when the message server knows it; a node that does not hear so has
 //! used up no secret and taken no name.
 
 use super::deadline::DeadlineStream;
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// How often the listener looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is done with a new node before it is told: the broker learns of it.
+/// Called with a new node before it gets its answer: the message server learns of it.
 pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 
 /// Lets nodes in; dropping it stops that.
@@ -75,7 +75,7 @@ impl EnrolServer {
         Ok(())
     }
 
-    /// See [`join_line`].
+    /// The line for a node's owner, as [`join_line`] makes it.
     pub fn line(&self, address: String, enrol: String, secret: JoinSecret) -> Result<JoinLine, Error> {
         join_line(&self.desk.authority, address, enrol, secret)
     }
@@ -134,7 +134,6 @@ fn listen_until(socket: &TcpListener, desk: &Arc<EnrolDesk>, end: &AtomicBool) {
         let Some(place) = desk.room.let_in(from.ip(), &stream) else { continue };
         let own = Arc::clone(desk);
         let serving = move || {
-            // Whoever breaks off has its own reasons; nothing is issued then.
             own.serve(stream, &place).unwrap_or(());
         };
         // Without a thread the place is free again, and the node comes again.

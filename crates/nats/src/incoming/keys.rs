@@ -1,4 +1,4 @@
-//! Whose segments they are: what counts is what their node has sealed.
+//! Checks segments: only those count that their node has sealed.
 
 use crate::results::{SEAL, SEGMENT};
 use crate::seal::{MacKeys, is_segment_genuine};
@@ -6,7 +6,7 @@ use crate::subject;
 use async_nats::jetstream::Message;
 use packetrig_fleet::fabric::SegmentId;
 
-/// The keys of nodes; `None` believes anybody, which is for tests on one machine.
+/// The keys of nodes; `None` believes every segment: only for tests on one machine.
 pub(super) struct NodeKeys(pub(super) Option<MacKeys>);
 
 impl std::fmt::Debug for NodeKeys {
@@ -17,7 +17,7 @@ impl std::fmt::Debug for NodeKeys {
 
 /// Why a delivery is not taken.
 pub(super) enum SegmentRefusal {
-    /// Nobody can say what it is, or its node has not sealed it. It will never be taken.
+    /// It cannot be identified, or its node has not sealed it. It will never be taken.
     NotGenuine,
     /// The key of the node cannot be read now. The server delivers it again.
     Later(String),

@@ -55,8 +55,7 @@ impl IncomingWay {
         Ok(listing)
     }
 
-    /// Removes everything that these nodes have in the stream, up to this number. What is theirs by right is at their places
-    /// still.
+    /// Removes everything that these nodes have in the stream, up to this number. Their genuine segments are still in their spools.
     async fn remove_all_of(
         &self,
         stream: &Stream,

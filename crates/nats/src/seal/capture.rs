@@ -1,4 +1,4 @@
-//! Seals on the way of captures: the fleet's signature on a question, the MAC of a node on an answer.
+//! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
 
 use super::node::{derived, segment_bytes};
 use super::{BASE64, MAC_KEY};

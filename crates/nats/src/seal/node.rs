@@ -1,13 +1,13 @@
-//! Seals on what nodes say: a reply, a renewal and a segment count only with a MAC that its node alone can make.
+//! Seals on the messages of nodes: a reply, a renewal and a segment count only with a MAC that the node alone can make.
 //!
-//! The server vouches for the subject; the seal vouches for the bytes, so that neither the server nor whoever finds a way
+//! The server vouches for the subject; the seal vouches for the bytes, so that neither the server nor an intruder who gets
 //! around its rules can speak for a node. The key is the one that node and controller share since the enrolment, derived
 //! anew for each purpose, so that nothing sealed for one can be shown for another.
 //!
-//! A letter names the life of the controller that its node heard last. Another controller does not accept it, so nobody can
+//! A letter names the instance of the controller that its node heard last. Another controller does not accept it, so nobody can
 //! show a letter again after the controller that knew it has gone.
 //!
-//! Invariant: the controller accepts each number of a node's life once and in order, for each kind of subject.
+//! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
 use super::{BASE64, MAC_KEY, MacKeys, SealScope, SplitSeal};
 use base64::Engine as _;
@@ -16,7 +16,7 @@ use ring::hmac;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Earlier lives of a node that are remembered.
+/// Earlier instances of a node that are remembered.
 const EARLIER_LIVES: usize = 256;
 
 const SEGMENTS: &str = "packetrig segments 1";
@@ -34,7 +34,7 @@ fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
 pub(crate) struct NodeSealer {
     key: hmac::Key,
     incarnation: u64,
-    /// The life of the controller that was heard last; zero before the first.
+    /// The instance of the controller that was heard last; zero before the first.
     session: u64,
     number: u64,
 }
@@ -44,7 +44,7 @@ impl NodeSealer {
         Self { key: letter_key(key), incarnation, session: 0, number: 0 }
     }
 
-    /// Letters from now on are for this life of a controller.
+    /// Letters from now on are for this instance of a controller.
     pub(crate) const fn answer(&mut self, session: u64) {
         self.session = session;
     }
@@ -63,7 +63,7 @@ impl NodeSealer {
 pub(crate) enum LetterRefusal {
     /// It is not from that node, or not new.
     NotGenuine(&'static str),
-    /// The node has sealed it for another controller: this life of the node has not answered this one yet.
+    /// The node has sealed it for another controller: this instance of the node has not answered this one yet.
     OtherController,
     /// The same of a node that has: it is for the other one.
     NotForThisOne,
@@ -84,7 +84,7 @@ impl std::fmt::Display for LetterRefusal {
 /// The controller's side, for all nodes.
 pub(crate) struct NodeSealChecker {
     keys: MacKeys,
-    /// Which life of the controller letters must answer; `None` accepts any.
+    /// Which instance of the controller letters must answer; `None` accepts any.
     session: Option<u64>,
     nodes: BTreeMap<NodeName, KnownNode>,
 }
@@ -102,7 +102,7 @@ impl NodeSealChecker {
         Self { keys, session, nodes: BTreeMap::new() }
     }
 
-    /// Whether `bytes` come from this life of the node `from`, and are new.
+    /// Whether `bytes` come from this instance of the node `from`, and are new.
     pub(crate) fn check(
         &mut self,
         from: &NodeName,
@@ -141,7 +141,7 @@ impl NodeSealChecker {
         Ok(())
     }
 
-    /// What is known of this life of a node, which has just proven that it is one.
+    /// What is known of this instance of a node, which has just proven that it is one.
     fn life_of(
         &mut self,
         from: &NodeName,
