@@ -318,7 +318,7 @@ impl AgentMachine {
     /// Why a command is out of date or comes at the wrong time.
     fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
-            return Some(format!("epoch {} is over, this is epoch {}", head.epoch, self.epoch));
+            return Some(format!("epoch {} has ended; this node is in epoch {}", head.epoch, self.epoch));
         }
         // Both only let go, so they are accepted for any run. ABORT is repeated until it is answered.
         if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
@@ -326,14 +326,14 @@ impl AgentMachine {
         }
         // A PREPARE that was overtaken by its ABORT must not start the run again.
         if self.ended.iter().any(|ended| ended.run == head.run && head.attempt <= ended.attempt) {
-            return Some(format!("attempt {} of run {} is over", head.attempt, head.run));
+            return Some(format!("attempt {} of run {} has ended", head.attempt, head.run));
         }
         let own = self.head.as_ref()?;
         if own.run != head.run && !self.has_let_go() {
             return Some(format!("busy with run {}", own.run));
         }
         if own.run == head.run && head.attempt < own.attempt {
-            return Some(format!("attempt {} is over, this is attempt {}", head.attempt, own.attempt));
+            return Some(format!("attempt {} has ended; this is attempt {}", head.attempt, own.attempt));
         }
         None
     }

@@ -308,10 +308,10 @@ impl ControllerMachine {
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
                 .behind(PeerProgress::Committed)
-                .map(|(node, _)| format!(", not by node {node}"))
+                .map(|(node, _)| format!("; node {node} did not accept it"))
                 .collect();
             let text = format!(
-                "no start instant was accepted by all nodes in {} attempts{}",
+                "no start time was accepted by all nodes in {} attempts{}",
                 self.limits.attempts,
                 late.concat()
             );
@@ -320,7 +320,7 @@ impl ControllerMachine {
         // The new attempt number fences off every commit of the old T.
         self.tries += 1;
         self.head.attempt += 1;
-        self.emit(RunEventKind::Finding(format!("the start came too late; attempt {}", self.head.attempt)));
+        self.emit(RunEventKind::Finding(format!("the start time came too late for some node; trying attempt {}", self.head.attempt)));
         self.prepare(now);
     }
 

@@ -22,25 +22,25 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Error {
     /// Peer: no such endpoint.
-    #[error("nobody called {0} has joined the fabric")]
+    #[error("{0} has not joined the fabric")]
     Unknown(NodeName),
     /// Peer: it was there and is gone.
     #[error("{0} has left the fabric")]
     Gone(NodeName),
     /// User: the name is in use.
-    #[error("{0} has already joined; two nodes need two names")]
+    #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
     /// Peer: the record is there already.
-    #[error("record {0} exists")]
+    #[error("record {0} exists already")]
     Exists(String),
     /// Peer: another process has changed the record.
-    #[error("record {0} was changed by somebody else")]
+    #[error("record {0} was changed by another process")]
     Stale(String),
     /// World: the store of the fabric is full; nothing was kept.
-    #[error("the fabric's store is full")]
+    #[error("the store for results is full")]
     Full,
     /// User: too long for one message or segment.
-    #[error("{0} B are too much for one message")]
+    #[error("{0} bytes are too many for one message")]
     TooLarge(usize),
     /// World: no answer in time. It may have happened or not: do the same again.
     #[error("no answer from the fabric: {0}")]

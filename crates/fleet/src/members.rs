@@ -58,7 +58,7 @@ impl fmt::Display for NodePresence {
 /// Why a node and this controller cannot work together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error(
-    "packetrig {version} there speaks protocol {}.{}; this controller speaks {}.{} and takes {}.{} too",
+    "its packetrig {version} speaks protocol {}.{}; this controller accepts {}.{} and {}.{}",
     node.major, node.minor, ours.major, ours.minor, ours.major, ours.minor.saturating_sub(1)
 )]
 pub struct NodeSkew {
@@ -383,7 +383,7 @@ mod tests {
         let text = skew(2, 6).unwrap().to_string();
         assert_eq!(
             text,
-            "packetrig 9.9 there speaks protocol 2.6; this controller speaks 2.5 and takes 2.4 too"
+            "its packetrig 9.9 speaks protocol 2.6; this controller accepts 2.5 and 2.4"
         );
     }
 
@@ -419,7 +419,7 @@ mod tests {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
             let text = NodeSkew::between(&said, controller).unwrap().to_string();
             let words =
-                format!("packetrig 1.2 there speaks protocol {}.0; this controller speaks", node.major);
+                format!("its packetrig 1.2 speaks protocol {}.0; this controller accepts", node.major);
             assert!(text.starts_with(&words), "{text}");
         }
     }

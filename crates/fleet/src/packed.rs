@@ -96,7 +96,7 @@ impl<R: Read> Read for LimitedReader<R> {
         let read = self.inner.read(buffer)?;
         let bytes = u64::try_from(read).unwrap_or(u64::MAX);
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            let why = format!("a value of more than {} B, too much for what it came in", self.most);
+            let why = format!("the value unpacks to more than {} bytes, too much for its packed size", self.most);
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)

@@ -151,9 +151,9 @@ impl LendingPermit {
         };
         if !files.iter().all(|file| is_lent(&file)) {
             refusals.push(match &self.replays {
-                None => "no file of this node is lent to be replayed".to_owned(),
+                None => "no file of this node may be replayed".to_owned(),
                 Some(directory) => {
-                    format!("only files below {} are lent to be replayed", directory.display())
+                    format!("only files below {} may be replayed", directory.display())
                 }
             });
         }
@@ -174,12 +174,12 @@ impl LendingPermit {
         let at = |what: String| format!("port {}: {what}", own.interface);
         let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
         if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
-            refusals.push(at(format!("it would send by back end {}, which is not allowed", other.name())));
+            refusals.push(at(format!("it would send with back end {}, which is not allowed", other.name())));
         }
         refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(at));
         let port = &bound.plan.ports[own.port];
         if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
-            refusals.push(at(format!("the plan wants an MTU of {mtu}; allowed is {most}")));
+            refusals.push(at(format!("the plan wants an MTU of {mtu}; at most {most} is allowed")));
         }
         self.check_devices(bound, own, refusals);
         let receives = || bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
@@ -195,14 +195,14 @@ impl LendingPermit {
         for (interface, ip) in reach::claimed(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(at(format!(
-                    "interface {interface} is at {ip} or turns to it, which is not allowed"
+                    "interface {interface} has the address {ip} or contacts it, which is not allowed"
                 )));
             }
         }
         let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
         if self.macs != PermittedMacs::Any && devices.next().is_some() {
             refusals.push(at(
-                "emulated interfaces ask and answer MAC addresses that cannot be told; allow `mac = \"any\"`"
+                "emulated interfaces talk to MAC addresses that are not known in advance; allow `mac = \"any\"`"
                     .to_owned(),
             ));
         }
@@ -214,7 +214,7 @@ impl LendingPermit {
         // An endless stream has no length here; the agent ends it after `max_duration`.
         let length = timeline.total().and_then(|total| total.checked_sub(1)).map(|last| timeline.due(last));
         if let Some(length) = length.filter(|length| *length > self.max_duration) {
-            refusals.push(says(format!("it takes {length}; allowed is {}", self.max_duration)));
+            refusals.push(says(format!("it lasts {length}; at most {} is allowed", self.max_duration)));
         }
         let reach = stream.reach();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
@@ -223,7 +223,7 @@ impl LendingPermit {
                     .open
                     .iter()
                     .filter(|why| self.minds(why))
-                    .map(|why| says(format!("where it sends to cannot be told: {why}"))),
+                    .map(|why| says(format!("its destination is not known in advance: {why}"))),
             );
         }
         for target in &reach.targets {
@@ -254,21 +254,21 @@ fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> 
     let mut refusals = Vec::new();
     if let Some(most) = lent.max_rate {
         if asked.rate > most {
-            refusals.push(format!("the plan sends {}; allowed is {most}", asked.rate));
+            refusals.push(format!("the plan sends {}; at most {most} is allowed", asked.rate));
         }
         // Frames of a file go as fast as the link, for all that is known.
         if asked.unsized_frames && own.link_speed.is_none_or(|link| link > most) {
-            refusals.push(format!("frames of a file can go as fast as the link; allowed is {most}"));
+            refusals.push(format!("frames of a file can be sent at link speed; at most {most} is allowed"));
         }
     }
     if let Some(most) = lent.max_frames_per_second {
         if asked.frames_milli > u128::from(most) * 1000 {
             let frames = asked.frames_milli / 1000;
-            refusals.push(format!("the plan sends {frames} frames/s; allowed are {most}"));
+            refusals.push(format!("the plan sends {frames} frames/s; at most {most} are allowed"));
         }
         if asked.unpaced {
             refusals
-                .push(format!("the plan sends frames of a file when the file says; allowed are {most}/s"));
+                .push(format!("the plan sends frames of a file at the file's own times; at most {most}/s are allowed"));
         }
     }
     refusals

@@ -145,7 +145,7 @@ impl<'a> PlaceSearch<'a> {
         };
         let node = match site {
             PortHost::Any(_) => return Ok(()),
-            PortHost::Here => return Err(wrong(format!("`{interface}` does not say on which node it is"))),
+            PortHost::Here => return Err(wrong(format!("`{interface}` does not name its node; write NODE/{interface}"))),
             PortHost::Node(node) => node,
         };
         // Rows and offers are in the order of their names.
@@ -270,12 +270,12 @@ impl<'a> PlaceSearch<'a> {
             };
         }
         let hint = match (labelled.len(), reasons.is_empty()) {
-            (0, _) => format!("nobody gave a port or node the label `{label}`"),
-            (_, true) => "other ports of the plan have the rest".to_owned(),
+            (0, _) => format!("no node and no port has the label `{label}`"),
+            (_, true) => "other ports of the plan use the rest".to_owned(),
             (_, false) => some(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =
-            format!("no port is left for `any-{label}`: the plan wants {wanted}, {usable} can be had");
+            format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
         self.problems.push(PlanProblem::error(path(index), message).with_hint(hint));
     }
 

@@ -46,10 +46,10 @@ pub enum Error {
     #[error("{0} is damaged")]
     Damaged(String),
     /// Bug: the library refused.
-    #[error("no certificate could be made: {0}")]
+    #[error("cannot make a certificate: {0}")]
     Certificate(String),
     /// User: not a name.
-    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
+    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
     Name(String),
     /// User: the name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
@@ -61,7 +61,7 @@ pub enum Error {
     #[error("the labels of {node} were not changed: {source}")]
     Labels { node: NodeName, source: TooManyLabels },
     /// User: a secret that is unknown, used up, too old or taken back.
-    #[error("this secret is not valid, or not any more; ask for a new join line")]
+    #[error("the secret of this join line is unknown, used up or expired; ask for a new join line")]
     Secret,
 }
 
@@ -130,7 +130,7 @@ fn certificate(error: rcgen::Error) -> Error {
 
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Certificate("no random numbers".to_owned()))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Certificate("the system gave no random numbers".to_owned()))?;
     Ok(bytes)
 }
 

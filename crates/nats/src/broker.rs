@@ -42,13 +42,13 @@ const PAUSE_MOST: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum Error {
     /// User: the program is not there.
-    #[error("no nats-server is installed; get it by `{INSTALL}`")]
+    #[error("nats-server is not installed; install it with `{INSTALL}`")]
     Missing,
     /// User: the program is too old or too new.
-    #[error("{program} is nats-server {found}, {OLDEST} or newer is needed (and below {}); get it by `{INSTALL}`", MAJOR + 1)]
+    #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
     Version { program: String, found: String },
     /// User: a node cannot be called so.
-    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -")]
+    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -")]
     Name(String),
     /// World: a file or the process.
     #[error("{what}: {source}")]
@@ -124,9 +124,9 @@ impl MessageServer {
         let keeper = std::thread::Builder::new()
             .name("broker".to_owned())
             .spawn(move || keeper.run(&ready))
-            .map_err(world("no thread for the server"))?;
+            .map_err(world("cannot start a thread for the server"))?;
         let broker = Self { setup, orders, keeper: Some(keeper), told };
-        let died = || Error::NotReady("its keeper has ended".to_owned());
+        let died = || Error::NotReady("the thread that supervises it has ended".to_owned());
         is_ready.recv().map_err(|_| died())??;
         Ok(broker)
     }
@@ -179,7 +179,7 @@ impl MessageServer {
     /// Has the server read its configuration and its certificate again. Connections stay.
     pub fn reload(&self) -> Result<(), Error> {
         let (done, is_done) = channel();
-        let died = || Error::NotReady("its keeper has ended".to_owned());
+        let died = || Error::NotReady("the thread that supervises it has ended".to_owned());
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| died())?;
         is_done.recv().map_err(|_| died())?
     }
@@ -246,7 +246,7 @@ impl ServerKeeper {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
-                self.tell(format!("nats-server ended ({status}); it is started again"));
+                self.tell(format!("nats-server exited ({status}); starting it again"));
                 match self.start_again() {
                     Some(new) => child = new,
                     None => return,
@@ -273,7 +273,7 @@ impl ServerKeeper {
             }
             std::thread::sleep(LOOK);
         }
-        Err(Error::NotReady("it does not read its configuration again".to_owned()))
+        Err(Error::NotReady("it did not reload its configuration".to_owned()))
     }
 
     fn log(&self) -> PathBuf {
@@ -340,7 +340,7 @@ impl ServerKeeper {
             }
             std::thread::sleep(LOOK);
         }
-        Err(Error::NotReady(said().unwrap_or_else(|| format!("silent at {}", self.setup.listen))))
+        Err(Error::NotReady(said().unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
     }
 }
 

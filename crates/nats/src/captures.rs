@@ -84,7 +84,7 @@ impl CaptureConnection {
             // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
             client.flush().await.map_err(|error| down(&error))
         };
-        let silent = || Err(Error::Unanswered("the server takes nothing".to_owned()));
+        let silent = || Err(Error::Unanswered("the server does not take the message".to_owned()));
         self.runtime.wait(LEAVING, sending).unwrap_or_else(silent)
     }
 }

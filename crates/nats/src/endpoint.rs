@@ -226,7 +226,7 @@ impl NatsEndpoint {
                 self.own.dropped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            None => Err(Error::Down("messages that wait for the server fill the queue".to_owned())),
+            None => Err(Error::Down("the queue of messages to the server is full".to_owned())),
         }
     }
 
@@ -312,7 +312,7 @@ async fn enter(access: ServerAccess, name: NodeName, incarnation: u64) -> Result
 }
 
 fn silent(node: &NodeName) -> Error {
-    Error::Unanswered(format!("{node} does not say that it is there"))
+    Error::Unanswered(format!("node {node} does not answer"))
 }
 
 impl Endpoint for NatsEndpoint {
@@ -331,7 +331,7 @@ impl Endpoint for NatsEndpoint {
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
         if !self.own.is_controller() {
-            return Err(Error::NotPermitted(format!("{} is no controller", self.own.name)));
+            return Err(Error::NotPermitted(format!("{} is not a controller", self.own.name)));
         }
         self.node_subscriptions.listen_to(nodes, &self.runtime)?;
         for node in nodes {

@@ -38,13 +38,13 @@ const MOST: u32 = 64 * 1024;
 #[non_exhaustive]
 pub enum Error {
     /// User: not a join line.
-    #[error("this is no join line ({PREFIX}…): copy it whole from `packetrig fleet`")]
+    #[error("this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed")]
     Line,
     /// User: not a name.
-    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
+    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
     Name(String),
     /// Peer: another server answers at that address, or the line belongs to another fleet.
-    #[error("who answers at {0} is not the authority of this join line")]
+    #[error("the server at {0} does not belong to the fleet of this join line")]
     Stranger(String),
     /// Peer: the authority refused.
     #[error("refused: {0}")]

@@ -102,7 +102,7 @@ impl NatsIncoming {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, reader: &str) -> Result<Self, Error> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if reader.is_empty() || !reader.bytes().all(is_plain) {
-            return Err(Error::NotPermitted(format!("`{reader}` names no reader")));
+            return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
         let (patience, troubles) = (access.patience, ConnectionTroubles::default());
         let seen = troubles.clone();
@@ -120,7 +120,7 @@ impl NatsIncoming {
             way.make_stream().await?;
             Ok(way)
         };
-        let silent = || Error::Unanswered("the way for results cannot be opened".to_owned());
+        let silent = || Error::Unanswered("cannot open the store for results".to_owned());
         let way = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
         let way = way.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         let (arrivals, arrived) = channel(WAITING);

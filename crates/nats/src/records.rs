@@ -60,7 +60,7 @@ impl NatsRecords {
             }
         };
         let store = runtime.wait(patience, opening);
-        let store = store.ok_or_else(|| unanswered("the records cannot be opened")).flatten();
+        let store = store.ok_or_else(|| unanswered("cannot open the records")).flatten();
         let store = store.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         Ok(Self { runtime, patience, store, troubles })
     }

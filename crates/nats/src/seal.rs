@@ -197,7 +197,7 @@ impl LetterChecker {
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may go to all");
         }
-        let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("no readable seal")?;
+        let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("an unreadable seal")?;
         let incarnation = if to_all { 0 } else { self.incarnation };
         let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
         let genuine = match (kind, body) {
@@ -208,13 +208,13 @@ impl LetterChecker {
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal).is_ok(),
         };
         if !genuine {
-            return Err("a forged seal, or one for an earlier life of this node");
+            return Err("a forged seal, or one for an earlier instance of this node");
         }
         let key = (session, LetterWay::of(body, to_all));
         let last = self.seen.get(&key).copied().unwrap_or(0);
         // A recorded letter that is sent again has a number that was accepted before.
         if number <= last {
-            return Err("a repetition");
+            return Err("a repeated message");
         }
         if self.seen.insert(key, number).is_none() {
             self.order.push_back(key);
@@ -286,7 +286,7 @@ mod tests {
             let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
             assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(5));
-            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err("a repetition"));
+            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err("a repeated message"));
             assert!(checker(8).check(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
             assert!(checker(9).check("cmd.node.b", Some(&seal), &body, b"bytes").is_err(), "another node");
             assert!(checker(9).check(AT, Some(&seal), &body, b"other").is_err(), "other bytes");
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(5));
         assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Ok(5), "grants have a way of their own");
         for (seal, body) in [(&later, &stop), (&mac, &grant())] {
-            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err("a repetition"));
+            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err("a repeated message"));
         }
     }
 

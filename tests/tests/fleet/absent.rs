@@ -22,7 +22,7 @@ fn all_of_a_group_means_those_who_are_absent_too() {
     let said = format!("{printed}{complaints}");
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("node `s3` cannot take part: not heard for"), "{said}");
-    assert!(said.contains("the plan wants 3, 2 can be had"), "{said}");
+    assert!(said.contains("the plan needs 3, 2 can be used"), "{said}");
     // With five it starts, and says who is not in it.
     let (code, printed, complaints) = run(&["--start-with", "5"]);
     assert_eq!(code, Some(7), "{printed}{complaints}");

@@ -161,7 +161,7 @@ fn a_controller_or_message_server_that_stood_still_is_not_blamed_on_the_nodes() 
     let [_, server] = fleet.broker();
     hold(&|signal| kill_process(pid(server), signal).expect("a server may be stopped"));
     let reasons = run.finish().report().reasons();
-    assert!(reasons.contains("the message server or the way to it failed"), "{reasons}");
+    assert!(reasons.contains("the message server or the path to it failed"), "{reasons}");
     assert!(!reasons.contains("silent"), "{reasons}");
     fleet.await_collected();
 }

@@ -24,7 +24,7 @@ impl AgentMachine {
         if part_of.unwrap_or_else(|| PlanHash::of(&preparation.document)) != head.plan {
             return vec![AgentAction::Reply(
                 head,
-                NodeReply::Refused("the plan's text is not the one announced".to_owned()),
+                NodeReply::Refused("the plan does not match its announced hash".to_owned()),
             )];
         }
         self.make_room(&head);
@@ -51,7 +51,7 @@ impl AgentMachine {
             _ => {
                 vec![AgentAction::Reply(
                     head,
-                    NodeReply::Refused("an earlier attempt is still under way".to_owned()),
+                    NodeReply::Refused("an earlier attempt is still running".to_owned()),
                 )]
             }
         }
@@ -157,7 +157,7 @@ impl AgentMachine {
                 vec![AgentAction::Finish(sent)]
             }
             // Barrier: receivers stop only when every sender has.
-            AgentState::Running => self.reply(NodeReply::Refused("senders are still at work".to_owned())),
+            AgentState::Running => self.reply(NodeReply::Refused("its senders are still sending".to_owned())),
             _ => self.answer(),
         }
     }

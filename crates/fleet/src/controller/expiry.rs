@@ -85,7 +85,7 @@ impl ControllerMachine {
         let lately = Nanos::new(quiet.as_u64() / 3 * 2);
         let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
-            format!("not heard for {quiet}, nor was any other: the message server or the way to it failed")
+            format!("not heard for {quiet}, nor was any other: the message server or the path to it failed")
         } else {
             format!("silent for {quiet}")
         };

@@ -83,7 +83,7 @@ impl ControllerMachine {
         let Some((number, steer)) = self.steering.waiting.pop_front() else { return };
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.steered {
-            let text = "the run is not under way, or cannot be steered".to_owned();
+            let text = "the run is not running, or cannot be steered".to_owned();
             return self.steered(number, Err(NodeFault { blame: FaultOwner::User, text }), now);
         }
         let (open, begins) = (self.present(), steer.begins());
@@ -195,7 +195,7 @@ impl ControllerMachine {
         let Some(node) = current.open.iter().find(|node| gone(node)).cloned() else { return };
         current.open.retain(|node| !gone(node));
         if matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Hold(..)) {
-            let text = format!("node {node} was lost before it had done it");
+            let text = format!("node {node} was lost before it made the change");
             current.fault.get_or_insert(NodeFault { blame: FaultOwner::Peer, text });
         }
     }
@@ -205,7 +205,7 @@ impl ControllerMachine {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
         if matches!(current.stage, ChangeStage::Hold(..) | ChangeStage::Undo) {
-            let text = "the run was stopped before it was done".to_owned();
+            let text = "the run was stopped before the change was made".to_owned();
             current.fault.get_or_insert(NodeFault { blame: FaultOwner::User, text });
             (current.stage, current.open) = (ChangeStage::Undo, BTreeSet::new());
         }

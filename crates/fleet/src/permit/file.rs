@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 /// Why the owner's file is invalid. Nothing may be sent then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the owner's file cannot be followed: {0}")]
+#[error("the owner's permit file is invalid: {0}")]
 pub struct FileError(String);
 
 #[derive(Deserialize)]
@@ -122,13 +122,13 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
         replays: file.replays,
     };
     if let Some(replays) = permit.replays.as_ref().filter(|replays| !replays.is_absolute()) {
-        return Err(FileError(format!("replays `{}` is no absolute path", replays.display())));
+        return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));
     }
     let ports = permit.ports.as_deref().unwrap_or_default();
     let twice =
         |(index, port): (usize, &PermittedPort)| ports[..index].iter().any(|o| o.interface == port.interface);
     match ports.iter().enumerate().find(|(index, port)| twice((*index, port))) {
-        Some((_, port)) => Err(FileError(format!("port {} is there twice", port.interface))),
+        Some((_, port)) => Err(FileError(format!("port {} is listed twice", port.interface))),
         None => Ok(permit),
     }
 }
@@ -147,7 +147,7 @@ fn port(port: FilePort) -> PermittedPort {
 fn macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
         FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
-        FileMacs::Word(word) => Err(FileError(format!("`mac` is a list or \"any\", not \"{word}\""))),
+        FileMacs::Word(word) => Err(FileError(format!("`mac` must be a list of addresses or \"any\", not \"{word}\""))),
         FileMacs::List(list) => {
             let list: Result<_, String> = list.iter().map(|text| PermittedMacs::one(text)).collect();
             list.map(PermittedMacs::List).map_err(FileError)

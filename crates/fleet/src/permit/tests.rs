@@ -72,7 +72,7 @@ fn what_cannot_be_bounded_needs_everything_allowed() {
     let said = refusals(&LendingPermit::default(), &plan);
     assert_eq!(
         said,
-        ["stream s: where it sends to cannot be told: a header of its frames is given as bytes"]
+        ["stream s: its destination is not known in advance: a header of its frames is given as bytes"]
     );
     let all = LendingPermit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
     assert_eq!(refusals(&all, &plan), Vec::<String>::new());
@@ -99,15 +99,15 @@ fn a_port_has_its_limits_and_others_are_not_lent() {
     let jumbo = "layer1: [{name: l, port_names: [a], mtu: 9000}],";
     let said = refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 500}", jumbo));
     let wanted = [
-        "port eth1: the plan sends 500 frames/s; allowed are 400",
-        "port eth1: the plan wants an MTU of 9000; allowed is 1500",
+        "port eth1: the plan sends 500 frames/s; at most 400 are allowed",
+        "port eth1: the plan wants an MTU of 9000; at most 1500 is allowed",
         "port eth2 is not lent",
     ];
     assert_eq!(said, wanted);
     // 250 B on the line, 500 times a second, are the whole megabit.
     let fast = refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 501}", ""));
     assert!(
-        fast[0].starts_with("port eth1: the plan sends 1.002 Mbit/s; allowed is 1.000 Mbit/s"),
+        fast[0].starts_with("port eth1: the plan sends 1.002 Mbit/s; at most 1.000 Mbit/s is allowed"),
         "{fast:?}"
     );
     assert_eq!(
@@ -126,7 +126,7 @@ fn a_stream_may_not_take_longer_than_allowed_and_an_endless_one_is_cut() {
         refusals(&permit, &bound(ETHERNET, &format!("{SLOW}, duration: {{{duration}}}"), ""))
     };
     assert_eq!(seconds(10), Vec::<String>::new());
-    assert_eq!(seconds(11), ["stream s: it takes 10.999s; allowed is 10s"]);
+    assert_eq!(seconds(11), ["stream s: it lasts 10.999s; at most 10s is allowed"]);
     assert_eq!(refusals(&permit, &bound(ETHERNET, SLOW, "")), Vec::<String>::new());
 }
 
@@ -153,7 +153,7 @@ fn captures_and_back_ends_can_be_forbidden() {
     assert_eq!(permit.check(&plan, &[], &wish), ["back end pktgen is not allowed"]);
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
     let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, &PermitWish::default());
-    assert_eq!(said, ["port eth1: it would send by back end xdp, which is not allowed"]);
+    assert_eq!(said, ["port eth1: it would send with back end xdp, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
 }
 
@@ -195,11 +195,11 @@ fn only_files_of_the_owners_directory_are_replayed() {
         permit.check(&plan, &mine(None), &wish)
     };
     let none = check(&LendingPermit::default(), Some("/etc/shadow"));
-    assert_eq!(none, ["no file of this node is lent to be replayed"]);
+    assert_eq!(none, ["no file of this node may be replayed"]);
     let some = LendingPermit::read("replays = '/captures'").unwrap();
     assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
     for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
-        assert_eq!(check(&some, other), ["only files below /captures are lent to be replayed"]);
+        assert_eq!(check(&some, other), ["only files below /captures may be replayed"]);
     }
 }
 
@@ -209,7 +209,7 @@ fn emulated_interfaces_need_every_mac_address() {
         mac: '02:00:00:00:00:01', ipv4_addresses: [{name: i, address: 198.18.0.1, gateway: 198.18.0.2, prefix: 16}]}]}],";
     let permit = LendingPermit::read("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
     let said = refusals(&permit, &bound(ETHERNET, SLOW, device));
-    assert!(said.iter().any(|said| said.contains("MAC addresses that cannot be told")), "{said:?}");
+    assert!(said.iter().any(|said| said.contains("MAC addresses that are not known in advance")), "{said:?}");
 }
 
 #[test]
@@ -252,9 +252,9 @@ fn what_a_file_means_is_never_guessed() {
         ("[destinations]\nmac = 'some'", "list or \"any\""),
         ("[destinations]\nmac = ['02:00']", "is not a MAC address"),
         ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
-        ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is there twice"),
+        ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is listed twice"),
         ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a label"),
-        ("replays = 'captures'", "no absolute path"),
+        ("replays = 'captures'", "not an absolute path"),
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),
     ] {

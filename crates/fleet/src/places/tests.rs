@@ -79,16 +79,16 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
             "ports[2].location: node `a` does not offer a port `eth9` (its owner offers: eth1, dark)",
             "ports[3].location: the link of `a/dark` is down ()",
             &format!(
-                "ports[4].location: node `new` cannot take part: packetrig  there speaks protocol 99.0; \
-                 this controller speaks {}.{} and takes {0}.{} too ()",
+                "ports[4].location: node `new` cannot take part: its packetrig  speaks protocol 99.0; \
+                 this controller accepts {}.{} and {0}.{} ()",
                 PROTOCOL.major,
                 PROTOCOL.minor,
                 PROTOCOL.minor.saturating_sub(1)
             ),
             "ports[5].location: node `busy` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC ()",
             "ports[6].location: node `gone` cannot take part: not heard for 11s ()",
-            "ports[7].location: no port is left for `any-x`: the plan wants 1, 0 can be had \
-             (nobody gave a port or node the label `x`)",
+            "ports[7].location: no port is left for `any-x`: the plan needs 1, 0 can be used \
+             (no node and no port has the label `x`)",
         ]
     );
     assert!(refused(&["a/e"], &FleetMembers::default())[0].contains("no node has joined yet"));
@@ -129,7 +129,7 @@ fn ports_by_label_are_on_free_nodes_and_all_of_a_group_includes_the_others() {
     let said = refused(&["any-tx"; 3], &members);
     assert_eq!(
         said,
-        ["ports[2].location: no port is left for `any-tx`: the plan wants 3, 2 can be had \
+        ["ports[2].location: no port is left for `any-tx`: the plan needs 3, 2 can be used \
           (node `a` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC)"]
     );
 }
@@ -146,7 +146,7 @@ fn ports_by_label_are_spread_over_nodes_before_one_gets_two() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
         said[0]
-            .starts_with("ports[6].location: no port is left for `any-tx`: the plan wants 7, 6 can be had")
+            .starts_with("ports[6].location: no port is left for `any-tx`: the plan needs 7, 6 can be used")
     );
 }
 
@@ -167,7 +167,7 @@ fn a_port_moves_when_another_has_no_other_choice() {
     ]);
     assert_eq!(settled(&["any-tx", "any-rx"], &members), ["b/e0", "a/e0"]);
     let said = refused(&["any-tx", "any-rx", "any-rx"], &members);
-    assert!(said[0].contains("(other ports of the plan have the rest)"), "{said:?}");
+    assert!(said[0].contains("(other ports of the plan use the rest)"), "{said:?}");
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl SkewReport {
         let wanted = self.wanted?;
         let seen = match self.spread.zip(self.bound) {
             Some((spread, bound)) => format!("{spread} apart, +- {bound}"),
-            None => "how far apart is not known".to_owned(),
+            None => "at times that are not known".to_owned(),
         };
         match self.verdict? {
             SkewVerdict::Met => None,
@@ -206,7 +206,7 @@ impl SkewReport {
             SkewVerdict::Unknown => {
                 let nodes = self.unknown.join(", ");
                 Some(format!(
-                    "start skew UNKNOWN: nothing is known of when {nodes} began; wanted at most {wanted}"
+                    "start skew UNKNOWN: it is not known when {nodes} began; wanted at most {wanted}"
                 ))
             }
         }

@@ -294,7 +294,7 @@ impl<'a> StreamFindings<'a> {
                 doubt: CaveatKind::Clock,
                 subject: self.plan.streams[index].name.clone(),
                 text: format!(
-                    "how the clocks of its sender ({}) and receiver ({others}) stand to each other is not known: no latency",
+                    "no latency: the offset between the clocks of its sender ({}) and receiver ({others}) is not known",
                     sender.node
                 ),
                 matters: false,

@@ -329,7 +329,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     match evidence.outcome {
         RunOutcome::Complete { .. } => {}
         RunOutcome::Partial { reasons, .. } => doubts.extend(reasons.iter().cloned()),
-        RunOutcome::Aborted => doubts.push("the run was given up".to_owned()),
+        RunOutcome::Aborted => doubts.push("the run was aborted".to_owned()),
         RunOutcome::Failed { fault } => doubts.push(format!("the run failed: {fault}")),
     }
     let ReportCoverage { reported, expected } = evidence.coverage;

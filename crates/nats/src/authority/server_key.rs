@@ -28,7 +28,7 @@ pub(super) struct ServerKey {
 impl ServerKey {
     pub(super) fn of_seed(kind: KeyKind, seed: &[u8]) -> Result<Self, Error> {
         let pair = Ed25519KeyPair::from_seed_unchecked(seed);
-        let pair = pair.map_err(|_| Error::Certificate("no key for the server".to_owned()))?;
+        let pair = pair.map_err(|_| Error::Certificate("a key for the server could not be derived".to_owned()))?;
         let id = written(kind, pair.public_key().as_ref());
         Ok(Self { pair, id })
     }

@@ -91,5 +91,5 @@ pub(super) fn remove(
         if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) }
     };
     let answered = runtime.wait(REMOVAL, asking).unwrap_or_else(|| Err("no answer".to_owned()));
-    answered.map_err(|why| Error::NotReady(format!("it does not remove accounts: {why}")))
+    answered.map_err(|why| Error::NotReady(format!("it did not remove the accounts of nodes: {why}")))
 }

@@ -72,7 +72,7 @@ impl NodeSubscriptions {
         // for this place.
         HeardNodes::own(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
-        let silent = || Error::Down("the subscriptions could not be written".to_owned());
+        let silent = || Error::Down("the server did not take the subscriptions".to_owned());
         self.tasks.extend(runtime.wait(WRITING, subscribing).unwrap_or_else(|| Err(silent()))?);
         Ok(())
     }

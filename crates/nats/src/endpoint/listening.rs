@@ -62,7 +62,7 @@ impl EndpointListener {
     /// Counts and names a letter that finds no room.
     pub(super) fn drop_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
-        self.own.find_fault(message, "too many letters wait");
+        self.own.find_fault(message, "too many of its messages wait");
     }
 }
 

@@ -95,7 +95,7 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
         let Some(count) = take_until_flooded(&listener, &queue, &mut subscriber).await else { return };
         silence(&listener.own, &mut subscriber).await;
         listener.own.troubles.add(Error::NotPermitted(format!(
-            "{at}: node {node} sent {count} renewals, far more than a lease needs; it is not listened to for {} s",
+            "{at}: node {node} sent {count} renewals, far more than a lease needs; its renewals are ignored for {} s",
             muted.as_secs()
         )));
         tokio::time::sleep(muted).await;

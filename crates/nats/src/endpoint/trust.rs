@@ -49,8 +49,8 @@ impl NodeLetterGate {
 
     /// Whether the message comes from the node whose subject it is on, is new, and is meant for this controller.
     pub(crate) fn check(&self, message: &Message) -> Result<(), LetterRefusal> {
-        const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("a subject without a name");
-        const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("no life of the node is named");
+        const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
+        const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
         let Some(checker) = &self.0 else { return Ok(()) };
         let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
         let life = place_of(message).ok_or(LIFELESS)?;
@@ -140,7 +140,7 @@ impl EndpointSeals {
             }
             return Ok(envelope);
         }
-        let from = subject::speaker(&message.subject).ok_or("a subject without a name")?;
+        let from = subject::speaker(&message.subject).ok_or("its subject names no node")?;
         let mut envelope = MessageEnvelope { from, ..envelope()? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body

@@ -93,7 +93,7 @@ impl FleetMembership {
 
     /// How the fabric is reached with it.
     pub fn access(&self) -> Result<ServerAccess, Error> {
-        let damaged = || Error::Here("the membership is damaged".to_owned());
+        let damaged = || Error::Here("the membership is damaged; join the fleet again".to_owned());
         let grants = unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
         let controller = unhex(&self.controller).ok_or_else(damaged)?;
         let credentials = FleetCredentials {

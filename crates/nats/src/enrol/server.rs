@@ -60,7 +60,7 @@ impl EnrolServer {
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
             .spawn(move || listen_until(&socket, &own, &ended))
-            .map_err(network("a thread"))?;
+            .map_err(network("cannot start a thread"))?;
         Ok(Self { address, desk, end, listener: Some(listener) })
     }
 
@@ -160,7 +160,7 @@ impl EnrolDesk {
     fn answer(&self, question: &EnrolQuestion) -> Result<EnrolAnswer, String> {
         let refused = |error: Refusal| error.to_string();
         let now = wall_clock_ns() / 1_000_000_000;
-        let unproven = || "the key does not belong to the one that asks".to_owned();
+        let unproven = || "the question is not signed with its key".to_owned();
         let key = unhex(&question.public_key).ok_or_else(unproven)?;
         let proof = unhex(&question.proof).ok_or_else(unproven)?;
         // The signature covers purpose, name and secret, so it proves nothing for another question.

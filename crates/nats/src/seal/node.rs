@@ -113,7 +113,7 @@ impl NodeSealChecker {
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
-        let (kind, session, number, mac) = seal.split_seal().ok_or(NotGenuine("no readable seal"))?;
+        let (kind, session, number, mac) = seal.split_seal().ok_or(NotGenuine("an unreadable seal"))?;
         if kind != "n" {
             return Err(NotGenuine("not the seal of a node"));
         }
@@ -135,7 +135,7 @@ impl NodeSealChecker {
         let kind = subject.split('.').next().unwrap_or(subject);
         let last = node.last_numbers.entry(kind.to_owned()).or_insert(0);
         if number <= *last {
-            return Err(NotGenuine("a repetition"));
+            return Err(NotGenuine("a repeated message"));
         }
         *last = number;
         Ok(())
@@ -154,7 +154,7 @@ impl NodeSealChecker {
             Entry::Occupied(entry) => {
                 let node = entry.into_mut();
                 if node.earlier.contains(&incarnation) {
-                    return Err(LetterRefusal::NotGenuine("an earlier life of that node"));
+                    return Err(LetterRefusal::NotGenuine("an earlier instance of that node"));
                 }
                 if node.incarnation != incarnation {
                     node.begin_anew(fresh);
@@ -233,7 +233,7 @@ mod tests {
         let mut own = checker();
         assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
         assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine("a repetition")));
+        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine("a repeated message")));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(own.check(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
         let late = old.seal("rep.a", b"late");
         let refused = own.check(&node(), 1, "rep.a", Some(&late), b"late");
-        assert_eq!(refused, Err(NotGenuine("an earlier life of that node")));
+        assert_eq!(refused, Err(NotGenuine("an earlier instance of that node")));
     }
 
     #[test]
