@@ -208,8 +208,8 @@ impl AgentMachine {
             AgentEvent::Prepared(ports) => self.prepared(ports),
             AgentEvent::Granted(head, grant) => self.granted(&head, grant, now),
             AgentEvent::Armed => self.armed(now),
-            AgentEvent::Held(number, held, fault) => self.made(number, ChangeProgress::Held(held, fault)),
-            AgentEvent::Announced(number, fault) => self.made(number, ChangeProgress::Announced(fault)),
+            AgentEvent::Held(number, held, fault) => self.set_progress(number, ChangeProgress::Held(held, fault)),
+            AgentEvent::Announced(number, fault) => self.set_progress(number, ChangeProgress::Announced(fault)),
             AgentEvent::Steered(number, fault, sample) => {
                 self.change = (number, ChangeProgress::Over(fault.clone()));
                 self.reply(NodeReply::Steered { number, fault, sample })
@@ -230,7 +230,7 @@ impl AgentMachine {
             _ => None,
         };
         let renewal = self.lease.as_ref().and_then(AgentLease::next_deadline);
-        [start, renewal, self.senders_deadline(), self.silence_ends()].into_iter().flatten().min()
+        [start, renewal, self.senders_deadline(), self.silence_deadline()].into_iter().flatten().min()
     }
 
     /// Whether senders may be at work: samples are worth taking.
@@ -255,7 +255,7 @@ impl AgentMachine {
 
     /// The run that keeps it from any other: what is safe on its disk, or has failed, does not.
     pub fn busy(&self) -> Option<&MessageHead> {
-        self.head.as_ref().filter(|_| !self.has_let_go())
+        self.head.as_ref().filter(|_| !self.has_released_ports())
     }
 
     /// The run it takes part in.
@@ -267,7 +267,7 @@ impl AgentMachine {
         let mut actions = self.see_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run:
         // its result is in the spool and comes by its own way.
-        if let Some(segments) = self.kept_of(&head, &command) {
+        if let Some(segments) = self.kept_segments(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
         }
@@ -277,7 +277,7 @@ impl AgentMachine {
         }
         // Only an accepted command is a sign of life. Repeated orders of a controller that has lost the node
         // must not keep its run going here.
-        self.hear(now);
+        self.note_contact(now);
         self.adopt(&head, &command);
         actions.extend(self.obey(head, command, now));
         actions
@@ -308,7 +308,7 @@ impl AgentMachine {
     }
 
     /// Segments kept of an attempt that this agent ended without its controller, if this command asks for their result.
-    fn kept_of(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
+    fn kept_segments(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         let is_it = |ended: &&EndedAttempt| ended.run == head.run && ended.attempt == head.attempt;
         let ended = self.ended.iter().find(is_it).filter(|_| asks && head.epoch >= self.epoch)?;
@@ -329,7 +329,7 @@ impl AgentMachine {
             return Some(format!("attempt {} of run {} has ended", head.attempt, head.run));
         }
         let own = self.head.as_ref()?;
-        if own.run != head.run && !self.has_let_go() {
+        if own.run != head.run && !self.has_released_ports() {
             return Some(format!("busy with run {}", own.run));
         }
         if own.run == head.run && head.attempt < own.attempt {

@@ -52,11 +52,11 @@ impl<F> FaultyFabric<F> {
 
     /// From now on these go wrong, and no others.
     pub fn set(&self, faults: FabricFaults) {
-        own(&self.state).faults = faults;
+        lock(&self.state).faults = faults;
     }
 }
 
-fn own(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
+fn lock(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -70,7 +70,7 @@ pub struct FaultyPart<P> {
 
 impl<P> FaultyPart<P> {
     fn faults(&self) -> FabricFaults {
-        own(&self.state).faults
+        lock(&self.state).faults
     }
 
     /// The part, if calls reach it.
@@ -125,7 +125,7 @@ impl<E: Endpoint> FaultyPart<E> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
         self.permitted(&subject)?;
         let faults = self.faults();
-        let mut state = own(&self.state);
+        let mut state = lock(&self.state);
         state.posts += 1;
         let is = |each: Option<u64>| each.is_some_and(|n| state.posts.is_multiple_of(n.max(1)));
         let times = if is(faults.lose_each) { 0 } else { 1 + usize::from(is(faults.repeat_each)) };

@@ -87,7 +87,7 @@ impl Default for LocalResults {
 }
 
 // Each of the maps is whole between any two operations on it.
-fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -98,7 +98,7 @@ impl LocalFabric {
     }
 
     fn places(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
-        own(&self.places)
+        lock(&self.places)
     }
 }
 
@@ -170,7 +170,7 @@ impl LocalEndpoint {
     fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
         let own_place = self.fabric.places().get(&self.name).and_then(|place| place.listens_to.clone());
         if let Some(listens_to) = own_place {
-            change(&mut own(&listens_to));
+            change(&mut lock(&listens_to));
         }
     }
 }
@@ -235,7 +235,7 @@ impl Drop for LocalEndpoint {
 impl LocalMailbox {
     fn hears(&self, letter: &MessageEnvelope) -> bool {
         let is_for_all = matches!(letter.body, MessageBody::Hello(_));
-        is_for_all || self.listens_to.as_ref().is_none_or(|nodes| own(nodes).contains(&letter.from))
+        is_for_all || self.listens_to.as_ref().is_none_or(|nodes| lock(nodes).contains(&letter.from))
     }
 
     fn put(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
@@ -259,11 +259,11 @@ pub struct LocalRecords(Arc<Mutex<BTreeMap<String, StoredRecord>>>);
 
 impl RecordStore for LocalRecords {
     fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        Ok(own(&self.0).get(key).cloned())
+        Ok(lock(&self.0).get(key).cloned())
     }
 
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        let mut records = own(&self.0);
+        let mut records = lock(&self.0);
         if records.contains_key(key) {
             return Err(Error::Exists(key.to_owned()));
         }
@@ -272,7 +272,7 @@ impl RecordStore for LocalRecords {
     }
 
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        match own(&self.0).get_mut(key).filter(|record| record.revision == revision) {
+        match lock(&self.0).get_mut(key).filter(|record| record.revision == revision) {
             Some(record) => {
                 *record = StoredRecord { value: value.to_vec(), revision: revision + 1 };
                 Ok(revision + 1)
@@ -282,12 +282,12 @@ impl RecordStore for LocalRecords {
     }
 
     fn remove(&mut self, key: &str) -> Result<(), Error> {
-        own(&self.0).remove(key);
+        lock(&self.0).remove(key);
         Ok(())
     }
 
     fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        let records = own(&self.0);
+        let records = lock(&self.0);
         Ok(records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 }
@@ -301,7 +301,7 @@ impl ResultOutlet for LocalOutgoing {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
         }
-        let mut waiting = own(&self.0.waiting);
+        let mut waiting = lock(&self.0.waiting);
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
         }
@@ -324,7 +324,7 @@ pub struct LocalIncoming {
 
 impl Drop for LocalIncoming {
     fn drop(&mut self) {
-        let mut waiting = own(&self.results.waiting);
+        let mut waiting = lock(&self.results.waiting);
         let of_this = waiting.readers.iter().filter(|(_, reader)| **reader == self.reader);
         let runs: Vec<RunId> = of_this.map(|(run, _)| run.clone()).collect();
         for run in runs {
@@ -338,7 +338,7 @@ impl ResultInlet for LocalIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        let mut waiting = own(&self.results.waiting);
+        let mut waiting = lock(&self.results.waiting);
         match waiting.readers.get(run) {
             Some(reader) if *reader == self.reader => return Ok(()),
             Some(reader) if !instead_of.contains(reader) => {
@@ -353,14 +353,14 @@ impl ResultInlet for LocalIncoming {
     }
 
     fn leave_run(&mut self, run: &RunId) {
-        let mut waiting = own(&self.results.waiting);
+        let mut waiting = lock(&self.results.waiting);
         if waiting.readers.get(run) == Some(&self.reader) {
             waiting.leave(run);
         }
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        let waiting = own(&self.results.waiting);
+        let waiting = lock(&self.results.waiting);
         let runs = waiting.fresh.keys().chain(waiting.taken.keys()).map(|id| id.run.clone());
         Ok(runs.map(|run| (run.clone(), waiting.readers.get(&run).cloned().into_iter().collect())).collect())
     }
@@ -371,14 +371,14 @@ impl ResultInlet for LocalIncoming {
             next = waiting.next_of(&self.reader);
             next.is_none()
         };
-        let waiting = own(&self.results.waiting);
+        let waiting = lock(&self.results.waiting);
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), nothing));
         let (id, body) = next?;
         Some(SegmentDelivery { token: id.clone(), id, body })
     }
 
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {
-        let mut waiting = own(&self.results.waiting);
+        let mut waiting = lock(&self.results.waiting);
         // One that was replaced can confirm nothing.
         if waiting.readers.get(&token.run) != Some(&self.reader) {
             return Err(Error::Unanswered(format!(

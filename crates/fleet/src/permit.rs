@@ -222,28 +222,28 @@ impl LendingPermit {
                 reach
                     .open
                     .iter()
-                    .filter(|why| self.minds(why))
+                    .filter(|why| self.forbids_unknown(why))
                     .map(|why| says(format!("its destination is not known in advance: {why}"))),
             );
         }
         for target in &reach.targets {
-            if let Some(stray) = self.stray(target.family, &target.values) {
+            if let Some(stray) = self.forbidden_value(target.family, &target.values) {
                 refusals.push(says(format!("its `{}` can be {stray}, which is not allowed", target.field)));
             }
         }
     }
 
     /// An address that is found only when the run starts is a MAC address; everything else that is open can be anything.
-    fn minds(&self, why: &str) -> bool {
+    fn forbids_unknown(&self, why: &str) -> bool {
         !(why == reach::ASKED_FOR && self.macs == PermittedMacs::Any)
     }
 
     /// A value that is not allowed.
-    fn stray(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
+    fn forbidden_value(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
         match family {
-            AddressFamily::Mac => self.macs.stray(values),
-            AddressFamily::Ipv4 => self.networks.stray(values, false),
-            AddressFamily::Ipv6 => self.networks.stray(values, true),
+            AddressFamily::Mac => self.macs.forbidden_value(values),
+            AddressFamily::Ipv4 => self.networks.forbidden_value(values, false),
+            AddressFamily::Ipv6 => self.networks.forbidden_value(values, true),
         }
     }
 }

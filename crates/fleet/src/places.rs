@@ -101,7 +101,7 @@ impl<'a> PlaceSearch<'a> {
                 given: None,
             }));
         }
-        // `named` searches in this order, and equal fleets give equal places by it.
+        // `place_named` searches in this order, and equal fleets give equal places by it.
         offers.sort_by(|one, other| one.place.cmp(&other.place));
         let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, offer) in offers.iter().enumerate() {
@@ -123,22 +123,22 @@ impl<'a> PlaceSearch<'a> {
 
     fn settle(mut self) -> Result<PlaceSettlement, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
-            if let Err(problem) = self.named(index, &port.site, &port.location.to_string()) {
+            if let Err(problem) = self.place_named(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
             }
         }
         // After the named ones: those cannot move, ports by label can.
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
-            if by_label && !self.give(index, &mut BTreeSet::new()) && !self.give_absent(index) {
-                self.short_of_one(index);
+            if by_label && !self.place_by_label(index, &mut BTreeSet::new()) && !self.place_on_absent(index) {
+                self.report_shortage(index);
             }
         }
         self.finish()
     }
 
     /// Gives a port the interface it names.
-    fn named(&mut self, index: usize, site: &PortHost, interface: &str) -> Result<(), Box<PlanProblem>> {
+    fn place_named(&mut self, index: usize, site: &PortHost, interface: &str) -> Result<(), Box<PlanProblem>> {
         let wrong = |message: String| Box::new(PlanProblem::error(path(index), message));
         let helped = |message: String, hint: String| {
             Box::new(PlanProblem::error(path(index), message).with_hint(hint))
@@ -153,7 +153,7 @@ impl<'a> PlaceSearch<'a> {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
-                known => format!("nodes of this fleet: {}", some(known)),
+                known => format!("nodes of this fleet: {}", shortened_list(known)),
             };
             return Err(helped(format!("there is no node `{node}`"), hint));
         };
@@ -170,7 +170,7 @@ impl<'a> PlaceSearch<'a> {
                 self.rows[row].hello.ports.iter().map(|port| port.interface.as_str()).collect();
             let hint = match offered.as_slice() {
                 [] => format!("the owner of `{node}` offers no port"),
-                offered => format!("its owner offers: {}", some(offered)),
+                offered => format!("its owner offers: {}", shortened_list(offered)),
             };
             return Err(helped(format!("node `{node}` does not offer a port `{interface}`"), hint));
         };
@@ -205,7 +205,7 @@ impl<'a> PlaceSearch<'a> {
     }
 
     /// Gives a port any interface with its label. If all are given, one whose port can move makes room.
-    fn give(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
+    fn place_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidates(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
             self.assign(*free, index);
@@ -216,7 +216,7 @@ impl<'a> PlaceSearch<'a> {
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port whose interface is named stays.
-            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.give(holder, tried) {
+            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried) {
                 self.assign(offer, index);
                 return true;
             }
@@ -225,7 +225,7 @@ impl<'a> PlaceSearch<'a> {
     }
 
     /// Gives a port the interface of a node that cannot take part, if that is allowed.
-    fn give_absent(&mut self, index: usize) -> bool {
+    fn place_on_absent(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let is_absent = |number: &&usize| {
             let offer = &self.offers[**number];
@@ -253,7 +253,7 @@ impl<'a> PlaceSearch<'a> {
         found
     }
 
-    fn short_of_one(&mut self, index: usize) {
+    fn report_shortage(&mut self, index: usize) {
         let port = &self.plan.ports[index];
         let PortHost::Any(label) = &port.site else { return };
         let wanted = self.plan.ports.iter().filter(|other| other.site == port.site).count();
@@ -272,7 +272,7 @@ impl<'a> PlaceSearch<'a> {
         let hint = match (labelled.len(), reasons.is_empty()) {
             (0, _) => format!("no node and no port has the label `{label}`"),
             (_, true) => "other ports of the plan use the rest".to_owned(),
-            (_, false) => some(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
+            (_, false) => shortened_list(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
@@ -308,7 +308,7 @@ pub fn labelled(label: &str, members: &FleetMembers) -> usize {
 }
 
 /// A list for people; of many, the first.
-fn some(words: &[&str]) -> String {
+fn shortened_list(words: &[&str]) -> String {
     const MOST: usize = 8;
     match words.len().checked_sub(MOST) {
         None | Some(0) => words.join(", "),

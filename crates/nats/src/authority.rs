@@ -91,7 +91,7 @@ impl AdmittedNode {
 pub struct FleetAuthority {
     files: AuthorityFiles,
     /// Changes of the directory, one at a time.
-    turn: Mutex<()>,
+    lock: Mutex<()>,
 }
 
 /// How long a certificate of a node, of the server or of the controller is good.
@@ -105,7 +105,7 @@ const DAY: u64 = 24 * 3600;
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// One change of the directory at a time, in this process and in others.
-struct AuthorityTurn<'a> {
+struct DirectoryLock<'a> {
     _own: MutexGuard<'a, ()>,
     /// Unlocked when it is closed.
     _file: fs::File,
@@ -155,19 +155,19 @@ const CONTROLLER_DUE: &str = "controller.due";
 impl FleetAuthority {
     /// The authority in `directory`; it is made if it is not there.
     pub fn open(directory: &Path) -> Result<Self, Error> {
-        let authority = Self { files: AuthorityFiles::open(directory)?, turn: Mutex::default() };
+        let authority = Self { files: AuthorityFiles::open(directory)?, lock: Mutex::default() };
         if !authority.files.has(SIGNING) || !authority.files.has(ACCOUNTS) {
-            authority.complete()?;
+            authority.create_missing()?;
         }
         Ok(authority)
     }
 
     /// Of processes that find it incomplete at once, one makes what is missing.
-    fn complete(&self) -> Result<(), Error> {
+    fn create_missing(&self) -> Result<(), Error> {
         // Looked at again under the lock: another process may have made it meanwhile.
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         if !self.files.has(SIGNING) {
-            self.found()?;
+            self.create_keys()?;
         }
         if !self.files.has(ACCOUNTS) {
             self.files.write(ACCOUNTS, &hex(&random::<32>()?))?;
@@ -176,7 +176,7 @@ impl FleetAuthority {
     }
 
     /// The signing key is written last: with it the authority is complete.
-    fn found(&self) -> Result<(), Error> {
+    fn create_keys(&self) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate)?;
         let parameters = valid_from(now(), AUTHORITY_DAYS, authority_parameters());
         let own = parameters.self_signed(&key).map_err(certificate)?;
@@ -188,9 +188,9 @@ impl FleetAuthority {
         self.files.write(SIGNING, &hex(signing.as_ref()))
     }
 
-    fn turn(&self) -> Result<AuthorityTurn<'_>, Error> {
-        let own = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(AuthorityTurn { _own: own, _file: self.files.lock()? })
+    fn lock(&self) -> Result<DirectoryLock<'_>, Error> {
+        let own = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(DirectoryLock { _own: own, _file: self.files.lock()? })
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
@@ -227,11 +227,11 @@ impl FleetAuthority {
 
     /// The same at `now`, in seconds since 1970.
     pub fn server_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue_own(SERVER, &KeyPair::generate().map_err(certificate)?, parameters, now)?;
-        drop(turn);
+        drop(lock);
         let path = |file: String| self.files.path(&file);
         Ok(ServerSecurity {
             certificate: path(format!("{SERVER}.pem")),
@@ -261,7 +261,7 @@ impl FleetAuthority {
     /// The same at `now`, in seconds since 1970: a certificate of which two thirds of its time are over is made anew, for the
     /// same key.
     pub fn controller_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         self.keep_controller_valid(now)?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
@@ -270,7 +270,7 @@ impl FleetAuthority {
             key: self.files.read(&format!("{CONTROLLER}.key"))?,
             user: Some(self.accounts()?.controller_user()?),
         };
-        drop(turn);
+        drop(lock);
         let files = self.files.clone();
         let grants = move |node: &NodeName| match KeptNode::read(&files, node) {
             Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file(node))),
@@ -288,7 +288,7 @@ impl FleetAuthority {
         unhex(self.files.read(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
     }
 
-    /// The caller has the turn.
+    /// The caller holds the lock.
     fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
         let due = self.files.read(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         if now < due {

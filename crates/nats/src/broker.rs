@@ -89,7 +89,7 @@ pub struct MessageServer {
     setup: BrokerSetup,
     orders: Sender<KeeperOrder>,
     keeper: Option<JoinHandle<()>>,
-    told: Arc<Mutex<KeeperNotes>>,
+    notes: Arc<Mutex<KeeperNotes>>,
 }
 
 /// What the keeper tells.
@@ -117,15 +117,15 @@ impl MessageServer {
             setup.listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
         }
         write(&setup)?;
-        let told = Arc::new(Mutex::new(KeeperNotes::default()));
+        let notes = Arc::new(Mutex::new(KeeperNotes::default()));
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
-        let mut keeper = ServerKeeper { program, setup: setup.clone(), told: Arc::clone(&told), inbox };
+        let mut keeper = ServerKeeper { program, setup: setup.clone(), notes: Arc::clone(&notes), inbox };
         let keeper = std::thread::Builder::new()
             .name("broker".to_owned())
             .spawn(move || keeper.run(&ready))
             .map_err(world("cannot start a thread for the server"))?;
-        let broker = Self { setup, orders, keeper: Some(keeper), told };
+        let broker = Self { setup, orders, keeper: Some(keeper), notes };
         let died = || Error::NotReady("the thread that supervises it has ended".to_owned());
         is_ready.recv().map_err(|_| died())??;
         Ok(broker)
@@ -137,17 +137,17 @@ impl MessageServer {
 
     /// The present process id of the server.
     pub fn process(&self) -> u32 {
-        own(&self.told).process
+        lock(&self.notes).process
     }
 
     /// How often it was started.
     pub fn starts(&self) -> u64 {
-        own(&self.told).starts
+        lock(&self.notes).starts
     }
 
     /// Takes the troubles since the last call.
     pub fn troubles(&self) -> Vec<String> {
-        std::mem::take(&mut own(&self.told).troubles)
+        std::mem::take(&mut lock(&self.notes).troubles)
     }
 
     /// Lets one more node connect. The server looks for it when it comes: nothing else is touched.
@@ -195,8 +195,8 @@ impl Drop for MessageServer {
     }
 }
 
-fn own(told: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write(setup: &BrokerSetup) -> Result<(), Error> {
@@ -214,7 +214,7 @@ fn log_file(setup: &BrokerSetup) -> PathBuf {
 }
 
 /// What it says before it has read where to log.
-fn first_words(setup: &BrokerSetup) -> PathBuf {
+fn first_output(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
 
@@ -226,7 +226,7 @@ fn path(setup: &BrokerSetup) -> PathBuf {
 struct ServerKeeper {
     program: PathBuf,
     setup: BrokerSetup,
-    told: Arc<Mutex<KeeperNotes>>,
+    notes: Arc<Mutex<KeeperNotes>>,
     inbox: Receiver<KeeperOrder>,
 }
 
@@ -246,7 +246,7 @@ impl ServerKeeper {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
-                self.tell(format!("nats-server exited ({status}); starting it again"));
+                self.report(format!("nats-server exited ({status}); starting it again"));
                 match self.start_again() {
                     Some(new) => child = new,
                     None => return,
@@ -280,8 +280,8 @@ impl ServerKeeper {
         log_file(&self.setup)
     }
 
-    fn tell(&self, trouble: String) {
-        own(&self.told).troubles.push(trouble);
+    fn report(&self, trouble: String) {
+        lock(&self.notes).troubles.push(trouble);
     }
 
     /// Tries again and again until it succeeds or is to end.
@@ -296,16 +296,16 @@ impl ServerKeeper {
             }
             match self.start() {
                 Ok(child) => return Some(child),
-                Err(error) => self.tell(error.to_string()),
+                Err(error) => self.report(error.to_string()),
             }
             pause = PAUSE_MOST.min(2 * pause);
         }
     }
 
     fn start(&self) -> Result<Child, Error> {
-        let words = first_words(&self.setup);
-        let writer = private_files::create(&words).map_err(world(words.display().to_string()))?;
-        let errors = writer.try_clone().map_err(world(words.display().to_string()))?;
+        let output = first_output(&self.setup);
+        let writer = private_files::create(&output).map_err(world(output.display().to_string()))?;
+        let errors = writer.try_clone().map_err(world(output.display().to_string()))?;
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(path(&self.setup));
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
@@ -317,9 +317,9 @@ impl ServerKeeper {
             end(&mut child);
             return Err(error);
         }
-        let mut told = own(&self.told);
-        told.process = child.id();
-        told.starts += 1;
+        let mut notes = lock(&self.notes);
+        notes.process = child.id();
+        notes.starts += 1;
         Ok(child)
     }
 
@@ -328,7 +328,7 @@ impl ServerKeeper {
         let said = || {
             let text = tail(&self.log(), before);
             let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
-            let first = fs::read_to_string(first_words(&self.setup)).unwrap_or_default();
+            let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
             logged.or_else(|| first.lines().last()).map(str::to_owned)
         };
         for _ in 0..READY_LOOKS {

@@ -47,12 +47,12 @@ impl CaptureConnection {
         runtime: SharedRuntime,
         access: ServerAccess,
         name: NodeName,
-        hears: String,
+        subject_heard: String,
     ) -> Result<Self, Error> {
         let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
         let opening = async move {
             let client = open(access, name.0, ConnectionTroubles::default()).await?;
-            let incoming = client.subscribe(hears).await.map_err(|error| down(&error))?;
+            let incoming = client.subscribe(subject_heard).await.map_err(|error| down(&error))?;
             client.flush().await.map_err(|error| down(&error))?;
             Ok((client, incoming))
         };
@@ -113,9 +113,9 @@ impl std::fmt::Debug for NatsCaptureQuestions {
 
 impl NatsCaptureQuestions {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
-        let hears = subject::captures_wanted_of(subject::word(node)?);
+        let subject_heard = subject::captures_wanted_of(subject::word(node)?);
         let keys = access.keys.clone();
-        let connection = CaptureConnection::open(runtime, access, node.clone(), hears)?;
+        let connection = CaptureConnection::open(runtime, access, node.clone(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, askers: VecDeque::new() })
     }
 
@@ -183,9 +183,9 @@ impl std::fmt::Debug for NatsCaptureAnswers {
 
 impl NatsCaptureAnswers {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
-        let hears = subject::captures_of(subject::word(node)?);
+        let subject_heard = subject::captures_of(subject::word(node)?);
         let (keys, asker) = (access.keys.clone(), crate::endpoint::draw()?);
-        let connection = CaptureConnection::open(runtime, access, NodeName::controller(), hears)?;
+        let connection = CaptureConnection::open(runtime, access, NodeName::controller(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, asker, number: 0 })
     }
 

@@ -275,7 +275,7 @@ impl NatsEndpoint {
     fn read(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.believe(&self.own.name, message) {
             Ok(envelope) => {
-                self.own.hear(message);
+                self.own.note_incarnation(message);
                 Some(envelope)
             }
             Err(why) => {

@@ -7,8 +7,8 @@
 mod client;
 mod deadline;
 mod patience;
-mod room;
 mod server;
+mod slots;
 
 pub use client::{FleetMembership, NodeKey, enrol, renew};
 pub use patience::enrol_patiently;
@@ -154,7 +154,7 @@ enum EnrolAnswer {
     Later(String),
 }
 
-fn say(to: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
+fn write_message(to: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
     let bytes = serde_json::to_vec(what)?;
     let length = u32::try_from(bytes.len()).map_err(std::io::Error::other)?;
     to.write_all(&length.to_be_bytes())?;
@@ -162,7 +162,7 @@ fn say(to: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
     to.flush()
 }
 
-fn hear<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Result<T> {
+fn read_message<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);

@@ -54,7 +54,7 @@ const UNUSED: Duration = Duration::from_hours(24);
 pub struct NatsIncoming {
     runtime: SharedRuntime,
     patience: Duration,
-    way: Arc<IncomingWay>,
+    connection: Arc<ReaderConnection>,
     keys: NodeKeys,
     /// The task that reads each run, by the run's word.
     reading: BTreeMap<String, JoinHandle<()>>,
@@ -66,16 +66,16 @@ pub struct NatsIncoming {
 }
 
 /// What the runtime's tasks need of it.
-struct IncomingWay {
+struct ReaderConnection {
     client: Client,
     context: jetstream::Context,
     config: Config,
     reader: String,
 }
 
-impl std::fmt::Debug for IncomingWay {
+impl std::fmt::Debug for ReaderConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Way").field("reader", &self.reader).finish_non_exhaustive()
+        f.debug_struct("ReaderConnection").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -84,7 +84,7 @@ pub struct ConfirmToken(Subject);
 
 impl std::fmt::Debug for ConfirmToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Token").finish_non_exhaustive()
+        f.debug_tuple("ConfirmToken").finish_non_exhaustive()
     }
 }
 
@@ -116,18 +116,18 @@ impl NatsIncoming {
             let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
             context.set_timeout(patience);
-            let way = IncomingWay { client, context, config, reader };
-            way.make_stream().await?;
-            Ok(way)
+            let connection = ReaderConnection { client, context, config, reader };
+            connection.make_stream().await?;
+            Ok(connection)
         };
         let silent = || Error::Unanswered("cannot open the store for results".to_owned());
-        let way = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
-        let way = way.map_err(|error| troubles.refused_any().unwrap_or(error))?;
+        let connection = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
+        let connection = connection.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         let (arrivals, arrived) = channel(WAITING);
         Ok(Self {
             runtime,
             patience,
-            way: Arc::new(way),
+            connection: Arc::new(connection),
             keys,
             reading: BTreeMap::new(),
             arrivals,
@@ -140,7 +140,7 @@ impl NatsIncoming {
 
     /// The next message that comes until then.
     fn next_message(&self, until: u64) -> Option<Message> {
-        // One that is here is taken without a way to the runtime and back.
+        // One that is here is taken without a detour through the runtime.
         if let Ok(mut arrived) = self.arrived.try_lock()
             && let Ok(message) = arrived.try_recv()
         {
@@ -177,7 +177,7 @@ fn is_taken(error: &ConsumerError) -> bool {
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
 
-impl IncomingWay {
+impl ReaderConnection {
     async fn make_stream(&self) -> Result<Stream, Error> {
         self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered)?;
         self.context.get_stream(RESULTS).await.map_err(unanswered)
@@ -270,9 +270,9 @@ impl ResultInlet for NatsIncoming {
         if self.reading.contains_key(&word) {
             return Ok(());
         }
-        let (way, of, others) = (Arc::clone(&self.way), word.clone(), instead_of.clone());
-        self.ask(async move { way.take_over(&of, &others).await })?;
-        let task = Arc::clone(&self.way).read(word.clone(), self.arrivals.clone());
+        let (connection, of, others) = (Arc::clone(&self.connection), word.clone(), instead_of.clone());
+        self.ask(async move { connection.take_over(&of, &others).await })?;
+        let task = Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone());
         if let Some(task) = self.runtime.spawn(task) {
             self.reading.insert(word, task);
         }
@@ -283,14 +283,14 @@ impl ResultInlet for NatsIncoming {
         let word = subject::squeezed(&run.0);
         let Some(task) = self.reading.remove(&word) else { return };
         task.abort();
-        let way = Arc::clone(&self.way);
+        let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader does it.
-        drop(self.runtime.wait(ATTEMPT, async move { way.leave(&word).await }));
+        drop(self.runtime.wait(ATTEMPT, async move { connection.leave(&word).await }));
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        let way = Arc::clone(&self.way);
-        let listing = self.ask(async move { way.list().await })?;
+        let connection = Arc::clone(&self.connection);
+        let listing = self.ask(async move { connection.list().await })?;
         self.is_nearly_full = listing.is_nearly_full;
         for (node, count) in listing.removed {
             *self.refused.entry(node).or_insert(0) += count;
@@ -303,8 +303,8 @@ impl ResultInlet for NatsIncoming {
     }
 
     fn discard_runs(&mut self, runs: &BTreeSet<RunId>) -> Result<u64, Error> {
-        let (way, runs) = (Arc::clone(&self.way), runs.iter().map(|run| run.0.clone()).collect());
-        self.ask(async move { way.remove_runs(runs).await })
+        let (connection, runs) = (Arc::clone(&self.connection), runs.iter().map(|run| run.0.clone()).collect());
+        self.ask(async move { connection.remove_runs(runs).await })
     }
 
     fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
@@ -344,12 +344,12 @@ impl ResultInlet for NatsIncoming {
     }
 
     fn confirm(&mut self, token: ConfirmToken) -> Result<(), Error> {
-        let confirming = confirm(self.way.client.clone(), token);
+        let confirming = confirm(self.connection.client.clone(), token);
         self.runtime.wait(3 * ATTEMPT, confirming).unwrap_or_else(|| Err(unanswered("a confirmation")))
     }
 
     fn confirm_all(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
-        let (client, count) = (self.way.client.clone(), tokens.len());
+        let (client, count) = (self.connection.client.clone(), tokens.len());
         let confirming = join_all(tokens.into_iter().map(move |token| confirm(client.clone(), token)));
         let confirmed = self.runtime.wait(3 * ATTEMPT, confirming);
         confirmed.unwrap_or_else(|| (0..count).map(|_| Err(unanswered("a confirmation"))).collect())
@@ -370,8 +370,8 @@ impl Drop for NatsIncoming {
         for task in reading.values() {
             task.abort();
         }
-        let way = Arc::clone(&self.way);
-        let leaving = async move { join_all(reading.keys().map(|run| way.leave(run))).await };
+        let connection = Arc::clone(&self.connection);
+        let leaving = async move { join_all(reading.keys().map(|run| connection.leave(run))).await };
         // As above.
         drop(self.runtime.wait(ATTEMPT, leaving));
     }

@@ -154,21 +154,21 @@ pub(crate) struct LetterChecker {
     controller: Vec<u8>,
     grants: hmac::Key,
     incarnation: u64,
-    /// The last number of each instance of a controller, for each way.
-    seen: BTreeMap<(u64, LetterWay), u64>,
+    /// The last number of each instance of a controller, for each kind of letter.
+    seen: BTreeMap<(u64, LetterKind), u64>,
     /// The keys of `seen` in the order they came.
-    order: VecDeque<(u64, LetterWay)>,
+    order: VecDeque<(u64, LetterKind)>,
 }
 
 /// Letters that keep their order among themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum LetterWay {
+enum LetterKind {
     ToAll,
     ToNode,
     Grant,
 }
 
-impl LetterWay {
+impl LetterKind {
     const fn of(body: &MessageBody, is_to_all: bool) -> Self {
         match body {
             _ if is_to_all => Self::ToAll,
@@ -210,7 +210,7 @@ impl LetterChecker {
         if !genuine {
             return Err("a forged seal, or one for an earlier instance of this node");
         }
-        let key = (session, LetterWay::of(body, to_all));
+        let key = (session, LetterKind::of(body, to_all));
         let last = self.seen.get(&key).copied().unwrap_or(0);
         // A recorded letter that is sent again has a number that was accepted before.
         if number <= last {

@@ -1,7 +1,7 @@
 //! Messages between the machines of a fleet: what a stranger, or a node that lies, can put on the wire.
 
 use super::cost::assert_linear;
-use packetrig_nats::ear::ControllerEar;
+use packetrig_nats::letter_reader::LetterReader;
 use packetrig_nats::enrol::JoinLine;
 
 const SUBJECT: &str = "reply.stranger";
@@ -19,17 +19,17 @@ pub fn letter(data: &[u8]) {
 }
 
 fn hear(seal: &str, bytes: &[u8]) {
-    let mut ear = ControllerEar::new([7; 32]);
-    assert!(ear.hear(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
-    let own = ear.genuine_seal(SUBJECT, bytes);
-    if let Ok(envelope) = ear.hear(SUBJECT, &own, bytes) {
-        let again = ControllerEar::written(&envelope);
-        let read = again.map(|bytes| ear.hear(AGAIN, &ear.genuine_seal(AGAIN, &bytes), &bytes));
+    let mut reader = LetterReader::new([7; 32]);
+    assert!(reader.read(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
+    let own = reader.genuine_seal(SUBJECT, bytes);
+    if let Ok(envelope) = reader.read(SUBJECT, &own, bytes) {
+        let again = LetterReader::written(&envelope);
+        let read = again.map(|bytes| reader.read(AGAIN, &reader.genuine_seal(AGAIN, &bytes), &bytes));
         assert!(
             read.is_none_or(|read| read.as_ref() == Ok(&envelope)),
             "what was read can be written and read"
         );
     }
-    assert!(ear.hear(SUBJECT, &own, bytes).is_err(), "a message counts once");
-    assert!(ear.hear("renew.stranger", &own, bytes).is_err(), "a seal is for one subject");
+    assert!(reader.read(SUBJECT, &own, bytes).is_err(), "a message counts once");
+    assert!(reader.read("renew.stranger", &own, bytes).is_err(), "a seal is for one subject");
 }

@@ -22,7 +22,7 @@ impl AgentMachine {
             // The controller orders the next change only when every node has answered this one, so this is a
             // late repetition.
             Ordering::Less => Vec::new(),
-            Ordering::Equal => self.say_again(),
+            Ordering::Equal => self.repeat_progress(),
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
             Ordering::Greater => self.too_late(order.number, ChangeProgress::Over),
         }
@@ -42,7 +42,7 @@ impl AgentMachine {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
             ChangeStep::Hold(_) => self.too_late(number, |fault| ChangeProgress::Held(Vec::new(), fault)),
             // It was never held here, and if that order still comes it comes too late.
-            ChangeStep::Undo => self.made(number, ChangeProgress::Over(None)),
+            ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
             // All nodes hold before any node is told of these steps. Without that hold this node knows
             // nothing of the streams.
             ChangeStep::Announce { .. } | ChangeStep::Begin { .. } => Vec::new(),
@@ -53,11 +53,11 @@ impl AgentMachine {
         match (step.as_ref(), &self.change.1) {
             (ChangeStep::Hold(_), ChangeProgress::Held(..))
             | (ChangeStep::Announce { .. }, ChangeProgress::Announced(_))
-            | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => self.say_again(),
+            | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => self.repeat_progress(),
             // Where nothing is held there is nothing to undo, and what is not announced does not begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
-                self.made(number, ChangeProgress::Over(None))
+                self.set_progress(number, ChangeProgress::Over(None))
             }
             (ChangeStep::Announce { .. } | ChangeStep::Undo, ChangeProgress::Held(_, None))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(None)) => {
@@ -76,12 +76,12 @@ impl AgentMachine {
     }
 
     /// A step is done, or there was nothing to be done.
-    pub(super) fn made(&mut self, number: u64, made: ChangeProgress) -> Vec<AgentAction> {
+    pub(super) fn set_progress(&mut self, number: u64, made: ChangeProgress) -> Vec<AgentAction> {
         self.change = (number, made);
-        self.say_again()
+        self.repeat_progress()
     }
 
-    fn say_again(&self) -> Vec<AgentAction> {
+    fn repeat_progress(&self) -> Vec<AgentAction> {
         let (number, made) = self.change.clone();
         self.reply(match made {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
@@ -102,7 +102,7 @@ impl AgentMachine {
             | AgentState::Spooling
             | AgentState::Spooled(_) => {
                 let text = "its senders have stopped".to_owned();
-                self.made(number, made(Some(NodeFault { blame: FaultOwner::World, text })))
+                self.set_progress(number, made(Some(NodeFault { blame: FaultOwner::World, text })))
             }
             _ => Vec::new(),
         }

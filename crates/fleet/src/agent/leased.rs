@@ -87,18 +87,18 @@ impl AgentMachine {
         match lease.answered(grant, now) {
             LeaseAnswer::Nothing => Vec::new(),
             LeaseAnswer::Until(until) => {
-                self.hear(now);
+                self.note_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is said with the first lease in hand. Otherwise a node could be committed that may
                 // not send at T.
                 actions.extend(self.outcome(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
                 actions
             }
-            LeaseAnswer::Stop => self.told_to_stop(head.clone()),
+            LeaseAnswer::Stop => self.on_stop_answer(head.clone()),
         }
     }
 
-    fn told_to_stop(&mut self, head: MessageHead) -> Vec<AgentAction> {
+    fn on_stop_answer(&mut self, head: MessageHead) -> Vec<AgentAction> {
         match self.state {
             AgentState::Running => self.stop_senders(StopReason::Told),
             // Before T nothing was sent, so there is nothing to account for.
@@ -136,7 +136,7 @@ impl AgentMachine {
     }
 
     /// When it does without its controller, if that stays silent.
-    pub(super) fn silence_ends(&self) -> Option<MonoTime> {
+    pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
             return (self.state != AgentState::Idle).then(|| self.heard + self.patience);
         };
@@ -153,7 +153,7 @@ impl AgentMachine {
     }
 
     /// The controller is silent, so nobody could stop a run here: it ends by itself. What was received is kept.
-    pub(super) fn deserted(&mut self) -> Vec<AgentAction> {
+    pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
         // What was received is worth keeping. The totals of other nodes are not known here, so the accounts
         // are closed with this node's own.
@@ -192,9 +192,9 @@ impl AgentMachine {
     }
 
     /// What is safe on the disk does not keep the next run waiting, nor does what failed.
-    pub(super) fn make_room(&mut self, next: &MessageHead) {
+    pub(super) fn forget_released_run(&mut self, next: &MessageHead) {
         if let Some(own) = self.head.clone()
-            && self.has_let_go()
+            && self.has_released_ports()
             && own.run != next.run
         {
             self.forget(own);
@@ -202,13 +202,13 @@ impl AgentMachine {
     }
 
     /// Whether no port is open any more, although the run is not forgotten.
-    pub(super) fn has_let_go(&self) -> bool {
+    pub(super) fn has_released_ports(&self) -> bool {
         let done = matches!(self.state, AgentState::Spooled(KeptResult::Segments(_)) | AgentState::Failed(_));
         self.lease.is_some() && done
     }
 
     /// A sign of life from the controller.
-    pub(super) fn hear(&mut self, now: MonoTime) {
+    pub(super) fn note_contact(&mut self, now: MonoTime) {
         self.heard = now;
         self.orphan = false;
     }

@@ -27,7 +27,7 @@ impl AgentMachine {
                 NodeReply::Refused("the plan does not match its announced hash".to_owned()),
             )];
         }
-        self.make_room(&head);
+        self.forget_released_run(&head);
         let newer = self.head.as_ref().is_some_and(|own| own.attempt < head.attempt && own.plan == head.plan);
         match self.state {
             AgentState::Idle => {
@@ -205,8 +205,8 @@ impl AgentMachine {
     }
 
     pub(super) fn tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        if self.silence_ends().is_some_and(|at| now >= at) {
-            return self.deserted();
+        if self.silence_deadline().is_some_and(|at| now >= at) {
+            return self.end_without_controller();
         }
         // The lease keeps emulated interfaces alive while others send, but not beyond what the owner allows.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {

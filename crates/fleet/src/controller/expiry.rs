@@ -40,7 +40,7 @@ impl ControllerMachine {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.stragglers(wanted, &text);
         let Some((first, _)) = stragglers.first().cloned() else { return };
-        if !self.do_without(stragglers, now) {
+        if !self.leave_out(stragglers, now) {
             self.trouble(&first, FaultOwner::Peer, &text, now);
         }
     }
@@ -48,7 +48,7 @@ impl ControllerMachine {
     /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
     pub(super) fn expire_commit(&mut self, now: MonoTime) {
         let stragglers = self.stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
-        if !stragglers.is_empty() && !self.do_without(stragglers, now) {
+        if !stragglers.is_empty() && !self.leave_out(stragglers, now) {
             self.try_again(now);
         }
     }

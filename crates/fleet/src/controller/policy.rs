@@ -84,7 +84,7 @@ impl ControllerMachine {
     }
 
     /// A node is not ready, or never will be: goes on without it in a new attempt, if the user accepts that.
-    pub(super) fn do_without(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
+    pub(super) fn leave_out(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_go_without(stragglers.len()) {
             return false;
         }
@@ -118,12 +118,12 @@ impl ControllerMachine {
         }
         let behind = self.stragglers(PeerProgress::Confirmed, "did not confirm the start (split_start)");
         for (node, why) in behind {
-            self.lose(&node, format!("node {node}: {why}"), now);
+            self.mark_lost(&node, format!("node {node}: {why}"), now);
         }
     }
 
     /// Goes on without a node, whose data may still come in.
-    pub(super) fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
+    pub(super) fn mark_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.lost || peer.progress == PeerProgress::Reported {
@@ -161,7 +161,7 @@ impl ControllerMachine {
                 | ControllerPhase::Arming { .. }
                 | ControllerPhase::Committing { .. }
         );
-        if can_begin_again && self.do_without(vec![(node.clone(), what.to_owned())], now) {
+        if can_begin_again && self.leave_out(vec![(node.clone(), what.to_owned())], now) {
             return;
         }
         // One machine needs no node name in its errors.

@@ -58,17 +58,17 @@ impl ControllerMachine {
             NodeReply::Confirmed => self.reach(node, PeerProgress::Confirmed, now),
             NodeReply::Started => self.reach(node, PeerProgress::Started, now),
             NodeReply::Held { number, fault, held } => {
-                self.heard(node, now);
-                self.held(node, number, held, fault, now);
+                self.note_contact(node, now);
+                self.on_held(node, number, held, fault, now);
             }
             NodeReply::Announced { number, fault } => {
-                self.heard(node, now);
-                self.announced(node, number, fault, now);
+                self.note_contact(node, now);
+                self.on_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
                 // Before the change is told, so that its readers know the counts right after it.
                 self.telemetry(node.clone(), sample, now);
-                self.changed(node, number, fault, now);
+                self.on_changed(node, number, fault, now);
             }
             NodeReply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             NodeReply::Result(result) => self.collected(node, result, now),
@@ -91,7 +91,7 @@ impl ControllerMachine {
         }
     }
 
-    fn heard(&mut self, node: &NodeName, now: MonoTime) {
+    fn note_contact(&mut self, node: &NodeName, now: MonoTime) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.heard = now;
         }
@@ -221,12 +221,12 @@ impl ControllerMachine {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed, only the tick that says so is still to come: it counts as running.
             ControllerPhase::Confirming { start } if now >= start => {
-                self.lose(node, format!("node {node}: {what}"), now);
+                self.mark_lost(node, format!("node {node}: {what}"), now);
             }
             ControllerPhase::Running { .. }
             | ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. } => {
-                self.lose(node, format!("node {node}: {what}"), now);
+                self.mark_lost(node, format!("node {node}: {what}"), now);
             }
             _ => self.trouble_before_start(node, blame, what, now),
         }

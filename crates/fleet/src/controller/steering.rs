@@ -95,7 +95,7 @@ impl ControllerMachine {
             ChangeStage::Whole(ChangeOrder { number, steer })
         };
         self.steering.current = Some(CurrentChange { number, stage, begins, open, fault: None });
-        self.tell_change();
+        self.send_change();
     }
 
     /// Nodes that take part.
@@ -104,7 +104,7 @@ impl ControllerMachine {
     }
 
     /// Sends the command of the present step to all nodes that have not answered.
-    fn tell_change(&mut self) {
+    fn send_change(&mut self) {
         let Some(current) = &self.steering.current else { return };
         let (command, open) = (current.command(), current.open.clone());
         for node in open {
@@ -118,7 +118,7 @@ impl ControllerMachine {
     }
 
     /// A node holds its streams, or says why not.
-    pub(super) fn held(
+    pub(super) fn on_held(
         &mut self,
         node: &NodeName,
         number: u64,
@@ -138,7 +138,7 @@ impl ControllerMachine {
     }
 
     /// A node's receivers know the takes.
-    pub(super) fn announced(
+    pub(super) fn on_announced(
         &mut self,
         node: &NodeName,
         number: u64,
@@ -153,7 +153,7 @@ impl ControllerMachine {
     }
 
     /// A node has done the change, or undone it, or says why it could not.
-    pub(super) fn changed(&mut self, node: &NodeName, number: u64, fault: Option<NodeFault>, now: MonoTime) {
+    pub(super) fn on_changed(&mut self, node: &NodeName, number: u64, fault: Option<NodeFault>, now: MonoTime) {
         let Some(current) = self.change(number) else { return };
         let is_last =
             matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo);
@@ -165,7 +165,7 @@ impl ControllerMachine {
 
     /// A step is over when no node is waited for.
     pub(super) fn settle_change(&mut self, now: MonoTime) {
-        self.let_go_of_the_lost();
+        self.drop_lost_nodes();
         self.end_hold_of_stopped();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
         let CurrentChange { number, stage, begins, fault, .. } = current;
@@ -183,13 +183,13 @@ impl ControllerMachine {
             }
         };
         self.steering.current = Some(CurrentChange { number, stage, begins, open: self.present(), fault });
-        self.tell_change();
+        self.send_change();
         // Perhaps no node is left.
         self.settle_change(now);
     }
 
     /// A lost node is not waited for. If its step was not done yet, that is a fault.
-    fn let_go_of_the_lost(&mut self) {
+    fn drop_lost_nodes(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
         let gone = |node: &NodeName| self.peers.get(node).is_none_or(|peer| peer.lost);
         let Some(node) = current.open.iter().find(|node| gone(node)).cloned() else { return };

@@ -125,7 +125,7 @@ impl LeadClaim {
                     left.pop_front();
                     self.terms.insert(controller, seen);
                 }
-                None => return Ok(self.weigh()),
+                None => return Ok(self.decide()),
             },
             Stage::EndTerms(left) => match left.front().cloned() {
                 Some((controller, revision)) => self.end_term(records, &controller, revision)?,
@@ -182,14 +182,14 @@ impl LeadClaim {
     }
 
     /// All leads and terms are read: either a live controller holds a node, or the nodes can be taken.
-    fn weigh(&mut self) -> ClaimProgress {
+    fn decide(&mut self) -> ClaimProgress {
         let held = self.held_by_others();
         if !held.is_empty() {
             // An answer to its own writing may have been lost.
             self.taken = self.own_leads();
             self.stage = Stage::GiveBack;
-            let is_rid = self.taken.is_empty();
-            return if is_rid { ClaimProgress::Blocked(held) } else { ClaimProgress::UnderWay };
+            let holds_nothing = self.taken.is_empty();
+            return if holds_nothing { ClaimProgress::Blocked(held) } else { ClaimProgress::UnderWay };
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);

@@ -50,7 +50,7 @@ impl NetworkSet {
     }
 
     /// One of the values that is not among them, in words.
-    pub(super) fn stray(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
+    pub(super) fn forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         let ranges = if is_v6 { &self.v6 } else { &self.v4 };
         let shown = |value: u128| match u32::try_from(value) {
             Ok(value) if !is_v6 => Ipv4Addr::from_bits(value).to_string(),
@@ -97,7 +97,7 @@ impl PermittedMacs {
     }
 
     /// One of the values that is not among them, in words.
-    pub(super) fn stray(&self, values: &FieldValues) -> Option<String> {
+    pub(super) fn forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
         let number = |mac: &[u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
         let ranges = joined(allowed.iter().map(|mac| (number(mac), number(mac))).collect());

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
-    let results = believed(facts, plan, results);
+    let results = plausible_results(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let lookup = ResultLookup::of(&results);
     let findings = StreamFindings {
@@ -103,7 +103,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
 }
 
 /// Of each node one result, and of that what can be about its part of the plan.
-fn believed(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
+fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
     let results = each_node_once(results).into_iter();
     results.map(|result| claims::within(plan, &facts.places, result)).collect()
 }

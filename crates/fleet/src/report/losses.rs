@@ -233,7 +233,7 @@ impl StreamFindings<'_> {
     fn last_expected(self, index: usize, received: &ReceiveResult) -> Nanos {
         let sent = self.sender(index);
         let left = sent.and_then(|(node, row)| Some(row.counts.last?.since(node.started)));
-        left.unwrap_or(Nanos::ZERO) + delay_of(received)
+        left.unwrap_or(Nanos::ZERO) + longest_delay_of(received)
     }
 
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
@@ -251,7 +251,7 @@ impl StreamFindings<'_> {
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
         // From departures to arrivals: earlier by the error of the clocks at most, later by that and the
         // delay of the path.
-        events.map(|event| event.widened(apart, apart + delay_of(row.1))).collect()
+        events.map(|event| event.widened(apart, apart + longest_delay_of(row.1))).collect()
     }
 
     fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
@@ -290,7 +290,7 @@ impl StreamFindings<'_> {
         let is_recorded = self.plan.streams[index].frames.recording().is_some();
         let Some((_, sent)) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
         let late = sent.send_error.max().unwrap_or(Nanos::ZERO);
-        timeline.due_before(time.saturating_sub(late + delay_of(received)))
+        timeline.due_before(time.saturating_sub(late + longest_delay_of(received)))
     }
 
     /// Losses of stream `index` while its sending port was not in order, at most.
@@ -343,7 +343,7 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult
 }
 
 /// How long frames of a stream took at most.
-fn delay_of(received: &ReceiveResult) -> Nanos {
+fn longest_delay_of(received: &ReceiveResult) -> Nanos {
     received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
 }
 

@@ -357,7 +357,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
             let (name, unsent, planned) = (&stream.name, sent.unsent, sent.planned);
             doubts.push(format!("stream {name}: {unsent} of {planned} planned frames were not sent"));
         }
-        doubts.extend(unjudged(stream));
+        doubts.extend(missing_report(stream));
     }
     // If a node did not report, its measurements may just be missing.
     let nothing = !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
@@ -368,7 +368,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
 }
 
 /// What makes it impossible to judge a stream.
-fn unjudged(stream: &StreamReport) -> Option<String> {
+fn missing_report(stream: &StreamReport) -> Option<String> {
     let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();
     is_missing.then(|| format!("stream {}: a sender or receiver did not report", stream.name))
 }

@@ -60,7 +60,7 @@ impl FleetAuthority {
         if !subject::is_name(&name.0) || name.is_controller() {
             return Err(Error::Name(name.0.clone()));
         }
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         let (node, is_new) = match KeptNode::read(&self.files, name) {
             Ok(node) if node.public_key == hex(public_key) => (node, false),
             Ok(_) => return Err(Error::Taken(name.clone())),
@@ -81,7 +81,7 @@ impl FleetAuthority {
             node.write(&self.files, name)?;
             node
         };
-        drop(turn);
+        drop(lock);
         // Nothing in the directory changes from here on: nobody has to wait for the signature.
         let certificate = self.certify(name, &node, public_key, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
@@ -92,7 +92,7 @@ impl FleetAuthority {
 
     /// Undoes an admission whose answer did not reach the node.
     pub fn take_back(&self, name: &NodeName, admission: &NodeAdmission, secret: &str) -> Result<(), Error> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         if admission.change == AdmissionChange::None {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl FleetAuthority {
 
     /// Changes the labels of a node; gives those that it has then.
     pub fn label(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         let mut node = KeptNode::read(&self.files, name)?;
         node.labels.apply(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
         node.write(&self.files, name)?;
@@ -169,7 +169,7 @@ impl FleetAuthority {
 
     /// Forgets a node. It is out when the broker has been told which are left.
     pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         self.files.remove(&KeptNode::file(name))
     }
 }

@@ -52,7 +52,7 @@ impl FleetAuthority {
     pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<JoinSecret, Error> {
         // 128 random bits: a plain hash of them cannot be searched for.
         let secret = hex(&random::<16>()?);
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         let mut allowances = self.allowances()?;
         allowances.push(SecretAllowance { label: label.to_owned(), hash: hash(&secret), uses, until });
         self.keep(&allowances)?;
@@ -61,14 +61,14 @@ impl FleetAuthority {
 
     /// Takes back the secrets of that label; says how many.
     pub fn revoke(&self, label: &str) -> Result<usize, Error> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         let all = self.allowances()?;
         let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.label == label);
         self.keep(&left)?;
         Ok(gone.len())
     }
 
-    /// Uses `secret` up by one node at `now` (seconds since 1970). The caller has the turn.
+    /// Uses `secret` up by one node at `now` (seconds since 1970). The caller holds the lock.
     pub(super) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
         let mut allowances = self.allowances()?;
         let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
@@ -76,7 +76,7 @@ impl FleetAuthority {
         self.keep(&allowances)
     }
 
-    /// Undoes one use of `secret`. One that was taken back meanwhile stays so. The caller has the turn.
+    /// Undoes one use of `secret`. One that was taken back meanwhile stays so. The caller holds the lock.
     pub(super) fn give_back(&self, secret: &str) -> Result<(), Error> {
         let mut allowances = self.allowances()?;
         let used = hash(secret);

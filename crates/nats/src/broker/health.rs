@@ -103,7 +103,7 @@ impl StoreProbe {
         while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             let failure = self.write().err().map(|error| error.to_string());
             let disk_free = disk::free(&self.directory).ok();
-            let needs_restart = self.rule.hear(failure.is_none(), disk_free, monotonic_ns());
+            let needs_restart = self.rule.needs_restart(failure.is_none(), disk_free, monotonic_ns());
             let failure = failure
                 .or_else(|| disk_free.is_some_and(|free| free < FULL).then(|| "its disk is full".to_owned()));
             let found = BrokerHealth { checked_wall_ns: wall_clock_ns(), failure, disk_free, needs_restart };
@@ -145,7 +145,7 @@ struct RepairRule {
 
 impl RepairRule {
     /// Whether to start the server again now, after one more write.
-    fn hear(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
+    fn needs_restart(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
         // Kept until the restart: the server does not switch its store on again, even if there is room by
         // now.
         self.was_full |= disk_free.is_some_and(|free| free < FULL);
@@ -179,20 +179,20 @@ mod tests {
     #[test]
     fn a_store_that_was_full_is_started_again_once_there_is_room() {
         let mut rule = RepairRule::default();
-        assert!(!rule.hear(true, Some(1 << 30), 0));
-        assert!(!rule.hear(true, Some(0), 0), "writes may still find room in a block");
-        assert!((1..100).all(|second| !rule.hear(false, Some(FULL + 1), second * SECOND)), "no room yet");
-        assert!(rule.hear(false, Some(ENOUGH), 100 * SECOND));
-        assert!(!rule.hear(true, Some(ENOUGH), 101 * SECOND), "once");
+        assert!(!rule.needs_restart(true, Some(1 << 30), 0));
+        assert!(!rule.needs_restart(true, Some(0), 0), "writes may still find room in a block");
+        assert!((1..100).all(|second| !rule.needs_restart(false, Some(FULL + 1), second * SECOND)), "no room yet");
+        assert!(rule.needs_restart(false, Some(ENOUGH), 100 * SECOND));
+        assert!(!rule.needs_restart(true, Some(ENOUGH), 101 * SECOND), "once");
     }
 
     #[test]
     fn a_store_that_fails_without_a_reason_is_started_again_more_and_more_rarely() {
         let mut rule = RepairRule::default();
-        let starts: Vec<u64> = (0..600).filter(|second| rule.hear(false, None, second * SECOND)).collect();
+        let starts: Vec<u64> = (0..600).filter(|second| rule.needs_restart(false, None, second * SECOND)).collect();
         assert_eq!(starts, [2, 17, 47, 107, 227, 467]);
         let mut once = RepairRule::default();
-        let flaky = (0..600).filter(|second| once.hear(second % 3 == 0, Some(1 << 40), second * SECOND));
+        let flaky = (0..600).filter(|second| once.needs_restart(second % 3 == 0, Some(1 << 40), second * SECOND));
         assert_eq!(flaky.count(), 0, "a write that fails now and then is no reason");
     }
 }

@@ -26,7 +26,7 @@ impl HeardNodes {
         Self((!hears_everybody).then(Arc::default))
     }
 
-    fn own(nodes: &Mutex<BTreeSet<NodeName>>) -> MutexGuard<'_, BTreeSet<NodeName>> {
+    fn lock(nodes: &Mutex<BTreeSet<NodeName>>) -> MutexGuard<'_, BTreeSet<NodeName>> {
         nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -35,7 +35,7 @@ impl HeardNodes {
     }
 
     pub(super) fn contains(&self, node: &NodeName) -> bool {
-        self.0.as_ref().is_none_or(|nodes| Self::own(nodes).contains(node))
+        self.0.as_ref().is_none_or(|nodes| Self::lock(nodes).contains(node))
     }
 }
 
@@ -70,7 +70,7 @@ impl NodeSubscriptions {
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
         // Before the subscriptions: the first letter may come at once, and `admits` asks whose letters are
         // for this place.
-        HeardNodes::own(heard).extend(fresh.iter().cloned());
+        HeardNodes::lock(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
         let silent = || Error::Down("the server did not take the subscriptions".to_owned());
         self.tasks.extend(runtime.wait(WRITING, subscribing).unwrap_or_else(|| Err(silent()))?);
@@ -79,7 +79,7 @@ impl NodeSubscriptions {
 
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         if let Some(heard) = &self.listener.heard.0 {
-            HeardNodes::own(heard).retain(|node| !nodes.contains(node));
+            HeardNodes::lock(heard).retain(|node| !nodes.contains(node));
         }
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {
             task.abort();

@@ -33,7 +33,7 @@ fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
 
 impl KnownControllers {
     /// This instance of a controller has said that.
-    pub(super) fn hear(&mut self, session: u64, body: &MessageBody) {
+    pub(super) fn on_message(&mut self, session: u64, body: &MessageBody) {
         self.last = session;
         match body {
             MessageBody::Command(head, _) => {
@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn a_roll_call_is_answered_to_who_called_and_changes_nothing_for_who_leads() {
         let mut known = KnownControllers::default();
-        known.hear(1, &MessageBody::RollCall(Nonce(7)));
+        known.on_message(1, &MessageBody::RollCall(Nonce(7)));
         assert_eq!(known.addressee(&hello(None)), 1, "nobody leads it yet");
-        known.hear(2, &command("r", 5));
-        known.hear(3, &MessageBody::RollCall(Nonce(8)));
+        known.on_message(2, &command("r", 5));
+        known.on_message(3, &MessageBody::RollCall(Nonce(8)));
         assert_eq!(known.addressee(&reply("r", 5)), 2);
         assert_eq!(
             [hello(Some(7)), hello(Some(8)), hello(None)].map(|body| known.addressee(&body)),
@@ -108,13 +108,13 @@ mod tests {
     #[test]
     fn a_controller_of_an_earlier_epoch_is_answered_and_leads_nothing() {
         let mut known = KnownControllers::default();
-        known.hear(2, &command("r", 5));
-        known.hear(1, &command("old", 4));
+        known.on_message(2, &command("r", 5));
+        known.on_message(1, &command("old", 4));
         assert_eq!(
             [reply("old", 4), reply("r", 5), hello(None)].map(|body| known.addressee(&body)),
             [1, 2, 2]
         );
-        known.hear(3, &command("r", 6));
+        known.on_message(3, &command("r", 6));
         assert_eq!([reply("r", 6), hello(None)].map(|body| known.addressee(&body)), [3, 3]);
     }
 
@@ -122,8 +122,8 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let mut known = KnownControllers::default();
         for number in 0..10_000 {
-            known.hear(number, &MessageBody::RollCall(Nonce(number)));
-            known.hear(number, &command(&number.to_string(), number));
+            known.on_message(number, &MessageBody::RollCall(Nonce(number)));
+            known.on_message(number, &command(&number.to_string(), number));
         }
         assert_eq!((known.by_call.len(), known.by_run.len()), (REMEMBERED, REMEMBERED));
     }

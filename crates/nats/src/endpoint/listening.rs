@@ -126,7 +126,7 @@ pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subs
         if header(&message, ASK).is_some() {
             if !own.is_controller() {
                 // The answer goes to the node's own subject: a reply subject is whatever was written into the question.
-                own.say_here().await;
+                own.announce_again().await;
             }
             continue;
         }
@@ -207,7 +207,7 @@ async fn presence_task(
             }
             // A controller among several has a number that no other has.
             Some(NAME) if is_own_name && !own.is_numbered() => own.answer_claim(&message).await,
-            Some(HERE) if !is_own_name => own.hear(&message),
+            Some(HERE) if !is_own_name => own.note_incarnation(&message),
             _ => {}
         }
     }

@@ -93,7 +93,7 @@ impl EndpointState {
     }
 
     /// Notes which instance of a node has spoken.
-    pub(super) fn hear(&self, message: &Message) {
+    pub(super) fn note_incarnation(&self, message: &Message) {
         if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
             self.known().insert(from, place);
             self.known_changed.notify_waiters();
@@ -203,7 +203,7 @@ impl EndpointState {
     }
 
     /// Tells the controller again, because it asked.
-    pub(super) async fn say_here(&self) {
+    pub(super) async fn announce_again(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
         }

@@ -42,13 +42,13 @@ impl NodeQuota {
         Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }
     }
 
-    fn own(&self) -> MutexGuard<'_, BTreeMap<String, WaitingMessages>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, WaitingMessages>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is room for one more of that node; then it is taken.
     pub(super) fn take(&self, message: &Message) -> bool {
-        let mut all = self.own();
+        let mut all = self.lock();
         let waiting = all.entry(speaker(message).to_owned()).or_default();
         let bytes = waiting.bytes + message.length;
         // One letter always fits, however long.
@@ -61,7 +61,7 @@ impl NodeQuota {
 
     /// The letter was read.
     pub(super) fn give_back(&self, message: &Message) {
-        let mut all = self.own();
+        let mut all = self.lock();
         if let Some(waiting) = all.get_mut(speaker(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
@@ -107,6 +107,6 @@ mod tests {
         assert!(!quota.take(&letter("rep.a", 1)));
         quota.give_back(&letter("rep.a", most + 1));
         assert!(quota.take(&letter("rep.a", most)));
-        assert!(quota.own().len() == 1);
+        assert!(quota.lock().len() == 1);
     }
 }

@@ -134,7 +134,7 @@ impl EndpointSeals {
                 let seal = header(message, SEAL);
                 // The name in the letter says nothing. The seal says which instance of a controller speaks.
                 let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
-                seals.controllers.hear(session, &envelope.body);
+                seals.controllers.on_message(session, &envelope.body);
                 seals.keep_proof(message);
                 envelope.from = NodeName::controller();
             }

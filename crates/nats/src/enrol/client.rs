@@ -1,6 +1,6 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
-use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, hear, network, print, say};
+use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message};
 use crate::authority::{NodeAdmission, hex, unhex};
 use crate::connection::{FleetCredentials, ServerAccess, certificates};
 use crate::seal::SealKeys;
@@ -239,7 +239,7 @@ fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Erro
     let connection =
         ClientConnection::new(Arc::new(config), server).map_err(|error| Error::Here(error.to_string()))?;
     let mut stream = StreamOwned::new(connection, connect(&line.enrol)?);
-    say(&mut stream, question).and_then(|()| hear(&mut stream)).map_err(|error| {
+    write_message(&mut stream, question).and_then(|()| read_message(&mut stream)).map_err(|error| {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
             Error::Stranger(line.enrol.clone())

@@ -4,8 +4,8 @@
 //! used up no secret and taken no name.
 
 use super::deadline::DeadlineStream;
-use super::room::{DoorPlace, DoorRoom};
-use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, hear, network, print, say};
+use super::slots::{ConnectionSlot, ConnectionSlots};
+use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message};
 use crate::authority::{Error as Refusal, FleetAuthority, JoinSecret, NodeAdmission, unhex};
 use crate::broker::ServerSecurity;
 use crate::connection::certificates;
@@ -31,7 +31,7 @@ pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 /// Lets nodes in; dropping it stops that.
 pub struct EnrolServer {
     address: SocketAddr,
-    desk: Arc<EnrolDesk>,
+    service: Arc<EnrolService>,
     end: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
 }
@@ -55,13 +55,13 @@ impl EnrolServer {
         socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
         let address = socket.local_addr().map_err(network(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
-        let desk = Arc::new(EnrolDesk { authority, config, on_join, room: DoorRoom::default() });
-        let (ended, own) = (Arc::clone(&end), Arc::clone(&desk));
+        let service = Arc::new(EnrolService { authority, config, on_join, slots: ConnectionSlots::default() });
+        let (ended, own) = (Arc::clone(&end), Arc::clone(&service));
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
             .spawn(move || listen_until(&socket, &own, &ended))
             .map_err(network("cannot start a thread"))?;
-        Ok(Self { address, desk, end, listener: Some(listener) })
+        Ok(Self { address, service, end, listener: Some(listener) })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -70,14 +70,14 @@ impl EnrolServer {
 
     /// Connections from now on see this certificate.
     pub fn renew(&self, security: &ServerSecurity) -> Result<(), Error> {
-        let renewed = Arc::new(tls(&self.desk.authority, security)?);
-        *self.desk.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        let renewed = Arc::new(tls(&self.service.authority, security)?);
+        *self.service.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
     }
 
     /// The line for a node's owner, as [`join_line`] makes it.
     pub fn line(&self, address: String, enrol: String, secret: JoinSecret) -> Result<JoinLine, Error> {
-        join_line(&self.desk.authority, address, enrol, secret)
+        join_line(&self.service.authority, address, enrol, secret)
     }
 }
 
@@ -117,42 +117,42 @@ fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerCo
 }
 
 /// What all connections are served with.
-struct EnrolDesk {
+struct EnrolService {
     authority: Arc<FleetAuthority>,
     config: RwLock<Arc<ServerConfig>>,
     on_join: OnJoin,
-    room: DoorRoom,
+    slots: ConnectionSlots,
 }
 
-fn listen_until(socket: &TcpListener, desk: &Arc<EnrolDesk>, end: &AtomicBool) {
+fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicBool) {
     while !end.load(Ordering::Acquire) {
         let Ok((stream, from)) = socket.accept() else {
             std::thread::sleep(LOOK);
             continue;
         };
         // Too many at once: dropping the connection tells them to come again.
-        let Some(place) = desk.room.let_in(from.ip(), &stream) else { continue };
-        let own = Arc::clone(desk);
+        let Some(slot) = service.slots.claim(from.ip(), &stream) else { continue };
+        let own = Arc::clone(service);
         let serving = move || {
-            own.serve(stream, &place).unwrap_or(());
+            own.serve(stream, &slot).unwrap_or(());
         };
-        // Without a thread the place is free again, and the node comes again.
+        // Without a thread the slot is free again, and the node comes again.
         drop(std::thread::Builder::new().name("enrol".to_owned()).spawn(serving));
     }
 }
 
-impl EnrolDesk {
-    fn serve(&self, stream: TcpStream, place: &DoorPlace) -> std::io::Result<()> {
+impl EnrolService {
+    fn serve(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, STEP);
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
-        let question: EnrolQuestion = hear(&mut stream)?;
-        place.has_asked();
+        let question: EnrolQuestion = read_message(&mut stream)?;
+        slot.has_asked();
         let answer = self.answer(&question).unwrap_or_else(EnrolAnswer::Refused);
         stream.sock.begin_anew(ANSWER);
-        say(&mut stream, &answer)?;
+        write_message(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
     }

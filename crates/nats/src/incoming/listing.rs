@@ -3,7 +3,7 @@
 //! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is that of no
 //! run are removed, with all else of their node; and all of a node that has appended to more runs than any node is in.
 
-use super::{IncomingWay, unanswered};
+use super::{ReaderConnection, unanswered};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::stream::Stream;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of which a node can have results that wait. One with more is not ours.
 const RUNS_OF_NODE: usize = 1024;
-/// Orders to the server that are under way at a time.
+/// Orders to the server that are in flight at a time.
 const ORDERS_AT_ONCE: usize = 16;
 
 /// What waits in the stream.
@@ -27,7 +27,7 @@ pub(super) struct Listing {
     pub(super) removed: BTreeMap<NodeName, u64>,
 }
 
-impl IncomingWay {
+impl ReaderConnection {
     pub(super) async fn list(&self) -> Result<Listing, Error> {
         let stream = self.stream().await?;
         let mut readers = self.readers(&stream).await?;

@@ -5,26 +5,26 @@ use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
 use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
-/// The ear of a controller whose nodes all have one key.
-pub struct ControllerEar {
+/// Reads letters like a controller whose nodes all have one key.
+pub struct LetterReader {
     checker: NodeSealChecker,
     key: [u8; MAC_KEY],
 }
 
-impl std::fmt::Debug for ControllerEar {
+impl std::fmt::Debug for LetterReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ControllerEar")
+        f.write_str("LetterReader")
     }
 }
 
-impl ControllerEar {
+impl LetterReader {
     /// One that has heard nothing yet.
     pub fn new(key: [u8; MAC_KEY]) -> Self {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
 
     /// What a message says, if it is believed.
-    pub fn hear(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
+    pub fn read(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
         let node = NodeName("stranger".to_owned());
         self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
         letter::decode(bytes)

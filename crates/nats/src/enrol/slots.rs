@@ -1,7 +1,7 @@
 //! Connections that are served at once, and which of them is evicted for the next.
 //!
-//! A connection that has not asked yet costs a place and nothing else, so silent ones are evicted, the oldest first. No address takes
-//! the places of others: each has a share.
+//! A connection that has not asked yet costs a slot and nothing else, so silent ones are evicted, the oldest first. No address takes
+//! the slots of others: each has a share.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -12,9 +12,9 @@ const MOST: usize = 64;
 /// Of them, those of one address. Nodes behind one address of a network share it.
 const MOST_OF_ADDRESS: usize = 32;
 
-/// Clones are the same room.
+/// The slots of the enrolment server. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DoorRoom(Arc<Mutex<HeldConnections>>);
+pub(super) struct ConnectionSlots(Arc<Mutex<HeldConnections>>);
 
 #[derive(Debug, Default)]
 struct HeldConnections {
@@ -32,24 +32,24 @@ struct HeldConnection {
     is_evicted: bool,
 }
 
-/// A place at the door; it is free again when this is dropped.
+/// The slot of one connection; it is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct DoorPlace {
-    room: DoorRoom,
+pub(super) struct ConnectionSlot {
+    slots: ConnectionSlots,
     number: u64,
 }
 
-impl DoorRoom {
-    fn own(&self) -> MutexGuard<'_, HeldConnections> {
+impl ConnectionSlots {
+    fn lock(&self) -> MutexGuard<'_, HeldConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection, if need be that of a silent one; `None` if all are in use.
-    pub(super) fn let_in(&self, address: IpAddr, stream: &TcpStream) -> Option<DoorPlace> {
+    /// A slot for a new connection, if need be that of a silent one; `None` if all are in use.
+    pub(super) fn claim(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
         let stream = stream.try_clone().ok()?;
         let network = network_of(address);
-        let mut own = self.own();
-        own.make_room(network)?;
+        let mut own = self.lock();
+        own.evict_if_full(network)?;
         let number = own.next;
         own.next += 1;
         let since_ns = monotonic_ns();
@@ -61,28 +61,28 @@ impl DoorRoom {
             has_asked: false,
             is_evicted: false,
         });
-        Some(DoorPlace { room: self.clone(), number })
+        Some(ConnectionSlot { slots: self.clone(), number })
     }
 }
 
-impl DoorPlace {
+impl ConnectionSlot {
     /// The whole question has come: from now on the connection is not evicted.
     pub(super) fn has_asked(&self) {
-        let mut own = self.room.own();
+        let mut own = self.slots.lock();
         if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
             held.has_asked = true;
         }
     }
 }
 
-impl Drop for DoorPlace {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.room.own().held.retain(|held| held.number != self.number);
+        self.slots.lock().held.retain(|held| held.number != self.number);
     }
 }
 
 impl HeldConnections {
-    fn make_room(&mut self, network: IpAddr) -> Option<()> {
+    fn evict_if_full(&mut self, network: IpAddr) -> Option<()> {
         // Threads of those that made room take a moment to end.
         if self.held.len() >= 2 * MOST {
             return None;
@@ -130,18 +130,18 @@ mod tests {
     #[test]
     fn silent_connections_make_room_the_oldest_first_and_others_do_not() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let room = DoorRoom::default();
+        let room = ConnectionSlots::default();
         let here: IpAddr = [192, 0, 2, 1].into();
         let enter = |address| {
             let (near, far) = connection(&listener);
-            (room.let_in(address, &far), near, far)
+            (room.claim(address, &far), near, far)
         };
         let held: Vec<_> = (0..MOST_OF_ADDRESS).map(|_| enter(here)).collect();
         held[0].0.as_ref().expect("there is room").has_asked();
         let next = enter(here);
         assert!(next.0.is_some(), "a silent one makes room");
         let evicted: Vec<u64> =
-            room.own().held.iter().filter(|held| held.is_evicted).map(|held| held.number).collect();
+            room.lock().held.iter().filter(|held| held.is_evicted).map(|held| held.number).collect();
         assert_eq!(evicted, [1], "the oldest that has not asked");
         for (place, ..) in held.iter().chain([&next]) {
             place.as_ref().expect("it was let in").has_asked();
@@ -155,15 +155,15 @@ mod tests {
     #[test]
     fn whoever_holds_most_makes_room_for_a_new_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let room = DoorRoom::default();
+        let room = ConnectionSlots::default();
         let enter = |last: u8| {
             let (near, far) = connection(&listener);
-            (room.let_in([192, 0, 2, last].into(), &far), near, far)
+            (room.claim([192, 0, 2, last].into(), &far), near, far)
         };
         let few = enter(1);
         let many: Vec<_> = (0..MOST - 1).map(|at| enter(if at % 2 == 0 { 2 } else { 3 })).collect();
         assert!(enter(4).0.is_some());
-        let evicted = room.own().held.iter().find(|held| held.is_evicted).map(|held| held.network);
+        let evicted = room.lock().held.iter().find(|held| held.is_evicted).map(|held| held.network);
         assert!(evicted.is_some_and(|network| network != IpAddr::from([192, 0, 2, 1])), "{evicted:?}");
         drop((few, many));
     }
