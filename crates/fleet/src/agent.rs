@@ -27,7 +27,7 @@ use crate::message::{
     SentTotal, StopReason,
 };
 use crate::outcome::NodeFault;
-use changes::ChangeProgress;
+use changes::{ChangeProgress, LastChange};
 use packetrig_plan::HeldStream;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -153,8 +153,7 @@ pub struct AgentMachine {
     head: Option<MessageHead>,
     ports: Vec<PortInfo>,
     steered: bool,
-    /// Number and progress of the last change.
-    change: (u64, ChangeProgress),
+    change: LastChange,
     epoch: u64,
     ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
@@ -178,7 +177,7 @@ impl AgentMachine {
             head: None,
             ports: Vec::new(),
             steered: false,
-            change: (0, ChangeProgress::Over(None)),
+            change: LastChange::default(),
             epoch: 0,
             ended: VecDeque::new(),
             heard: MonoTime::default(),
@@ -208,10 +207,14 @@ impl AgentMachine {
             AgentEvent::Prepared(ports) => self.prepared(ports),
             AgentEvent::Granted(head, grant) => self.granted(&head, grant, now),
             AgentEvent::Armed => self.armed(now),
-            AgentEvent::Held(number, held, fault) => self.set_progress(number, ChangeProgress::Held(held, fault)),
-            AgentEvent::Announced(number, fault) => self.set_progress(number, ChangeProgress::Announced(fault)),
+            AgentEvent::Held(number, held, fault) => {
+                self.set_progress(number, ChangeProgress::Held(held, fault))
+            }
+            AgentEvent::Announced(number, fault) => {
+                self.set_progress(number, ChangeProgress::Announced(fault))
+            }
             AgentEvent::Steered(number, fault, sample) => {
-                self.change = (number, ChangeProgress::Over(fault.clone()));
+                self.change = LastChange { number, progress: ChangeProgress::Over(fault.clone()) };
                 self.reply(NodeReply::Steered { number, fault, sample })
             }
             AgentEvent::SendersDone { sent, shut } => self.senders_done(sent, shut),
@@ -307,14 +310,6 @@ impl AgentMachine {
         }
     }
 
-    /// Segments kept of an attempt that this agent ended without its controller, if this command asks for their result.
-    fn kept_segments(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
-        let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
-        let is_it = |ended: &&EndedAttempt| ended.run == head.run && ended.attempt == head.attempt;
-        let ended = self.ended.iter().find(is_it).filter(|_| asks && head.epoch >= self.epoch)?;
-        ended.kept
-    }
-
     /// Why a command is out of date or comes at the wrong time.
     fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
@@ -385,21 +380,10 @@ impl AgentMachine {
         self.head = None;
         self.ports.clear();
         self.end_lease();
-        (self.why, self.stop_at, self.orphan) = (None, None, false);
+        self.why = None;
+        self.stop_at = None;
+        self.orphan = false;
         self.state = AgentState::Idle;
-    }
-
-    fn remember(&mut self, head: &MessageHead) {
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
-        }
-        let kept = match self.state {
-            AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
-                Some(segments)
-            }
-            _ => None,
-        };
-        self.ended.push_back(EndedAttempt { run: head.run.clone(), attempt: head.attempt, kept });
     }
 }
 

@@ -47,8 +47,7 @@ pub fn choose(
     let mut known: Vec<(FitSource, ClockFit)> = in_band.into_iter().chain(disciplined).collect();
     known.sort_by_key(|(_, fit)| fit.bound_at(at));
     let mut known = known.into_iter();
-    let (source, before) = known.next()?;
-    Some(ClockRecord { source, before, after: None, unused: known.next() })
+    known.next().map(|(source, before)| ClockRecord { source, before, after: None, unused: known.next() })
 }
 
 #[cfg(test)]

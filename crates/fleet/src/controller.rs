@@ -16,6 +16,7 @@
 //! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node; no receiver is told to
 //! stop while a sender may be at work.
 
+mod commands;
 mod draining;
 mod ending;
 mod expiry;
@@ -37,9 +38,7 @@ pub use record::RunRecord;
 
 use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
-use crate::message::{
-    LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation, SentTotal,
-};
+use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation};
 use crate::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
 use packetrig_plan::PlanChange;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -55,9 +54,6 @@ use steering::RunSteering;
 const ROUNDS_BEFORE_START: u64 = 3;
 /// Ports that take longer to arm say nothing about messages.
 const MOST_LEAD: Nanos = Nanos::from_secs(10);
-
-/// What a plan for one node may take, when it is given to many.
-const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -297,14 +293,15 @@ impl ControllerMachine {
         self.broadcast(now);
     }
 
-    /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged: to
-    /// confirm to some and not to others is the one thing that cannot be taken back.
+    /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged.
     fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
+        // To confirm to some nodes and not to others is the one thing that cannot be taken back.
         self.preparation.steered || now + CONFIRM_MARGIN + now.since(since) < start
     }
 
-    /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
+    /// Begins another attempt, because the commit came too late somewhere.
     fn try_again(&mut self, now: MonoTime) {
+        // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
                 .behind(PeerProgress::Committed)
@@ -320,7 +317,10 @@ impl ControllerMachine {
         // The new attempt number fences off every commit of the old T.
         self.tries += 1;
         self.head.attempt += 1;
-        self.emit(RunEventKind::Finding(format!("the start time came too late for some node; trying attempt {}", self.head.attempt)));
+        self.emit(RunEventKind::Finding(format!(
+            "the start time came too late for some node; trying attempt {}",
+            self.head.attempt
+        )));
         self.prepare(now);
     }
 
@@ -388,107 +388,6 @@ impl ControllerMachine {
             _ => return false,
         }
         true
-    }
-
-    /// Repeats commands that were not answered.
-    fn repeat(&mut self, now: MonoTime) {
-        if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
-        {
-            self.broadcast(now);
-        }
-    }
-
-    /// Sends every node that is behind the command of this phase.
-    fn broadcast(&mut self, now: MonoTime) {
-        let is_urgent =
-            matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
-        let is_long = matches!(self.phase, ControllerPhase::Preparing { .. });
-        self.repeat_at = now
-            + match (is_urgent, is_long) {
-                (true, _) => self.limits.insist,
-                // To give the plan to many takes a while, and so does the answer of each.
-                (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
-                (_, false) => self.limits.repeat,
-            };
-        let is_collecting = matches!(self.phase, ControllerPhase::Collecting { .. });
-        let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
-        let letters: Vec<(NodeName, NodeCommand)> = self
-            .peers
-            .iter()
-            .flat_map(|(node, peer)| {
-                let change = self.unanswered(node);
-                // Nothing keeps a stop waiting, and before it has begun a node makes no change.
-                let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
-                let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
-                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
-                wanted.into_iter().chain(change).map(|command| (node.clone(), command))
-            })
-            .collect();
-        for (node, command) in letters {
-            if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
-                peer.asked = now;
-            }
-            self.send(node, command);
-        }
-        // Nodes that were left out may still hold ports of an old attempt. They are told until they say that
-        // they let go.
-        let fenced: Vec<NodeName> =
-            self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
-        for node in fenced {
-            self.send(node, NodeCommand::Abort);
-        }
-    }
-
-    /// Questions are signed, which costs time: a node that is heard anyway is asked less often.
-    fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
-        now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
-    }
-
-    /// The command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
-    fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
-        let (command, reached) = match &self.phase {
-            ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
-            // Nothing of the run is open at a node that has gone. Without leases a lost one was told to
-            // abort.
-            _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
-            // A node that is not heard may still hear: a stop can reach it before its lease ends.
-            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
-                (NodeCommand::Stop, PeerProgress::Done)
-            }
-            ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
-            ControllerPhase::Preparing { .. } => {
-                (NodeCommand::Prepare(Box::new(self.preparation.clone())), PeerProgress::Prepared)
-            }
-            ControllerPhase::Arming { .. } => (NodeCommand::Arm, PeerProgress::Armed),
-            ControllerPhase::Committing { start, .. } => {
-                (NodeCommand::Commit { start: *start, guard: self.limits.guard }, PeerProgress::Committed)
-            }
-            ControllerPhase::Confirming { start } => {
-                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
-            }
-            ControllerPhase::Running { .. } if self.stopping.is_some() => {
-                (NodeCommand::Stop, PeerProgress::Done)
-            }
-            // Nothing begins at T in a steered run, so a late confirmation still does its work.
-            ControllerPhase::Running { start }
-                if self.preparation.steered && peer.progress < PeerProgress::Confirmed =>
-            {
-                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
-            }
-            // Also while draining, as a sign of life: an agent that hears nothing gives up.
-            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
-                (NodeCommand::Query, PeerProgress::Reported)
-            }
-            ControllerPhase::Collecting { .. } => {
-                (NodeCommand::Finish { sent: Arc::clone(sent) }, PeerProgress::Reported)
-            }
-        };
-        (peer.progress < reached).then_some(command)
-    }
-
-    /// What every stream sent, from the nodes that know. A stream has one sender.
-    fn sent_totals(&self) -> Arc<[SentTotal]> {
-        self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
     }
 
     const fn has_started(&self) -> bool {

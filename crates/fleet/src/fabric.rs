@@ -121,11 +121,14 @@ pub trait RecordStore: Send {
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
     /// [`RecordStore::replace`] or [`RecordStore::create`] for each, in any order; an answer for each.
     fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
-        let write = |write: &RecordWrite| match write.revision {
-            Some(revision) => self.replace(&write.key, revision, &write.value),
-            None => self.create(&write.key, &write.value),
-        };
-        writes.iter().map(write).collect()
+        let mut answers = Vec::with_capacity(writes.len());
+        for write in writes {
+            answers.push(match write.revision {
+                Some(revision) => self.replace(&write.key, revision, &write.value),
+                None => self.create(&write.key, &write.value),
+            });
+        }
+        answers
     }
     /// Takes it away, whatever it says.
     fn remove(&mut self, key: &str) -> Result<(), Error>;

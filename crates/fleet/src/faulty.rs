@@ -119,6 +119,11 @@ impl<F: Fabric> Fabric for FaultyFabric<F> {
     }
 }
 
+/// Whether a fault that hits each `n`th post hits this one.
+fn is_chosen(number: u64, each: Option<u64>) -> bool {
+    each.is_some_and(|n| number.is_multiple_of(n.max(1)))
+}
+
 impl<E: Endpoint> FaultyPart<E> {
     /// Lets it pass now, later, twice or not at all; `None` is everybody.
     fn pass(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
@@ -127,9 +132,13 @@ impl<E: Endpoint> FaultyPart<E> {
         let faults = self.faults();
         let mut state = lock(&self.state);
         state.posts += 1;
-        let is = |each: Option<u64>| each.is_some_and(|n| state.posts.is_multiple_of(n.max(1)));
-        let times = if is(faults.lose_each) { 0 } else { 1 + usize::from(is(faults.repeat_each)) };
+        let number = state.posts;
         drop(state);
+        let times = if is_chosen(number, faults.lose_each) {
+            0
+        } else {
+            1 + usize::from(is_chosen(number, faults.repeat_each))
+        };
         for _ in 0..times {
             self.held.push_back((to.cloned(), body.clone()));
         }

@@ -5,7 +5,7 @@
 use crate::hello::{ClockFacts, NodeHello, OfferedPort};
 use crate::members::LOST;
 use crate::message::{NodeName, RunId};
-use crate::report::RunReport;
+use crate::report::{NodeReport, RunReport};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,30 +78,25 @@ pub struct NodeRun {
 impl NodeRun {
     /// What a report says of each of its nodes.
     pub fn of_report(report: &RunReport) -> Vec<(NodeName, Self)> {
-        let of_node = |node: &crate::report::NodeReport| {
-            let about = format!("node {}", node.node);
-            let names_it = |reason: &&String| {
-                // A name may begin another one: `node a` is not named in `node ab: …`.
-                let rest = reason.strip_prefix(&about);
-                rest.is_some_and(|rest| rest.starts_with([':', ' ']))
-            };
-            let run = Self {
-                run: report.run.clone(),
-                ended: report.outcome.state().to_string(),
-                verdict: report.verdict.word().to_owned(),
-                reported: node.reported,
-                reasons: report
-                    .outcome
-                    .reasons()
-                    .iter()
-                    .filter(names_it)
-                    .map(|reason| shortened(reason))
-                    .collect(),
-            };
-            (NodeName(node.node.clone()), run)
-        };
-        report.nodes.iter().map(of_node).collect()
+        report.nodes.iter().map(|node| (NodeName(node.node.clone()), Self::of_node(report, node))).collect()
     }
+
+    fn of_node(report: &RunReport, node: &NodeReport) -> Self {
+        let reasons = report.outcome.reasons().iter().filter(|reason| is_about(reason, &node.node));
+        Self {
+            run: report.run.clone(),
+            ended: report.outcome.state().to_string(),
+            verdict: report.verdict.word().to_owned(),
+            reported: node.reported,
+            reasons: reasons.map(|reason| shortened(reason)).collect(),
+        }
+    }
+}
+
+/// Whether a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
+fn is_about(reason: &str, node: &str) -> bool {
+    let rest = reason.strip_prefix(&format!("node {node}"));
+    rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
 /// What is compared of a hello, and when it came.
@@ -151,35 +146,41 @@ impl NodeWatcher {
         if before.incarnation != heard.incarnation {
             events.push(started);
         }
-        let changed = |from: String, to: String| (from != to).then_some((from, to));
-        let version = changed(before.version, heard.version);
-        events.extend(version.map(|(from, to)| NodeEvent::VersionChanged { from, to }));
-        let ports = changed(before.ports, heard.ports);
-        events.extend(ports.map(|(from, to)| NodeEvent::PortsChanged { from, to }));
-        let clock = changed(before.clock, heard.clock);
-        events.extend(clock.map(|(from, to)| NodeEvent::ClockChanged { from, to }));
+        if before.version != heard.version {
+            events.push(NodeEvent::VersionChanged { from: before.version, to: heard.version });
+        }
+        if before.ports != heard.ports {
+            events.push(NodeEvent::PortsChanged { from: before.ports, to: heard.ports });
+        }
+        if before.clock != heard.clock {
+            events.push(NodeEvent::ClockChanged { from: before.clock, to: heard.clock });
+        }
         events
     }
 
     /// Nodes that were lost since the last call.
     pub fn newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
-        let is_newly_lost = |last: &mut LastHeard| {
-            let is_lost = now.since(last.heard) >= LOST;
-            !std::mem::replace(&mut last.is_lost, is_lost) && is_lost
-        };
-        let lost = self.0.iter_mut().filter_map(|(node, last)| is_newly_lost(last).then(|| node.clone()));
-        lost.collect()
+        let mut lost = Vec::new();
+        for (node, last) in &mut self.0 {
+            let was_lost = last.is_lost;
+            last.is_lost = now.since(last.heard) >= LOST;
+            if last.is_lost && !was_lost {
+                lost.push(node.clone());
+            }
+        }
+        lost
     }
 }
 
-/// Whether a link is up changes with every cable and is not part of it.
 fn ports(ports: &[OfferedPort]) -> String {
-    let port = |port: &OfferedPort| {
-        let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
-        let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
-        format!("{}{labels}{speed}", port.interface)
-    };
     shortened(&ports.iter().map(port).collect::<Vec<_>>().join(" "))
+}
+
+/// Whether a link is up changes with every cable and is not part of it.
+fn port(port: &OfferedPort) -> String {
+    let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
+    let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
+    format!("{}{labels}{speed}", port.interface)
 }
 
 fn clock(clock: &ClockFacts) -> String {

@@ -33,12 +33,12 @@ impl FromStr for LabelChange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused =
-            || format!("`{text}` is not a label; write `key=value` or `word`, or `key-` to remove one");
         match text.strip_suffix('-') {
             Some(key) if is_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
             None if is_label(text) => Ok(Self::Set(text.to_owned())),
-            _ => Err(refused()),
+            _ => {
+                Err(format!("`{text}` is not a label; write `key=value` or `word`, or `key-` to remove one"))
+            }
         }
     }
 }

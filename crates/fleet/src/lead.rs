@@ -43,8 +43,10 @@ impl NodeLead {
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
 
-    fn given_back(self) -> Self {
-        Self { is_free: true, ..self }
+    /// The write that gives this lead back, over the revision that was seen of it.
+    fn giving_back(&self, node: &NodeName, revision: u64) -> RecordWrite {
+        let free = Self { is_free: true, ..self.clone() };
+        RecordWrite { key: Self::key(node), revision: Some(revision), value: StoredRecord::written(&free) }
     }
 }
 
@@ -72,12 +74,9 @@ pub fn give_back_leads<R: RecordStore>(
     records: &mut R,
     leads: Vec<TakenLead>,
 ) -> (Vec<TakenLead>, Option<Error>) {
-    let write = |taken: &TakenLead| RecordWrite {
-        key: NodeLead::key(&taken.node),
-        revision: Some(taken.revision),
-        value: StoredRecord::written(&taken.lead.clone().given_back()),
-    };
-    let answers = records.write_many(&leads.iter().map(write).collect::<Vec<_>>());
+    let writes: Vec<RecordWrite> =
+        leads.iter().map(|taken| taken.lead.giving_back(&taken.node, taken.revision)).collect();
+    let answers = records.write_many(&writes);
     let mut failure = None;
     let mut left = Vec::new();
     for (taken, answer) in leads.into_iter().zip(answers) {
@@ -106,18 +105,14 @@ impl DoubtfulLeads {
         // Until a reading shows none: a write whose answer was lost shows only when it is read again.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
-            let found = read_leads(records, &nodes)?;
-            let is_own = |found: &FoundLead| {
+            let mut own = read_leads(records, &nodes)?;
+            own.retain(|found| {
                 !found.lead.is_free && found.lead.controller == controller && found.lead.run == self.run
-            };
-            let own: Vec<FoundLead> = found.into_iter().filter(is_own).collect();
+            });
             self.nodes = own.iter().map(|found| found.node.clone()).collect();
-            let write = |found: &FoundLead| RecordWrite {
-                key: NodeLead::key(&found.node),
-                revision: Some(found.revision),
-                value: StoredRecord::written(&found.lead.clone().given_back()),
-            };
-            let answers = records.write_many(&own.iter().map(write).collect::<Vec<_>>());
+            let writes: Vec<RecordWrite> =
+                own.iter().map(|found| found.lead.giving_back(&found.node, found.revision)).collect();
+            let answers = records.write_many(&writes);
             for (found, answer) in own.iter().zip(answers) {
                 match answer {
                     Ok(_) => _ = self.nodes.remove(&found.node),

@@ -93,7 +93,8 @@ impl AgentLease {
 
     /// No lease is wanted any more, and no answer will be taken.
     pub fn end(&mut self) {
-        (self.renew_at, self.until) = (None, None);
+        self.renew_at = None;
+        self.until = None;
         self.open.clear();
     }
 

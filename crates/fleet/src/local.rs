@@ -71,12 +71,12 @@ impl WaitingSegments {
         }
     }
 
-    fn next_of(&mut self, reader: &str) -> Option<(SegmentId, Vec<u8>)> {
-        let is_own = |id: &&SegmentId| self.readers.get(&id.run).is_some_and(|own| own == reader);
-        let id = self.fresh.keys().find(is_own)?.clone();
+    fn next_of(&mut self, reader: &str) -> Option<SegmentDelivery<SegmentId>> {
+        let mut fresh = self.fresh.keys();
+        let id = fresh.find(|id| self.readers.get(&id.run).is_some_and(|own| own == reader))?.clone();
         let body = self.fresh.remove(&id)?;
         self.taken.insert(id.clone(), body.clone());
-        Some((id, body))
+        Some(SegmentDelivery { token: id.clone(), id, body })
     }
 }
 
@@ -161,7 +161,7 @@ impl LocalEndpoint {
         for (name, mailbox) in controllers {
             if mailbox.hears(letter) {
                 // A controller that has just left is gone; the others still get it.
-                mailbox.put(&name, letter.clone()).unwrap_or(());
+                _ = mailbox.put(&name, letter.clone());
             }
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Endpoint for LocalEndpoint {
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.said_by(), body: body.clone() };
             // A member that has just left is gone; the others still get it.
-            mailbox.put(&to, letter).unwrap_or(());
+            _ = mailbox.put(&to, letter);
         }
         Ok(())
     }
@@ -239,9 +239,8 @@ impl LocalMailbox {
     }
 
     fn put(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
-        let gone = |_| Error::Gone(to.clone());
         if !letter.body.may_be_dropped() {
-            return self.letters.send(letter).map_err(gone);
+            return self.letters.send(letter).map_err(|_| Error::Gone(to.clone()));
         }
         match self.telemetry.try_send(letter) {
             Ok(()) => Ok(()),
@@ -367,14 +366,12 @@ impl ResultInlet for LocalIncoming {
 
     fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
-        let nothing = |waiting: &mut WaitingSegments| {
+        let waiting = lock(&self.results.waiting);
+        drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
             next = waiting.next_of(&self.reader);
             next.is_none()
-        };
-        let waiting = lock(&self.results.waiting);
-        drop(self.results.came.wait_timeout_while(waiting, within.to_std(), nothing));
-        let (id, body) = next?;
-        Some(SegmentDelivery { token: id.clone(), id, body })
+        }));
+        next
     }
 
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {

@@ -139,8 +139,13 @@ impl FleetMembers {
     pub fn hear(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
-            let (presence, earlier) = (NodePresence::Fresh, BTreeSet::new());
-            let member = FleetMember { hello, heard: now, presence, earlier, remembered: None };
+            let member = FleetMember {
+                hello,
+                heard: now,
+                presence: NodePresence::Fresh,
+                earlier: BTreeSet::new(),
+                remembered: None,
+            };
             self.nodes.insert(from.clone(), member);
             return vec![MemberChange::Joined(from.clone())];
         };
@@ -159,7 +164,8 @@ impl FleetMembers {
             member.presence = NodePresence::Fresh;
             changes.push(MemberChange::Presence(from.clone(), NodePresence::Fresh));
         }
-        (member.hello, member.heard) = (hello, now);
+        member.hello = hello;
+        member.heard = now;
         changes
     }
 
@@ -228,11 +234,11 @@ impl FleetMembers {
     /// One row per node, by name.
     pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
-        let row = |(name, member): (&NodeName, &FleetMember)| {
+        let rows = self.nodes.iter().map(|(name, member)| {
             let labels = self.labels.get(name).unwrap_or(&none);
             MemberRow { lead: self.leads.get(name).cloned(), ..MemberRow::of(name, member, labels, now) }
-        };
-        self.nodes.iter().map(row).collect()
+        });
+        rows.collect()
     }
 }
 
@@ -284,12 +290,8 @@ impl MemberRow {
 
     /// Gives it other labels from the operator.
     pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
-        let of = |some: fn(&OperatorLabels, &NodeHello) -> Vec<String>| {
-            labels.map(|labels| some(labels, &self.hello)).unwrap_or_default()
-        };
-        let (in_force, overruled) = (of(OperatorLabels::in_force), of(OperatorLabels::overruled));
-        self.operator_labels = in_force;
-        self.overruled_labels = overruled;
+        self.operator_labels = labels.map(|labels| labels.in_force(&self.hello)).unwrap_or_default();
+        self.overruled_labels = labels.map(|labels| labels.overruled(&self.hello)).unwrap_or_default();
     }
 
     /// Labels of the node itself that count: those of its owner, then those of the operator.
@@ -381,10 +383,7 @@ mod tests {
             assert!(skew(major, minor).is_some(), "{major}.{minor}");
         }
         let text = skew(2, 6).unwrap().to_string();
-        assert_eq!(
-            text,
-            "its packetrig 9.9 speaks protocol 2.6; this controller accepts 2.5 and 2.4"
-        );
+        assert_eq!(text, "its packetrig 9.9 speaks protocol 2.6; this controller accepts 2.5 and 2.4");
     }
 
     #[test]

@@ -81,8 +81,7 @@ impl PlanHash {
     /// The hash of `document`.
     pub fn of(document: &str) -> Self {
         let digest = Sha256::digest(document.as_bytes());
-        let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
-        Self(digest.iter().fold(String::new(), hex))
+        Self(digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
     }
     pub fn as_str(&self) -> &str {
         &self.0

@@ -40,25 +40,31 @@ pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 /// The same of a value that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = zstd::encode_all(text, LEVEL)?;
-    pad(&mut packed, u64::try_from(text.len()).unwrap_or(u64::MAX));
+    pad(&mut packed, text.len() as u64);
     Ok(packed)
 }
 
-/// A value that says the same very often is packed too well: a frame without meaning makes it long enough to be read.
+/// Makes the packed bytes long enough for a reader, which expands them by [`RATIO`] at most.
 fn pad(packed: &mut Vec<u8>, text: u64) {
-    let length = u64::try_from(packed.len()).unwrap_or(u64::MAX);
+    // A text that repeats itself very often is packed too well for that limit. A frame without meaning fills
+    // it up.
+    let length = packed.len() as u64;
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
-    let content = u32::try_from(missing).unwrap_or(u32::MAX);
+    // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
+    let content = clamp_to_u32(missing);
     // RFC 8878, 3.1.2: magic number, length of the content (little endian), content.
     packed.extend(SKIPPED);
     packed.extend(content.to_le_bytes());
-    packed.resize(packed.len() + usize::try_from(content).unwrap_or(0), 0);
+    packed.resize(packed.len() + content as usize, 0);
+}
+
+fn clamp_to_u32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// What [`pack`] made bytes of.
 pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let most = length.saturating_mul(RATIO).clamp(FREE, MOST);
+    let most = (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST);
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     decoder.window_log_max(WINDOW_LOG)?;
     let mut text = LimitedReader { inner: decoder, left: most, most };
@@ -75,7 +81,7 @@ struct ByteCounter<'a, W> {
 impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.bytes += u64::try_from(written).unwrap_or(u64::MAX);
+        self.bytes += written as u64;
         Ok(written)
     }
 
@@ -94,9 +100,9 @@ struct LimitedReader<R> {
 impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        let bytes = u64::try_from(read).unwrap_or(u64::MAX);
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            let why = format!("the value unpacks to more than {} bytes, too much for its packed size", self.most);
+        self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
+            let why =
+                format!("the value unpacks to more than {} bytes, too much for its packed size", self.most);
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)

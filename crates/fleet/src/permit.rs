@@ -16,9 +16,10 @@ pub use network::{NetworkSet, PermittedMacs};
 
 use packetrig_plan::reach::{self, AddressFamily, FieldValues};
 use packetrig_plan::recording::ReplayTiming;
-use packetrig_plan::{BoundPlan, Stream};
+use packetrig_plan::{BoundPlan, BoundStream, Stream};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
+use std::fmt;
 use std::path::PathBuf;
 
 /// Longest run if the owner sets no limit.
@@ -99,6 +100,12 @@ pub struct PermitWish {
     pub replays: Vec<Option<PathBuf>>,
 }
 
+impl OwnPlanPort {
+    fn refusal(&self, what: impl fmt::Display) -> String {
+        format!("port {}: {what}", self.interface)
+    }
+}
+
 impl LendingPermit {
     /// Reads the owner's file.
     pub fn read(text: &str) -> Result<Self, FileError> {
@@ -145,11 +152,11 @@ impl LendingPermit {
     }
 
     fn check_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
-        let is_lent = |file: &&Option<PathBuf>| {
+        let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
             both.is_some_and(|(file, directory)| file.starts_with(directory))
-        };
-        if !files.iter().all(|file| is_lent(&file)) {
+        });
+        if !are_lent {
             refusals.push(match &self.replays {
                 None => "no file of this node may be replayed".to_owned(),
                 Some(directory) => {
@@ -171,64 +178,66 @@ impl LendingPermit {
             refusals.push(format!("port {} is not lent", own.interface));
             return;
         };
-        let at = |what: String| format!("port {}: {what}", own.interface);
         let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
         if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
-            refusals.push(at(format!("it would send with back end {}, which is not allowed", other.name())));
+            refusals.push(
+                own.refusal(format_args!(
+                    "it would send with back end {}, which is not allowed",
+                    other.name()
+                )),
+            );
         }
-        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(at));
+        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(|what| own.refusal(what)));
         let port = &bound.plan.ports[own.port];
         if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
-            refusals.push(at(format!("the plan wants an MTU of {mtu}; at most {most} is allowed")));
+            refusals
+                .push(own.refusal(format_args!("the plan wants an MTU of {mtu}; at most {most} is allowed")));
         }
         self.check_devices(bound, own, refusals);
-        let receives = || bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
+        let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
-        if self.max_capture == Some(0) && (captures || wish.capture_all && receives()) {
-            refusals.push(at("captures are not allowed".to_owned()));
+        if self.max_capture == Some(0) && (captures || wish.capture_all && receives) {
+            refusals.push(own.refusal("captures are not allowed"));
         }
     }
 
     /// What emulated interfaces are and turn to.
     fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
-        let at = |what: String| format!("port {}: {what}", own.interface);
         for (interface, ip) in reach::claimed(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
-                refusals.push(at(format!(
+                refusals.push(own.refusal(format_args!(
                     "interface {interface} has the address {ip} or contacts it, which is not allowed"
                 )));
             }
         }
         let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
         if self.macs != PermittedMacs::Any && devices.next().is_some() {
-            refusals.push(at(
-                "emulated interfaces talk to MAC addresses that are not known in advance; allow `mac = \"any\"`"
-                    .to_owned(),
+            refusals.push(own.refusal(
+                "emulated interfaces talk to MAC addresses that are not known in advance; allow `mac = \"any\"`",
             ));
         }
     }
 
     fn check_stream(&self, bound: &BoundPlan, index: usize, stream: &Stream, refusals: &mut Vec<String>) {
-        let says = |what: String| format!("stream {}: {what}", stream.name);
+        let name = &stream.name;
         let timeline = bound.streams[index].timeline;
         // An endless stream has no length here; the agent ends it after `max_duration`.
         let length = timeline.total().and_then(|total| total.checked_sub(1)).map(|last| timeline.due(last));
         if let Some(length) = length.filter(|length| *length > self.max_duration) {
-            refusals.push(says(format!("it lasts {length}; at most {} is allowed", self.max_duration)));
+            refusals
+                .push(format!("stream {name}: it lasts {length}; at most {} is allowed", self.max_duration));
         }
         let reach = stream.reach();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
+            let open = reach.open.iter().filter(|why| self.forbids_unknown(why));
             refusals.extend(
-                reach
-                    .open
-                    .iter()
-                    .filter(|why| self.forbids_unknown(why))
-                    .map(|why| says(format!("its destination is not known in advance: {why}"))),
+                open.map(|why| format!("stream {name}: its destination is not known in advance: {why}")),
             );
         }
         for target in &reach.targets {
             if let Some(stray) = self.forbidden_value(target.family, &target.values) {
-                refusals.push(says(format!("its `{}` can be {stray}, which is not allowed", target.field)));
+                let field = &target.field;
+                refusals.push(format!("stream {name}: its `{field}` can be {stray}, which is not allowed"));
             }
         }
     }
@@ -267,8 +276,9 @@ fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> 
             refusals.push(format!("the plan sends {frames} frames/s; at most {most} are allowed"));
         }
         if asked.unpaced {
-            refusals
-                .push(format!("the plan sends frames of a file at the file's own times; at most {most}/s are allowed"));
+            refusals.push(format!(
+                "the plan sends frames of a file at the file's own times; at most {most}/s are allowed"
+            ));
         }
     }
     refusals
@@ -287,23 +297,28 @@ struct AskedLoad {
 
 impl AskedLoad {
     fn of(bound: &BoundPlan, port: usize) -> Self {
-        let own = || bound.plan.streams.iter().zip(&bound.streams).filter(|(stream, _)| stream.tx == port);
-        // Sizes and times of a recording are only the controller's claim here, so they bound nothing.
-        let timing = |stream: &Stream| stream.frames.recording().map(|recording| recording.timing);
-        let sized = || own().filter(|(stream, _)| timing(stream).is_none());
-        let paced = || own().filter(|(stream, _)| matches!(timing(stream), None | Some(ReplayTiming::Even)));
-        let bits = |(stream, bound): (&Stream, &packetrig_plan::BoundStream)| {
-            stream.l1_rate(bound.timeline.rate).bits_per_second()
-        };
-        // Frames in 1000 s are frames per second in thousandths, without a fraction.
-        let in_1000_s =
-            |bound: &packetrig_plan::BoundStream| bound.timeline.rate.frames_within(Nanos::from_secs(1000));
-        Self {
-            rate: BitRate::new(sized().map(bits).fold(0, u64::saturating_add)),
-            frames_milli: paced().map(|(_, bound)| u128::from(in_1000_s(bound))).sum(),
-            unsized_frames: own().any(|(stream, _)| timing(stream).is_some()),
-            unpaced: own()
-                .any(|(stream, _)| timing(stream).is_some_and(|timing| timing != ReplayTiming::Even)),
+        let mut load = Self { rate: BitRate::new(0), frames_milli: 0, unsized_frames: false, unpaced: false };
+        let streams = bound.plan.streams.iter().zip(&bound.streams);
+        for (stream, bound) in streams.filter(|(stream, _)| stream.tx == port) {
+            load.add(stream, bound);
+        }
+        load
+    }
+
+    /// Adds a stream. Sizes and times of a recording are only the controller's claim here, so they bound nothing.
+    fn add(&mut self, stream: &Stream, bound: &BoundStream) {
+        let timing = stream.frames.recording().map(|recording| recording.timing);
+        if timing.is_none() {
+            let bits = stream.l1_rate(bound.timeline.rate).bits_per_second();
+            self.rate = BitRate::new(self.rate.bits_per_second().saturating_add(bits));
+        } else {
+            self.unsized_frames = true;
+        }
+        if matches!(timing, None | Some(ReplayTiming::Even)) {
+            // Frames in 1000 s are frames per second in thousandths, without a fraction.
+            self.frames_milli += u128::from(bound.timeline.rate.frames_within(Nanos::from_secs(1000)));
+        } else {
+            self.unpaced = true;
         }
     }
 }

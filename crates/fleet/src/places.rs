@@ -88,6 +88,10 @@ fn path(index: usize) -> String {
     format!("ports[{index}].location")
 }
 
+fn problem(index: usize, message: String) -> PlanProblem {
+    PlanProblem::error(path(index), message)
+}
+
 impl<'a> PlaceSearch<'a> {
     fn new(plan: &'a Plan, rows: Vec<MemberRow>, run: Option<&RunId>) -> Self {
         let hindered: Vec<_> = rows.iter().map(|row| row.hindrance(run)).collect();
@@ -138,14 +142,18 @@ impl<'a> PlaceSearch<'a> {
     }
 
     /// Gives a port the interface it names.
-    fn place_named(&mut self, index: usize, site: &PortHost, interface: &str) -> Result<(), Box<PlanProblem>> {
-        let wrong = |message: String| Box::new(PlanProblem::error(path(index), message));
-        let helped = |message: String, hint: String| {
-            Box::new(PlanProblem::error(path(index), message).with_hint(hint))
-        };
+    fn place_named(
+        &mut self,
+        index: usize,
+        site: &PortHost,
+        interface: &str,
+    ) -> Result<(), Box<PlanProblem>> {
         let node = match site {
             PortHost::Any(_) => return Ok(()),
-            PortHost::Here => return Err(wrong(format!("`{interface}` does not name its node; write NODE/{interface}"))),
+            PortHost::Here => {
+                let message = format!("`{interface}` does not name its node; write NODE/{interface}");
+                return Err(problem(index, message).into());
+            }
             PortHost::Node(node) => node,
         };
         // Rows and offers are in the order of their names.
@@ -155,11 +163,11 @@ impl<'a> PlaceSearch<'a> {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
                 known => format!("nodes of this fleet: {}", shortened_list(known)),
             };
-            return Err(helped(format!("there is no node `{node}`"), hint));
+            return Err(problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
         };
         let hindered = self.hindered[row].as_ref();
         if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
-            return Err(wrong(format!("node `{node}` cannot take part: {hindrance}")));
+            return Err(problem(index, format!("node `{node}` cannot take part: {hindrance}")).into());
         }
         let wanted = (node.as_str(), interface);
         let found = self.offers.binary_search_by(|offer| {
@@ -172,17 +180,16 @@ impl<'a> PlaceSearch<'a> {
                 [] => format!("the owner of `{node}` offers no port"),
                 offered => format!("its owner offers: {}", shortened_list(offered)),
             };
-            return Err(helped(format!("node `{node}` does not offer a port `{interface}`"), hint));
+            let message = format!("node `{node}` does not offer a port `{interface}`");
+            return Err(problem(index, message).with_hint(hint).into());
         };
         let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
-            return Err(wrong(format!("the link of `{node}/{interface}` is down")));
+            return Err(problem(index, format!("the link of `{node}/{interface}` is down")).into());
         }
         if let Some(other) = offer.given {
-            return Err(wrong(format!(
-                "`{node}/{interface}` is port `{}` already",
-                self.plan.ports[other].name
-            )));
+            let other = &self.plan.ports[other].name;
+            return Err(problem(index, format!("`{node}/{interface}` is port `{other}` already")).into());
         }
         self.assign(number, index);
         Ok(())
@@ -190,18 +197,18 @@ impl<'a> PlaceSearch<'a> {
 
     /// The offer is the port's.
     fn assign(&mut self, offer: usize, port: usize) {
-        let site = |port: usize| self.plan.ports[port].site.clone();
+        let ports = &self.plan.ports;
         let node = self.offers[offer].place.node.clone();
         let at_node = self.given_at.entry(node).or_default();
         match self.offers[offer].given.replace(port) {
             Some(before) => {
-                if let Some(count) = at_node.by_site.get_mut(&site(before)) {
+                if let Some(count) = at_node.by_site.get_mut(&ports[before].site) {
                     *count -= 1;
                 }
             }
             None => at_node.all += 1,
         }
-        *at_node.by_site.entry(site(port)).or_default() += 1;
+        *at_node.by_site.entry(ports[port].site.clone()).or_default() += 1;
     }
 
     /// Gives a port any interface with its label. If all are given, one whose port can move makes room.
@@ -216,7 +223,8 @@ impl<'a> PlaceSearch<'a> {
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port whose interface is named stays.
-            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried) {
+            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried)
+            {
                 self.assign(offer, index);
                 return true;
             }
@@ -227,22 +235,21 @@ impl<'a> PlaceSearch<'a> {
     /// Gives a port the interface of a node that cannot take part, if that is allowed.
     fn place_on_absent(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
-        let is_absent = |number: &&usize| {
-            let offer = &self.offers[**number];
+        let mut labelled = self.by_label.get(label).into_iter().flatten().copied();
+        let absent = labelled.find(|number| {
+            let offer = &self.offers[*number];
             offer.given.is_none() && offer.hindrance.is_some()
-        };
-        let found = self.by_label.get(label).and_then(|numbers| numbers.iter().find(is_absent)).copied();
-        let Some(found) = found.filter(|_| self.takes_absent) else { return false };
-        self.assign(found, index);
+        });
+        let Some(absent) = absent.filter(|_| self.takes_absent) else { return false };
+        self.assign(absent, index);
         true
     }
 
     /// Offers with the label of a port, those on the least used nodes first.
     fn candidates(&self, index: usize) -> Vec<usize> {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
-        let labelled = self.by_label.get(label).map_or(&[][..], Vec::as_slice).iter().copied();
-        let is_usable = |number: &usize| self.offers[*number].up && self.offers[*number].hindrance.is_none();
-        let mut found: Vec<usize> = labelled.filter(is_usable).collect();
+        let mut found = self.by_label.get(label).cloned().unwrap_or_default();
+        found.retain(|number| self.offers[*number].up && self.offers[*number].hindrance.is_none());
         // Spreads ports of one label over the nodes.
         found.sort_by_cached_key(|offer| {
             let given = self.given_at.get(&self.offers[*offer].place.node);
@@ -298,13 +305,14 @@ impl<'a> PlaceSearch<'a> {
 
 /// Ports with a label, on nodes that are there and on nodes that were: what `any-LABEL*all` means.
 pub fn labelled(label: &str, members: &FleetMembers) -> usize {
-    let of_node = |row: &MemberRow| {
-        let is_whole = row.labels().any(|own| own == label);
-        let ports = row.hello.ports.iter();
-        ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
-    };
     // How long nodes have been silent does not matter.
-    members.rows(MonoTime::default()).iter().map(of_node).sum()
+    members.rows(MonoTime::default()).iter().map(|row| labelled_ports(label, row)).sum()
+}
+
+fn labelled_ports(label: &str, row: &MemberRow) -> usize {
+    let is_whole = row.labels().any(|own| own == label);
+    let ports = row.hello.ports.iter();
+    ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
 }
 
 /// A list for people; of many, the first.

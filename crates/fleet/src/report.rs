@@ -8,6 +8,7 @@
 
 mod assemble;
 mod claims;
+mod clocks;
 pub mod columns;
 mod doubt;
 mod figures;

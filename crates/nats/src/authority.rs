@@ -19,7 +19,7 @@ pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SYSTEM_USER};
 
 use crate::broker::ServerSecurity;
 use crate::connection::FleetCredentials;
-use crate::seal::SealKeys;
+use crate::seal::{MAC_KEY, SealKeys};
 use crate::subject;
 use files::AuthorityFiles;
 use packetrig_fleet::labels::TooManyLabels;
@@ -49,7 +49,9 @@ pub enum Error {
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
     /// User: not a name.
-    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
+    #[error(
+        "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
+    )]
     Name(String),
     /// User: the name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
@@ -130,7 +132,9 @@ fn certificate(error: rcgen::Error) -> Error {
 
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Certificate("the system gave no random numbers".to_owned()))?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Error::Certificate("the system gave no random numbers".to_owned()))?;
     Ok(bytes)
 }
 
@@ -139,8 +143,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    text.len().is_multiple_of(2).then(|| (0..text.len()).step_by(2).map(pair).collect()).flatten()
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
 const AUTHORITY: &str = "authority";
@@ -195,8 +201,8 @@ impl FleetAuthority {
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
         let key = self.files.read(&format!("{AUTHORITY}.key"))?;
-        let damaged = |_| Error::Damaged(format!("{AUTHORITY}.key"));
-        Ok(Issuer::new(authority_parameters(), KeyPair::from_pem(&key).map_err(damaged)?))
+        let key = KeyPair::from_pem(&key).map_err(|_| Error::Damaged(format!("{AUTHORITY}.key")))?;
+        Ok(Issuer::new(authority_parameters(), key))
     }
 
     /// A certificate for a key of our own, at `now` (seconds since 1970).
@@ -232,11 +238,10 @@ impl FleetAuthority {
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue_own(SERVER, &KeyPair::generate().map_err(certificate)?, parameters, now)?;
         drop(lock);
-        let path = |file: String| self.files.path(&file);
         Ok(ServerSecurity {
-            certificate: path(format!("{SERVER}.pem")),
-            key: path(format!("{SERVER}.key")),
-            authority: path(format!("{AUTHORITY}.pem")),
+            certificate: self.files.path(&format!("{SERVER}.pem")),
+            key: self.files.path(&format!("{SERVER}.key")),
+            authority: self.files.path(&format!("{AUTHORITY}.pem")),
             accounts: self.accounts()?,
         })
     }
@@ -272,16 +277,8 @@ impl FleetAuthority {
         };
         drop(lock);
         let files = self.files.clone();
-        let grants = move |node: &NodeName| match KeptNode::read(&files, node) {
-            Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file(node))),
-            Err(Error::Name(_)) => Ok(None),
-            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
-        };
-        Ok((
-            credentials,
-            SealKeys::Controller { signing: self.signing()?, grants: std::sync::Arc::new(grants) },
-        ))
+        let grants = std::sync::Arc::new(move |node: &NodeName| key_of(&files, node));
+        Ok((credentials, SealKeys::Controller { signing: self.signing()?, grants }))
     }
 
     fn signing(&self) -> Result<Vec<u8>, Error> {
@@ -331,6 +328,17 @@ impl FleetAuthority {
     }
 }
 
+/// The key for grants to a node, read anew each time, so that nodes may join while the controller runs. `None` if the node
+/// is not in the fleet.
+fn key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
+    match KeptNode::read(files, node) {
+        Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file(node))),
+        Err(Error::Name(_)) => Ok(None),
+        Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// The time in seconds since 1970 (UTC).
 fn now() -> u64 {
     wall_clock_ns() / 1_000_000_000
@@ -343,9 +351,9 @@ pub(crate) const fn renewal_due(issued: u64) -> u64 {
 
 /// Valid for `days`, from a little before `now`.
 fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
-    let at = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
-    parameters.not_before = at(now.saturating_sub(SLACK));
-    parameters.not_after = at(now + days * DAY);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SLACK));
+    parameters.not_after = epoch + Duration::from_secs(now + days * DAY);
     parameters
 }
 

@@ -6,6 +6,7 @@
 mod accounts;
 mod configuration;
 mod health;
+mod log;
 mod program;
 
 pub use configuration::{ServerSecurity, configuration};
@@ -16,11 +17,11 @@ use crate::authority::AdmittedNode;
 use crate::connection::FleetCredentials;
 use packetrig_sys::{child, private_files};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -126,8 +127,7 @@ impl MessageServer {
             .spawn(move || keeper.run(&ready))
             .map_err(world("cannot start a thread for the server"))?;
         let broker = Self { setup, orders, keeper: Some(keeper), notes };
-        let died = || Error::NotReady("the thread that supervises it has ended".to_owned());
-        is_ready.recv().map_err(|_| died())??;
+        is_ready.recv().map_err(|_| keeper_ended())??;
         Ok(broker)
     }
 
@@ -173,26 +173,35 @@ impl MessageServer {
     /// Ends the server and starts it again. What it has confirmed stays; those that are connected come back by themselves.
     pub fn restart(&self) {
         // A keeper that has ended has no server.
-        self.orders.send(KeeperOrder::Restart).unwrap_or(());
+        ignore_closed(self.orders.send(KeeperOrder::Restart));
     }
 
     /// Has the server read its configuration and its certificate again. Connections stay.
     pub fn reload(&self) -> Result<(), Error> {
         let (done, is_done) = channel();
-        let died = || Error::NotReady("the thread that supervises it has ended".to_owned());
-        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| died())?;
-        is_done.recv().map_err(|_| died())?
+        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
+        is_done.recv().map_err(|_| keeper_ended())?
     }
 }
 
 impl Drop for MessageServer {
     fn drop(&mut self) {
         // A keeper that has ended needs no order.
-        self.orders.send(KeeperOrder::End).unwrap_or(());
+        ignore_closed(self.orders.send(KeeperOrder::End));
         if let Some(keeper) = self.keeper.take() {
-            keeper.join().unwrap_or(());
+            // It fails only after a panic, which the thread itself has reported.
+            drop(keeper.join());
         }
     }
+}
+
+fn keeper_ended() -> Error {
+    Error::NotReady("the thread that supervises it has ended".to_owned())
+}
+
+/// The other end of the channel may have gone, and then nobody waits for this.
+fn ignore_closed<T>(sent: Result<(), SendError<T>>) {
+    drop(sent);
 }
 
 fn lock(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
@@ -200,7 +209,8 @@ fn lock(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
 }
 
 fn write(setup: &BrokerSetup) -> Result<(), Error> {
-    let (directory, file) = (&setup.directory, path(setup));
+    let directory = &setup.directory;
+    let file = path(setup);
     private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
     // No server of ours runs yet: nobody has to be asked.
     let left = accounts::settle(setup, &setup.nodes)?;
@@ -234,12 +244,12 @@ impl ServerKeeper {
     fn run(&mut self, ready: &Sender<Result<(), Error>>) {
         let mut child = match self.start() {
             Ok(child) => child,
-            Err(error) => return ready.send(Err(error)).unwrap_or(()),
+            Err(error) => return ignore_closed(ready.send(Err(error))),
         };
-        ready.send(Ok(())).unwrap_or(());
+        ignore_closed(ready.send(Ok(())));
         loop {
             match self.inbox.recv_timeout(LOOK) {
-                Ok(KeeperOrder::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
+                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(self.reload(&child))),
                 // It is found ended below.
                 Ok(KeeperOrder::Restart) => end(&mut child),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
@@ -262,13 +272,13 @@ impl ServerKeeper {
         let before = fs::metadata(&log).map_or(0, |facts| facts.len());
         child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
         for _ in 0..READY_LOOKS {
-            let text = tail(&log, before);
+            let text = log::tail(&log, before);
             if text.contains(RELOADED) {
                 return Ok(());
             }
-            // What connections do wrong is logged as an error, too.
-            let is_own = |line: &&str| line.contains("[ERR]") && !line.contains("cid:");
-            if let Some(line) = text.lines().find(is_own) {
+            // Lines with `cid:` are errors of a connection, not of the server.
+            let mut lines = text.lines();
+            if let Some(line) = lines.find(|line| line.contains("[ERR]") && !line.contains("cid:")) {
                 return Err(Error::NotReady(line.to_owned()));
             }
             std::thread::sleep(LOOK);
@@ -290,7 +300,7 @@ impl ServerKeeper {
         loop {
             match self.inbox.recv_timeout(pause) {
                 // It reads its configuration when it starts.
-                Ok(KeeperOrder::Reload(done)) => done.send(Ok(())).unwrap_or(()),
+                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(Ok(()))),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
                 Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -325,54 +335,47 @@ impl ServerKeeper {
 
     fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
         let before = fs::metadata(self.log()).map_or(0, |facts| facts.len());
-        let said = || {
-            let text = tail(&self.log(), before);
-            let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
-            let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
-            logged.or_else(|| first.lines().last()).map(str::to_owned)
-        };
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(Error::NotReady(said().unwrap_or_else(|| status.to_string())));
+                let reason = self.reported_reason(before);
+                return Err(Error::NotReady(reason.unwrap_or_else(|| status.to_string())));
             }
             if greets(&self.setup) {
                 return Ok(());
             }
             std::thread::sleep(LOOK);
         }
-        Err(Error::NotReady(said().unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
+        let reason = self.reported_reason(before);
+        Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
+    }
+
+    /// The last error in the log after that many bytes, or the last line that the server wrote before it had a log.
+    fn reported_reason(&self, before: u64) -> Option<String> {
+        let text = log::tail(&self.log(), before);
+        let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
+        let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
+        logged.or_else(|| first.lines().last()).map(str::to_owned)
     }
 }
 
 /// Whether our server, not another's at the same address, greets with JetStream ready.
 fn greets(setup: &BrokerSetup) -> bool {
-    let greeting = || -> std::io::Result<String> {
-        let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
-        socket.set_read_timeout(Some(LOOK * 10))?;
-        let mut line = String::new();
-        BufReader::new(socket).read_line(&mut line)?;
-        Ok(line)
-    };
     let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
-    greeting().is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
+    greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
 }
 
-/// What was added to a log since it had that many bytes; all of one that began anew meanwhile.
-fn tail(log: &Path, before: u64) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = fs::File::open(log)?;
-        let from = if file.metadata()?.len() < before { 0 } else { before };
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+/// The line of facts that a server sends to every new connection.
+fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
+    let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
+    socket.set_read_timeout(Some(LOOK * 10))?;
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line)?;
+    Ok(line)
 }
 
 fn end(child: &mut Child) {
     // One that has ended already cannot be asked.
-    child::terminate(child).unwrap_or(());
+    drop(child::terminate(child));
     for _ in 0..END_LOOKS {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
@@ -380,6 +383,6 @@ fn end(child: &mut Child) {
         std::thread::sleep(LOOK);
     }
     // It was asked ten seconds ago, and holds the port and the store.
-    child.kill().unwrap_or(());
+    drop(child.kill());
     drop(child.wait());
 }

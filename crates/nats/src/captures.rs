@@ -6,7 +6,7 @@
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and each once; an
 //! answer counts only with the seal of its node.
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
 use crate::runtime::SharedRuntime;
 use crate::seal::{MacKeys, SealKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 use crate::subject;
@@ -49,15 +49,8 @@ impl CaptureConnection {
         name: NodeName,
         subject_heard: String,
     ) -> Result<Self, Error> {
-        let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
-        let opening = async move {
-            let client = open(access, name.0, ConnectionTroubles::default()).await?;
-            let incoming = client.subscribe(subject_heard).await.map_err(|error| down(&error))?;
-            client.flush().await.map_err(|error| down(&error))?;
-            Ok((client, incoming))
-        };
-        let silent = || Err(Error::Down("the server does not answer".to_owned()));
-        let (client, incoming) = runtime.wait(OPENING, opening).unwrap_or_else(silent)?;
+        let opened = runtime.wait(OPENING, connect(access, name, subject_heard));
+        let Subscription { client, incoming } = opened.unwrap_or_else(|| Err(connection::silent()))?;
         Ok(Self { runtime, client, incoming: Arc::new(Mutex::new(incoming)) })
     }
 
@@ -75,18 +68,26 @@ impl CaptureConnection {
             headers.insert(SEAL, seal);
         }
         let client = self.client.clone();
-        let sending = async move {
-            let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
-            client
-                .publish_with_headers(at, headers, Bytes::from(bytes))
-                .await
-                .map_err(|error| down(&error))?;
+        let sent = self.runtime.wait(LEAVING, async move {
+            client.publish_with_headers(at, headers, Bytes::from(bytes)).await.map_err(down)?;
             // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
-            client.flush().await.map_err(|error| down(&error))
-        };
-        let silent = || Err(Error::Unanswered("the server does not take the message".to_owned()));
-        self.runtime.wait(LEAVING, sending).unwrap_or_else(silent)
+            client.flush().await.map_err(down)
+        });
+        sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not take the message".to_owned())))
     }
+}
+
+/// A connection with one subscription.
+struct Subscription {
+    client: Client,
+    incoming: Subscriber,
+}
+
+async fn connect(access: ServerAccess, name: NodeName, subject: String) -> Result<Subscription, Error> {
+    let client = open(access, name.0, ConnectionTroubles::default()).await?;
+    let incoming = client.subscribe(subject).await.map_err(down)?;
+    client.flush().await.map_err(down)?;
+    Ok(Subscription { client, incoming })
 }
 
 fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
@@ -157,7 +158,8 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 
     fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
-        let (at, about) = (subject::captures_of(&self.node.0), json(answer)?);
+        let at = subject::captures_of(&self.node.0);
+        let about = json(answer)?;
         let seal = match &self.keys {
             Some(SealKeys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
             _ => None,
@@ -184,7 +186,8 @@ impl std::fmt::Debug for NatsCaptureAnswers {
 impl NatsCaptureAnswers {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
         let subject_heard = subject::captures_of(subject::word(node)?);
-        let (keys, asker) = (access.keys.clone(), crate::endpoint::draw()?);
+        let keys = access.keys.clone();
+        let asker = crate::endpoint::draw()?;
         let connection = CaptureConnection::open(runtime, access, NodeName::controller(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, asker, number: 0 })
     }
@@ -206,8 +209,8 @@ impl NatsCaptureAnswers {
 impl CaptureAnswers for NatsCaptureAnswers {
     fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error> {
         self.number += 1;
-        let (asker, number) = (self.asker, self.number);
-        let about = json(&CaptureQuestion { asker, number, capture: capture.clone(), wish })?;
+        let number = self.number;
+        let about = json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), wish })?;
         let at = subject::captures_wanted_of(&self.node.0);
         let seal = match &self.keys {
             Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),

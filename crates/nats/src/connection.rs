@@ -113,10 +113,19 @@ impl ConnectionTroubles {
 
     fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is = |error: &Error| matches!(error, Error::NotPermitted(which) if wanted(which));
-        let at = kept.iter().position(is)?;
+        let at =
+            kept.iter().position(|error| matches!(error, Error::NotPermitted(which) if wanted(which)))?;
         Some(kept.remove(at))
     }
+}
+
+pub(crate) fn down(error: impl std::fmt::Display) -> Error {
+    Error::Down(error.to_string())
+}
+
+/// The error if nothing comes in time.
+pub(crate) fn silent() -> Error {
+    Error::Down("the server does not answer".to_owned())
 }
 
 /// Connects as `name`; what goes wrong later is added to `troubles`.
@@ -179,7 +188,6 @@ fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
 }
 
 fn tls(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
-    let unusable = |what: &str| Error::NotPermitted(format!("unusable {what}"));
     let mut roots = rustls::RootCertStore::empty();
     for root in certificates(&credentials.authority) {
         roots.add(root).map_err(|_| unusable("certificate of the authority"))?;
@@ -199,6 +207,10 @@ fn tls(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
                 Arc::new(NewestCertificate { credentials: credentials.clone(), key });
             Ok(config)
         })
+}
+
+fn unusable(what: &str) -> Error {
+    Error::NotPermitted(format!("unusable {what}"))
 }
 
 /// Shows the server the newest certificate there is.
@@ -239,8 +251,7 @@ fn note(troubles: &ConnectionTroubles, event: &Event) {
 
 /// The server says `Permissions Violation for Publish to "subject"`.
 fn violation(text: &str) -> Error {
-    let quoted = || text.split('"').nth(1);
-    match quoted() {
+    match text.split('"').nth(1) {
         Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
             Error::NotPermitted(subject.to_owned())
         }

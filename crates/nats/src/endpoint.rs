@@ -22,7 +22,7 @@ use self::place::{ASK, EndpointState, NUMBER, PROOF, THERE_WORD};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
 pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
 use crate::letter;
 use crate::runtime::SharedRuntime;
 use crate::subject;
@@ -92,6 +92,19 @@ impl PostedCounts {
     }
 }
 
+/// What is there when a place has joined.
+struct StartedListener {
+    listener: EndpointListener,
+    tasks: ListeningTasks,
+}
+
+/// Where a letter goes.
+struct LetterDestination {
+    subject: String,
+    /// The instance of the node that it is for; 0 for the controller.
+    incarnation: u64,
+}
+
 impl NatsEndpoint {
     pub(crate) fn join(runtime: SharedRuntime, access: ServerAccess, name: NodeName) -> Result<Self, Error> {
         subject::word(&name)?;
@@ -112,15 +125,14 @@ impl NatsEndpoint {
             telemetry_quota: telemetry_quota.clone(),
         };
         let heard = HeardNodes::of(&name);
-        let joining = async move {
+        let fed = feeds.clone();
+        let joined = runtime.wait(PROOF * 4, async move {
             let own = enter(access, name, incarnation).await?;
             let listener = EndpointListener { own, gate, heard, unacquainted: unacquainted_in };
-            let tasks = ListeningTasks::start(&listener, &feeds).await?;
-            Ok((listener, feeds, tasks))
-        };
-        let silent = || Error::Down("the server does not answer".to_owned());
-        let joined = runtime.wait(PROOF * 4, joining).unwrap_or_else(|| Err(silent()));
-        let (listener, feeds, tasks) = joined?;
+            let tasks = ListeningTasks::start(&listener, &fed).await?;
+            Ok(StartedListener { listener, tasks })
+        });
+        let StartedListener { listener, tasks } = joined.unwrap_or_else(|| Err(connection::silent()))?;
         let own = listener.own.clone();
         let queue = RenewalQueue { renewals: renewals_in, quota: renewal_quota.clone() };
         Ok(Self {
@@ -153,20 +165,20 @@ impl NatsEndpoint {
         self.own.refused.load(Ordering::Relaxed)
     }
 
-    /// Where `body` goes, and which instance of the node it is for.
-    fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<(String, u64), Error> {
+    fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<LetterDestination, Error> {
         let name = subject::word(to)?;
         if *to == NodeName::controller() {
-            return Ok((subject::to_controller(&self.own.name.0, body), 0));
+            let subject = subject::to_controller(&self.own.name.0, body);
+            return Ok(LetterDestination { subject, incarnation: 0 });
         }
-        let mut place = 0;
+        let mut incarnation = 0;
         if self.own.is_controller() {
-            place = self.place(to)?;
+            incarnation = self.place(to)?;
             if self.node_subscriptions.are_of_everybody() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }
         }
-        Ok((subject::to_node(name), place))
+        Ok(LetterDestination { subject: subject::to_node(name), incarnation })
     }
 
     /// Which instance of a node is there. One that was never heard is asked, on the very subject its letters go to, and
@@ -175,7 +187,8 @@ impl NatsEndpoint {
         if let Some(place) = self.own.known().get(to) {
             return Ok(*place);
         }
-        let (own, node) = (self.own.clone(), to.clone());
+        let own = self.own.clone();
+        let node = to.clone();
         let asking = async move {
             let mut headers = own.headers();
             headers.insert(ASK, THERE_WORD);
@@ -259,8 +272,8 @@ impl NatsEndpoint {
             let now = monotonic_ns();
             // Each call is signed: a node that goes on sealing for the other controller must not cost a
             // signature a letter.
-            let told = self.acquainted_at.get(&node).copied();
-            if told.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
+            let before = self.acquainted_at.get(&node).copied();
+            if before.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
                 continue;
             }
             self.acquainted_at.insert(node.clone(), now);
@@ -321,8 +334,8 @@ impl Endpoint for NatsEndpoint {
     }
 
     fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        let (at, place) = self.destination(to, &body)?;
-        self.publish(at, Some((to, place)), &body)
+        let LetterDestination { subject, incarnation } = self.destination(to, &body)?;
+        self.publish(subject, Some((to, incarnation)), &body)
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {

@@ -38,10 +38,14 @@ const MOST: u32 = 64 * 1024;
 #[non_exhaustive]
 pub enum Error {
     /// User: not a join line.
-    #[error("this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed")]
+    #[error(
+        "this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed"
+    )]
     Line,
     /// User: not a name.
-    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
+    #[error(
+        "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
+    )]
     Name(String),
     /// Peer: another server answers at that address, or the line belongs to another fleet.
     #[error("the server at {0} does not belong to the fleet of this join line")]

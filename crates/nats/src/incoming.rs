@@ -100,18 +100,18 @@ fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
 
 impl NatsIncoming {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, reader: &str) -> Result<Self, Error> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        if reader.is_empty() || !reader.bytes().all(is_plain) {
+        if reader.is_empty() || !reader.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
-        let (patience, troubles) = (access.patience, ConnectionTroubles::default());
+        let patience = access.patience;
+        let troubles = ConnectionTroubles::default();
         let seen = troubles.clone();
         let keys = match &access.keys {
             Some(SealKeys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
             Some(SealKeys::Node { .. }) | None => NodeKeys(None),
         };
         let reader = reader.to_owned();
-        let opening = async move {
+        let opened = runtime.wait(patience, async move {
             let config = stream_config(&access);
             let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
@@ -119,10 +119,9 @@ impl NatsIncoming {
             let connection = ReaderConnection { client, context, config, reader };
             connection.make_stream().await?;
             Ok(connection)
-        };
-        let silent = || Error::Unanswered("cannot open the store for results".to_owned());
-        let connection = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
-        let connection = connection.map_err(|error| troubles.refused_any().unwrap_or(error))?;
+        });
+        let opened = opened.unwrap_or_else(|| Err(unanswered("cannot open the store for results")));
+        let connection = opened.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         let (arrivals, arrived) = channel(WAITING);
         Ok(Self {
             runtime,
@@ -270,8 +269,10 @@ impl ResultInlet for NatsIncoming {
         if self.reading.contains_key(&word) {
             return Ok(());
         }
-        let (connection, of, others) = (Arc::clone(&self.connection), word.clone(), instead_of.clone());
-        self.ask(async move { connection.take_over(&of, &others).await })?;
+        let connection = Arc::clone(&self.connection);
+        let run_word = word.clone();
+        let others = instead_of.clone();
+        self.ask(async move { connection.take_over(&run_word, &others).await })?;
         let task = Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone());
         if let Some(task) = self.runtime.spawn(task) {
             self.reading.insert(word, task);
@@ -303,7 +304,8 @@ impl ResultInlet for NatsIncoming {
     }
 
     fn discard_runs(&mut self, runs: &BTreeSet<RunId>) -> Result<u64, Error> {
-        let (connection, runs) = (Arc::clone(&self.connection), runs.iter().map(|run| run.0.clone()).collect());
+        let connection = Arc::clone(&self.connection);
+        let runs = runs.iter().map(|run| run.0.clone()).collect();
         self.ask(async move { connection.remove_runs(runs).await })
     }
 
@@ -349,10 +351,11 @@ impl ResultInlet for NatsIncoming {
     }
 
     fn confirm_all(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
-        let (client, count) = (self.connection.client.clone(), tokens.len());
+        let client = self.connection.client.clone();
+        let count = tokens.len();
         let confirming = join_all(tokens.into_iter().map(move |token| confirm(client.clone(), token)));
         let confirmed = self.runtime.wait(3 * ATTEMPT, confirming);
-        confirmed.unwrap_or_else(|| (0..count).map(|_| Err(unanswered("a confirmation"))).collect())
+        confirmed.unwrap_or_else(|| vec![Err(unanswered("a confirmation")); count])
     }
 
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {

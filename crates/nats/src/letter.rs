@@ -13,12 +13,11 @@ const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// The message as it travels. [`Error::TooLarge`] if no server would take it.
 pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
-    let refused = |error: &dyn std::fmt::Display| Error::NotPermitted(error.to_string());
-    let text = serde_json::to_vec(envelope).map_err(|error| refused(&error))?;
+    let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < LONG {
         return Ok(text);
     }
-    let bytes = packed::pack_text(&text).map_err(|error| refused(&error))?;
+    let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if bytes.len() > MOST { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
 use crate::endpoint::{EndpointSeals, NodeLetterGate};
 use crate::runtime::SharedRuntime;
 use crate::subject;
-use async_nats::Message;
+use async_nats::{Client, Message, Subscriber};
 use crossbeam_channel::{Receiver, bounded};
 use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
@@ -32,9 +32,31 @@ pub struct HeardHello {
     pub at: MonoTime,
 }
 
+/// A message, and when it came.
+#[derive(Debug)]
+struct HeardMessage {
+    at: MonoTime,
+    message: Message,
+}
+
+/// The subscription to all hellos.
+struct HelloSubscription {
+    messages: Subscriber,
+    /// As long as it is held, a lost connection is tried again.
+    _client: Client,
+}
+
+async fn subscribe(access: ServerAccess) -> Result<HelloSubscription, Error> {
+    // The controller's own certificate lets it hear everybody.
+    let client = open(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
+    let messages = client.subscribe(subject::presence_of_all()).await.map_err(down)?;
+    client.flush().await.map_err(down)?;
+    Ok(HelloSubscription { messages, _client: client })
+}
+
 #[derive(Debug)]
 pub struct FleetObserver {
-    heard: Receiver<(MonoTime, Message)>,
+    heard: Receiver<HeardMessage>,
     listening: JoinHandle<()>,
     /// Held so that it goes on listening when the fabric is gone.
     _runtime: SharedRuntime,
@@ -47,27 +69,17 @@ impl FleetObserver {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
         // It asks nothing, so nodes seal for whatever controller they have heard.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
-        let opening = async move {
-            // The controller's own certificate lets it hear everybody.
-            let client = open(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
-            let down = |why: String| Error::Down(why);
-            let heard =
-                client.subscribe(subject::presence_of_all()).await.map_err(|e| down(e.to_string()))?;
-            client.flush().await.map_err(|error| down(error.to_string()))?;
-            Ok((client, heard))
-        };
-        let silent = || Error::Down("the server does not answer".to_owned());
-        let (client, mut messages) =
-            runtime.wait(OPENING.to_std(), opening).unwrap_or_else(|| Err(silent()))?;
-        let (tell, heard) = bounded(ROOM);
+        let opened = runtime.wait(OPENING.to_std(), subscribe(access));
+        let subscription = opened.unwrap_or_else(|| Err(connection::silent()))?;
+        let (queue, heard) = bounded(ROOM);
         let listening = runtime.spawn(async move {
-            // As long as it is held, a lost connection is tried again.
-            let _client = client;
+            let HelloSubscription { mut messages, _client } = subscription;
             while let Some(message) = messages.next().await {
-                tell.try_send((MonoTime::from_nanos(monotonic_ns()), message)).unwrap_or(());
+                // A full queue drops it: each node says hello again a second later.
+                drop(queue.try_send(HeardMessage { at: MonoTime::from_nanos(monotonic_ns()), message }));
             }
         });
-        let listening = listening.ok_or_else(silent)?;
+        let listening = listening.ok_or_else(connection::silent)?;
         Ok(Self { heard, listening, _runtime: runtime, seals, gate })
     }
 
@@ -76,7 +88,7 @@ impl FleetObserver {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let (at, message) = self.heard.recv_timeout(left).ok()?;
+            let HeardMessage { at, message } = self.heard.recv_timeout(left).ok()?;
             if self.gate.check(&message).is_err() {
                 continue;
             }

@@ -36,7 +36,8 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
 impl NatsRecords {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let troubles = ConnectionTroubles::default();
-        let (patience, seen) = (access.patience, troubles.clone());
+        let patience = access.patience;
+        let seen = troubles.clone();
         let opening = async move {
             let replicas = access.replicas;
             let client = open(access, NodeName::controller().0, seen).await?;
@@ -70,9 +71,8 @@ impl NatsRecords {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let silent = || unanswered("the records");
-        let done = self.runtime.wait(self.patience, work).ok_or_else(silent).flatten();
-        done.map_err(|error| match error {
+        let done = self.runtime.wait(self.patience, work).ok_or_else(|| unanswered("the records"));
+        done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.refused_any().unwrap_or(error),
             other => other,
         })
@@ -110,12 +110,12 @@ async fn write(store: kv::Store, write: RecordWrite) -> Result<u64, Error> {
 
 impl RecordStore for NatsRecords {
     fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        let (store, key) = (self.store.clone(), key.to_owned());
-        self.ask(read(store, key))
+        self.ask(read(self.store.clone(), key.to_owned()))
     }
 
     fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
-        let (store, keys) = (self.store.clone(), keys.to_vec());
+        let store = self.store.clone();
+        let keys = keys.to_vec();
         self.ask(async move {
             let reads = keys.into_iter().map(|key| read(store.clone(), key));
             futures_util::stream::iter(reads).buffered(REQUESTS_AT_ONCE).try_collect().await
@@ -142,12 +142,14 @@ impl RecordStore for NatsRecords {
     }
 
     fn remove(&mut self, key: &str) -> Result<(), Error> {
-        let (store, key) = (self.store.clone(), key.to_owned());
+        let store = self.store.clone();
+        let key = key.to_owned();
         self.ask(async move { store.purge(key).await.map_err(unanswered) })
     }
 
     fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        let (store, prefix) = (self.store.clone(), prefix.to_owned());
+        let store = self.store.clone();
+        let prefix = prefix.to_owned();
         self.ask(async move {
             let keys = store.keys().await.map_err(unanswered)?;
             let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered)?;

@@ -5,8 +5,8 @@
 //!
 //! Invariant: `append` says Ok only when the server has written the segment.
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
-use crate::runtime::SharedRuntime;
+use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
+use crate::runtime::{SharedRuntime, deadline_ns};
 use crate::seal::{SealKeys, segment_name, segment_seal};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream;
@@ -55,11 +55,11 @@ enum SendAttempt {
 impl NatsOutgoing {
     pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
         let name = subject::word(node)?.to_owned();
-        let (patience, troubles, keys) =
-            (access.patience, ConnectionTroubles::default(), access.keys.clone());
-        let opening = open(access, name, troubles.clone());
-        let silent = || Error::Down("the server does not answer".to_owned());
-        let client = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()))?;
+        let patience = access.patience;
+        let keys = access.keys.clone();
+        let troubles = ConnectionTroubles::default();
+        let opened = runtime.wait(patience, open(access, name, troubles.clone()));
+        let client = opened.unwrap_or_else(|| Err(connection::silent()))?;
         Ok(Self { runtime, client, patience, troubles, keys })
     }
 }
@@ -79,9 +79,9 @@ impl ResultOutlet for NatsOutgoing {
         // The server keeps one message of a name: after an answer that was lost, the same may be sent again.
         headers.insert(MESSAGE_ID, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
-        let (client, troubles) = (self.client.clone(), self.troubles.clone());
-        let until =
-            monotonic_ns().saturating_add(u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX));
+        let client = self.client.clone();
+        let troubles = self.troubles.clone();
+        let until = deadline_ns(self.patience);
         let appending = async move {
             loop {
                 let attempt = attempt(&client, &at, headers.clone(), body.clone()).await;
@@ -97,8 +97,8 @@ impl ResultOutlet for NatsOutgoing {
                 }
             }
         };
-        let silent = || Error::Unanswered(id.to_string());
-        self.runtime.wait(self.patience + 2 * ATTEMPT, appending).unwrap_or_else(|| Err(silent()))
+        let appended = self.runtime.wait(self.patience + 2 * ATTEMPT, appending);
+        appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
 }
 
@@ -124,6 +124,10 @@ async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> 
     }
 }
 
+fn clamp_to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
 pub(crate) fn stream_config(access: &ServerAccess) -> Config {
     Config {
         name: RESULTS.to_owned(),
@@ -131,7 +135,7 @@ pub(crate) fn stream_config(access: &ServerAccess) -> Config {
         // A confirmed segment is gone, and a full stream refuses; by default the server discards the oldest.
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
-        max_bytes: i64::try_from(access.results_room).unwrap_or(i64::MAX),
+        max_bytes: clamp_to_i64(access.results_room),
         storage: StorageType::File,
         num_replicas: access.replicas,
         duplicate_window: WINDOW,

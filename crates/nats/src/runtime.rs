@@ -3,6 +3,7 @@
 //! Invariant: no caller runs inside the runtime, so callers may block; nothing in the runtime blocks.
 
 use packetrig_fleet::fabric::Error;
+use packetrig_sys::clock::monotonic_ns;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ impl SharedRuntime {
         let (done, result) = crossbeam_channel::bounded(1);
         self.spawn(async move {
             let result = tokio::time::timeout(within, work).await.ok();
-            done.send(result).unwrap_or(());
+            // The caller waits below, so the channel is open.
+            drop(done.send(result));
         })?;
         result.recv().ok().flatten()
     }
@@ -42,6 +44,12 @@ impl SharedRuntime {
     ) -> Option<tokio::task::JoinHandle<()>> {
         self.0.0.as_ref().map(|runtime| runtime.spawn(work))
     }
+}
+
+/// The instant after `within`, on the monotonic clock; one that is too far away is the last one there is.
+pub(crate) fn deadline_ns(within: Duration) -> u64 {
+    let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+    monotonic_ns().saturating_add(within)
 }
 
 impl Drop for RuntimeState {

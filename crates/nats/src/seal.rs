@@ -99,8 +99,7 @@ pub(crate) struct LetterSealer {
 
 impl LetterSealer {
     pub(crate) fn new(signing: &[u8], grants: MacKeys, session: u64) -> Result<Self, Error> {
-        let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
-        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
+        let key = signing_key(signing)?;
         Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0, epoch: None })
     }
 
@@ -119,13 +118,12 @@ impl LetterSealer {
         let incarnation = to.map_or(0, |(_, incarnation)| incarnation);
         let scope = SealScope { subject, incarnation, session: self.session, number: self.number };
         let covered = scope.covered(bytes);
-        let (kind, seal) = match (body, to) {
-            (MessageBody::Granted(..), Some((node, life))) => {
-                ('m', hmac::sign(self.key_of(node, life)?, &covered).as_ref().to_vec())
-            }
-            _ => ('s', self.key.sign(&covered).as_ref().to_vec()),
-        };
-        Ok(format!("{kind}.{:016x}.{:016x}.{}", self.session, self.number, BASE64.encode(seal)))
+        let head = format!("{:016x}.{:016x}", self.session, self.number);
+        if let (MessageBody::Granted(..), Some((node, life))) = (body, to) {
+            let seal = hmac::sign(self.key_of(node, life)?, &covered);
+            return Ok(format!("m.{head}.{}", BASE64.encode(seal)));
+        }
+        Ok(format!("s.{head}.{}", BASE64.encode(self.key.sign(&covered))))
     }
 
     /// The controller's public key.
@@ -142,8 +140,8 @@ impl LetterSealer {
     /// A node that came in anew has another key, and another instance.
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
-            let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
-            let key = (self.grants)(node).map_err(Error::Down)?.ok_or_else(unknown)?;
+            let key = (self.grants)(node).map_err(Error::Down)?;
+            let key = key.ok_or_else(|| Error::NotPermitted(format!("no key for grants to {node}")))?;
             self.known.insert(node.clone(), (life, hmac::Key::new(hmac::HMAC_SHA256, &key)));
         }
         self.known.get(node).map(|(_, key)| key).ok_or_else(|| Error::Unknown(node.clone()))
@@ -197,15 +195,16 @@ impl LetterChecker {
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may go to all");
         }
-        let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("an unreadable seal")?;
+        let seal = WrittenSeal::read(seal.ok_or("no seal")?).ok_or("an unreadable seal")?;
+        let WrittenSeal { session, number, .. } = seal;
         let incarnation = if to_all { 0 } else { self.incarnation };
         let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
-        let genuine = match (kind, body) {
-            ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal).is_ok(),
+        let genuine = match (seal.kind, body) {
+            ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal.bytes).is_ok(),
             // The kind itself is not sealed, so it must fit the body. A MAC is for grants only: the node has
             // that key too.
             ("s", MessageBody::Granted(..)) | ("m", _) => false,
-            _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal).is_ok(),
+            _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal.bytes).is_ok(),
         };
         if !genuine {
             return Err("a forged seal, or one for an earlier instance of this node");
@@ -228,18 +227,29 @@ impl LetterChecker {
     }
 }
 
-trait SplitSeal {
-    fn split_seal(&self) -> Option<(&str, u64, u64, Vec<u8>)>;
+/// A seal as it travels: `KIND.SESSION.NUMBER.BYTES`, with hexadecimal numbers and the bytes in base64.
+struct WrittenSeal<'a> {
+    kind: &'a str,
+    session: u64,
+    number: u64,
+    bytes: Vec<u8>,
 }
 
-impl SplitSeal for str {
-    fn split_seal(&self) -> Option<(&str, u64, u64, Vec<u8>)> {
-        let mut words = self.splitn(4, '.');
-        let kind = words.next()?;
-        let mut number = || u64::from_str_radix(words.next()?, 16).ok();
-        let (session, number) = (number()?, number()?);
-        Some((kind, session, number, BASE64.decode(words.next()?).ok()?))
+impl<'a> WrittenSeal<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let mut words = text.splitn(4, '.');
+        Some(Self {
+            kind: words.next()?,
+            session: u64::from_str_radix(words.next()?, 16).ok()?,
+            number: u64::from_str_radix(words.next()?, 16).ok()?,
+            bytes: BASE64.decode(words.next()?).ok()?,
+        })
     }
+}
+
+fn signing_key(pkcs8: &[u8]) -> Result<Ed25519KeyPair, Error> {
+    Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8)
+        .map_err(|_| Error::NotPermitted("unusable signing key".to_owned()))
 }
 
 /// The name of a segment at the server, which keeps each name once. With a key, no other node can take the name.

@@ -19,8 +19,8 @@ const RUN_ROOM: usize = 100;
 
 /// Whether it can be the name of a node: `[a-z0-9-]`, 1 to 32 of them.
 pub fn is_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=NAME_ROOM).contains(&name.len()) && name.bytes().all(fits)
+    (1..=NAME_ROOM).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 /// The name as a word of a subject.
@@ -30,9 +30,10 @@ pub(crate) fn word(name: &NodeName) -> Result<&str, Error> {
 
 /// Any text as a word of a subject; different texts may become the same word.
 pub(crate) fn squeezed(text: &str) -> String {
-    let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
-    let word: String = text.chars().map(keep).collect();
-    if word.is_empty() { "_".to_owned() } else { word }
+    if text.is_empty() {
+        return "_".to_owned();
+    }
+    text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
 /// Whether it can be the word of a run. The server takes subjects with other words, too, even those that stand for many.
@@ -129,22 +130,29 @@ pub(crate) fn from_node(node: &str) -> [String; 7] {
     FROM_NODES.map(|at| format!("{at}{node}"))
 }
 
+/// Subjects that a user of the server may use, as patterns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectPermissions {
+    pub publish: Vec<String>,
+    pub subscribe: Vec<String>,
+}
+
 /// What a node may publish and subscribe; the server denies everything else.
 ///
 /// It may not answer at the reply subject of a question: a node could ask itself and so publish anywhere.
-pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
+pub fn permissions(node: &str) -> SubjectPermissions {
     let own_inbox = format!("{}.>", inbox(node));
     let mut publish = from_node(node).to_vec();
     publish.push(own_inbox.clone());
     let mut subscribe = reaching_node(node).to_vec();
     subscribe.extend([presence(node), own_inbox]);
-    (publish, subscribe)
+    SubjectPermissions { publish, subscribe }
 }
 
 /// What the controller may publish and subscribe: commands, its own inbox, and the server's orders for the one stream and the
 /// one bucket that it has. It may take results away, as it does when it confirms them; it may not delete a stream or empty the
 /// bucket, and not speak for a node.
-pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
+pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox(&name));
     let bucket = format!("KV_{RECORDS}");
@@ -176,7 +184,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
     let mut subscribe =
         vec![own_inbox, presence("*"), CONTROLLER_LETTERS.to_owned(), renewals_of("*"), captures_of("*")];
     subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
-    (publish, subscribe)
+    SubjectPermissions { publish, subscribe }
 }
 
 /// The hellos of all nodes.

@@ -1,8 +1,8 @@
 //! Messages between the machines of a fleet: what a stranger, or a node that lies, can put on the wire.
 
 use super::cost::assert_linear;
-use packetrig_nats::letter_reader::LetterReader;
 use packetrig_nats::enrol::JoinLine;
+use packetrig_nats::letter_reader::LetterReader;
 
 const SUBJECT: &str = "reply.stranger";
 /// Numbers of letters rise for each kind of subject by itself.

@@ -16,9 +16,22 @@ pub(super) enum ChangeProgress {
     Over(Option<NodeFault>),
 }
 
+/// The last change that was ordered. Before the first one it has number 0 and is over.
+#[derive(Clone, Debug)]
+pub(super) struct LastChange {
+    pub(super) number: u64,
+    pub(super) progress: ChangeProgress,
+}
+
+impl Default for LastChange {
+    fn default() -> Self {
+        Self { number: 0, progress: ChangeProgress::Over(None) }
+    }
+}
+
 impl AgentMachine {
     pub(super) fn steer(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
-        match order.number.cmp(&self.change.0) {
+        match order.number.cmp(&self.change.number) {
             // The controller orders the next change only when every node has answered this one, so this is a
             // late repetition.
             Ordering::Less => Vec::new(),
@@ -29,7 +42,7 @@ impl AgentMachine {
     }
 
     pub(super) fn take_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
-        match number.cmp(&self.change.0) {
+        match number.cmp(&self.change.number) {
             // An older one comes late.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.next_step(number, step),
@@ -50,10 +63,12 @@ impl AgentMachine {
     }
 
     fn next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
-        match (step.as_ref(), &self.change.1) {
+        match (step.as_ref(), &self.change.progress) {
             (ChangeStep::Hold(_), ChangeProgress::Held(..))
             | (ChangeStep::Announce { .. }, ChangeProgress::Announced(_))
-            | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => self.repeat_progress(),
+            | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {
+                self.repeat_progress()
+            }
             // Where nothing is held there is nothing to undo, and what is not announced does not begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
@@ -76,14 +91,14 @@ impl AgentMachine {
     }
 
     /// A step is done, or there was nothing to be done.
-    pub(super) fn set_progress(&mut self, number: u64, made: ChangeProgress) -> Vec<AgentAction> {
-        self.change = (number, made);
+    pub(super) fn set_progress(&mut self, number: u64, progress: ChangeProgress) -> Vec<AgentAction> {
+        self.change = LastChange { number, progress };
         self.repeat_progress()
     }
 
     fn repeat_progress(&self) -> Vec<AgentAction> {
-        let (number, made) = self.change.clone();
-        self.reply(match made {
+        let LastChange { number, progress } = self.change.clone();
+        self.reply(match progress {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
             ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
             ChangeProgress::Over(fault) => NodeReply::Steered { number, fault, sample: Box::default() },

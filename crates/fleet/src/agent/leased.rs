@@ -1,6 +1,6 @@
 //! What is different in a fleet: leases, a controller that may be another one, a result that waits on the disk.
 
-use super::{AgentAction, AgentMachine, AgentState, KeptResult};
+use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, REMEMBERED};
 use crate::lease::{AgentLease, LeaseAnswer};
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, StopReason};
 use packetrig_stats::result::NodeResult;
@@ -160,7 +160,8 @@ impl AgentMachine {
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.end_lease();
-            (self.state, self.orphan) = (AgentState::Finishing, true);
+            self.state = AgentState::Finishing;
+            self.orphan = true;
             return vec![AgentAction::Finish(sent)];
         }
         // A spooled run has no open ports any more: nothing to release.
@@ -169,6 +170,29 @@ impl AgentMachine {
             self.forget(head);
         }
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
+    }
+
+    /// Segments kept of an attempt that this agent ended without its controller, if this command asks for their result.
+    pub(super) fn kept_segments(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
+        let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
+        if !asks || head.epoch < self.epoch {
+            return None;
+        }
+        let mut ended = self.ended.iter();
+        ended.find(|ended| ended.run == head.run && ended.attempt == head.attempt)?.kept
+    }
+
+    pub(super) fn remember(&mut self, head: &MessageHead) {
+        if self.ended.len() == REMEMBERED {
+            self.ended.pop_front();
+        }
+        let kept = match self.state {
+            AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
+                Some(segments)
+            }
+            _ => None,
+        };
+        self.ended.push_back(EndedAttempt { run: head.run.clone(), attempt: head.attempt, kept });
     }
 
     pub(super) fn spool(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {

@@ -1,6 +1,6 @@
 //! The steps of a run, each by its command and by what the data plane answered.
 
-use super::changes::ChangeProgress;
+use super::changes::LastChange;
 use super::{AgentAction, AgentMachine, AgentState, CONFIRM_MARGIN, KeptResult, REFIT};
 use crate::message::{MessageHead, NodeReply, PlanHash, RunPreparation, SentTotal, StopReason};
 use crate::outcome::NodeFault;
@@ -33,7 +33,8 @@ impl AgentMachine {
             AgentState::Idle => {
                 self.head = Some(head);
                 self.state = AgentState::Preparing;
-                (self.steered, self.change) = (preparation.steered, (0, ChangeProgress::Over(None)));
+                self.steered = preparation.steered;
+                self.change = LastChange::default();
                 vec![AgentAction::Prepare(preparation)]
             }
             // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.
@@ -110,9 +111,9 @@ impl AgentMachine {
         }
     }
 
-    /// Whether two instants are the same T. In a fleet both were converted from the controller's clock, the second one
-    /// perhaps by a better fit.
+    /// Whether two instants are the same T.
     fn is_same(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
+        // In a fleet both were converted from the controller's clock, the second one perhaps by a better fit.
         let slack = if self.lease.is_some() { REFIT } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
     }
@@ -127,10 +128,10 @@ impl AgentMachine {
         }
     }
 
-    /// What ends the senders first is the reason.
     pub(super) fn stop_senders(&mut self, why: StopReason) -> Vec<AgentAction> {
         // Also from `Waiting`: the senders' own end is expected in `Running` only.
         self.state = AgentState::Running;
+        // What ends the senders first is the reason.
         self.why.get_or_insert(why);
         vec![AgentAction::StopSenders]
     }
@@ -192,12 +193,12 @@ impl AgentMachine {
         actions
     }
 
-    /// What went wrong ends the run here; the controller decides what that means for the others.
     pub(super) fn failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
         }
         self.end_lease();
+        // This ends the run here only. The controller decides what it means for the others.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
         actions.extend(self.reply(NodeReply::Failed(fault)));

@@ -16,27 +16,33 @@ fn letters<E: Endpoint>(at: &mut E) -> Vec<MessageBody> {
     first.into_iter().chain(std::iter::from_fn(|| Some(at.receive(SOON)?.body))).collect()
 }
 
+fn three_commands() -> [MessageBody; 3] {
+    [NodeCommand::Arm, NodeCommand::Query, NodeCommand::Stop].map(command)
+}
+
+/// Posts the three commands to node `a` and gives what arrives there.
+fn post_three<E: Endpoint>(from: &mut E, a: &mut E) -> Vec<MessageBody> {
+    for letter in three_commands() {
+        post(from, &node("a"), letter);
+    }
+    letters(a)
+}
+
 fn messages<F: Fabric>(fabric: &FaultyFabric<F>) {
-    let (mut from, mut a) = (controller(fabric), join(fabric, &node("a")));
-    let three = [NodeCommand::Arm, NodeCommand::Query, NodeCommand::Stop].map(command);
-    let [arm, query, stop] = three.clone();
-    let mut sent = |faults: FabricFaults| {
-        fabric.set(faults);
-        for letter in three.clone() {
-            post(&mut from, &node("a"), letter);
-        }
-        letters(&mut a)
-    };
-    assert_eq!(sent(FabricFaults::default()), three);
-    assert_eq!(
-        sent(FabricFaults { lose_each: Some(3), ..FabricFaults::default() }),
-        [arm.clone(), query.clone()]
-    );
+    let mut from = controller(fabric);
+    let mut a = join(fabric, &node("a"));
+    let [arm, query, stop] = three_commands();
+    assert_eq!(post_three(&mut from, &mut a), three_commands());
+    fabric.set(FabricFaults { lose_each: Some(3), ..FabricFaults::default() });
+    assert_eq!(post_three(&mut from, &mut a), [arm.clone(), query.clone()]);
+    fabric.set(FabricFaults { repeat_each: Some(3), ..FabricFaults::default() });
     let repeated = [arm.clone(), query.clone(), stop.clone(), stop.clone()];
-    assert_eq!(sent(FabricFaults { repeat_each: Some(3), ..FabricFaults::default() }), repeated);
-    assert_eq!(sent(FabricFaults { hold_back: 2, ..FabricFaults::default() }), three[..1]);
+    assert_eq!(post_three(&mut from, &mut a), repeated);
+    fabric.set(FabricFaults { hold_back: 2, ..FabricFaults::default() });
+    assert_eq!(post_three(&mut from, &mut a), three_commands()[..1]);
+    fabric.set(FabricFaults::default());
     let late = [query.clone(), stop.clone(), arm, query, stop];
-    assert_eq!(sent(FabricFaults::default()), late, "what was held back comes first");
+    assert_eq!(post_three(&mut from, &mut a), late, "what was held back comes first");
 
     fabric.set(FabricFaults { refuse: true, ..FabricFaults::default() });
     assert_eq!(from.post(&node("a"), MessageBody::RollCall(Nonce(1))), Err(Error::NotPermitted("a".into())));
@@ -49,11 +55,10 @@ fn messages<F: Fabric>(fabric: &FaultyFabric<F>) {
 }
 
 fn calls<F: Fabric>(fabric: &FaultyFabric<F>) {
-    let parts = || {
-        Ok::<_, Error>((fabric.records()?, super::reader(fabric, "one", &[]), fabric.outgoing(&node("a"))?))
-    };
-    let (mut records, mut incoming, mut outgoing) =
-        parts().unwrap_or_else(|error| panic!("opening: {error}"));
+    let mut records = fabric.records().unwrap_or_else(|error| panic!("opening the records: {error}"));
+    let mut incoming = super::reader(fabric, "one", &[]);
+    let mut outgoing =
+        fabric.outgoing(&node("a")).unwrap_or_else(|error| panic!("opening the outlet: {error}"));
     fabric.set(FabricFaults { cut: true, ..FabricFaults::default() });
     assert!(matches!(records.get("k"), Err(Error::Down(_))));
     assert!(matches!(outgoing.append(&segment("a", 0), b"x"), Err(Error::Down(_))));

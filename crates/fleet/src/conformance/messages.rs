@@ -54,20 +54,24 @@ fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
     for agent in &mut agents {
         post(agent, &NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed));
     }
-    let is_reply = |letter: crate::message::MessageEnvelope| matches!(letter.body, MessageBody::Reply(..));
     for controller in &mut controllers {
-        let more = std::iter::from_fn(|| controller.receive(SOON)).any(is_reply);
-        assert!(!more, "it listens to nobody");
+        let mut more = std::iter::from_fn(|| controller.receive(SOON));
+        assert!(!more.any(|letter| matches!(letter.body, MessageBody::Reply(..))), "it listens to nobody");
     }
 }
 
+fn many_commands() -> impl Iterator<Item = NodeCommand> {
+    [NodeCommand::Arm, NodeCommand::Stop, NodeCommand::Query].into_iter().cycle().take(300)
+}
+
 fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
-    let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
-    let letters = || [NodeCommand::Arm, NodeCommand::Stop, NodeCommand::Query].into_iter().cycle().take(300);
-    for letter in letters() {
+    let mut from = controller(fabric);
+    let mut a = join(fabric, &node("a"));
+    let mut b = join(fabric, &node("b"));
+    for letter in many_commands() {
         post(&mut from, &node("a"), command(letter));
     }
-    for (number, letter) in letters().enumerate() {
+    for (number, letter) in many_commands().enumerate() {
         let got = a.receive(LONG).unwrap_or_else(|| panic!("letter {number} was lost"));
         assert_eq!((got.from, got.body), (NodeName::controller(), command(letter)), "letter {number}");
     }
@@ -76,7 +80,9 @@ fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
 }
 
 fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
-    let (mut to, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
+    let mut to = controller(fabric);
+    let mut a = join(fabric, &node("a"));
+    let mut b = join(fabric, &node("b"));
     for number in 0..100 {
         for from in [&mut a, &mut b] {
             post(
@@ -97,7 +103,9 @@ fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
 }
 
 fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
-    let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
+    let mut from = controller(fabric);
+    let mut a = join(fabric, &node("a"));
+    let mut b = join(fabric, &node("b"));
     from.post_all(MessageBody::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
         let got = one.receive(LONG).map(|letter| letter.body);
@@ -107,19 +115,25 @@ fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
 }
 
 fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
-    let (mut to, mut from) = (controller(fabric), join(fabric, &node("a")));
+    let mut to = controller(fabric);
+    let mut from = join(fabric, &node("a"));
     let whom = NodeName::controller();
     for at in 0..FLOOD {
         post(&mut from, &whom, sample(at));
     }
     post(&mut from, &whom, MessageBody::Reply(head(), NodeReply::Armed));
-    let (mut posted, mut arrived, mut last, mut letters, mut quiet) = (FLOOD, 0, None, 0, 0);
+    let mut posted = FLOOD;
+    let mut arrived = 0;
+    let mut last = None;
+    let mut letters = 0;
+    let mut quiet = 0;
     // What is under way still comes: it ends when every sample is accounted for.
     while letters == 0 || arrived + to.dropped() + from.dropped() < posted {
         match to.receive(SOON).map(|got| got.body) {
             Some(MessageBody::Telemetry(_, sample)) => {
                 assert!(last < Some(sample.at), "telemetry keeps its order");
-                (arrived, last) = (arrived + 1, Some(sample.at));
+                arrived += 1;
+                last = Some(sample.at);
             }
             Some(body) => {
                 assert_eq!(body, MessageBody::Reply(head(), NodeReply::Armed));
@@ -170,7 +184,8 @@ fn who_left_is_answered_as_promised<F: Fabric>(traits: FabricTraits, fabric: &F)
 }
 
 fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
-    let (mut asks, mut answers) = (controller(fabric), join(fabric, &node("a")));
+    let mut asks = controller(fabric);
+    let mut answers = join(fabric, &node("a"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let letter = answers.receive(LONG).unwrap_or_else(|| panic!("the question was lost"));

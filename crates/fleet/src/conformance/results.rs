@@ -69,12 +69,15 @@ fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     let other = RunId("20261121-2".into());
     let late = RunId("20261121-3".into());
-    let of_run = |run: &RunId, number| SegmentId { run: run.clone(), ..segment("a", number) };
-    let (mut one, mut two) = (reader(fabric, "one", &[]), done("opening", fabric.incoming("two")));
+    let mut one = reader(fabric, "one", &[]);
+    let mut two = done("opening", fabric.incoming("two"));
     done("reading another run", two.read_run(&other, &BTreeSet::new()));
     assert!(matches!(two.read_run(&run(), &BTreeSet::new()), Err(Error::Taken(_))), "one reader a run");
-    for id in (0..3).flat_map(|number| [&run(), &other, &late].map(|run| of_run(run, number))) {
-        done("appending", outgoing.append(&id, id.to_string().as_bytes()));
+    for number in 0..3 {
+        for run in [&run(), &other, &late] {
+            let id = SegmentId { run: run.clone(), ..segment("a", number) };
+            done("appending", outgoing.append(&id, id.to_string().as_bytes()));
+        }
     }
     for (incoming, own) in [(&mut one, &run()), (&mut two, &other)] {
         let mut open: BTreeSet<u64> = (0..3).collect();
@@ -161,15 +164,13 @@ fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: FabricTraits, f
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     let body = vec![7; traits.results_room / 8];
     let mut kept = BTreeSet::new();
-    let refusal = (0..20).find_map(|number| match outgoing.append(&segment("a", number), &body) {
-        Ok(()) => {
-            kept.insert(number);
-            None
-        }
-        Err(error) => Some((number, error)),
-    });
-    let (refused, error) = refusal.unwrap_or_else(|| panic!("it was never full"));
-    assert_eq!(error, Error::Full);
+    let mut refused = 0;
+    while let Ok(()) = outgoing.append(&segment("a", refused), &body) {
+        kept.insert(refused);
+        refused += 1;
+        assert!(refused < 20, "it was never full");
+    }
+    assert_eq!(outgoing.append(&segment("a", refused), &body), Err(Error::Full));
     assert!(kept.len() >= 4, "{kept:?}");
     let mut tokens = Vec::new();
     for _ in 0..kept.len() {

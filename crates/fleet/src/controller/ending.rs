@@ -61,8 +61,7 @@ impl ControllerMachine {
         let missing = !self.peers.have_all_results();
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {
-            let is_here =
-                node.is_some_and(|node| self.peers.get(&node).is_some_and(|it| it.result.is_some()));
+            let is_here = node.is_some_and(|node| self.has_result_of(&node));
             // For an inherited run only missing results count, not old findings about nodes that have reported since.
             if self.inherited.is_none() || !is_here {
                 reasons.push(text);

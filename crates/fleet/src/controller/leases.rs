@@ -1,7 +1,7 @@
 //! Leases of the nodes, as the controller grants them.
 
 use super::peer::PeerProgress;
-use super::{ControllerAction, ControllerMachine, ControllerPhase};
+use super::{ControllerAction, ControllerMachine, ControllerPeer, ControllerPhase};
 use crate::message::{LeaseGrant, MessageHead, NodeName, Nonce};
 use packetrig_units::MonoTime;
 
@@ -29,17 +29,19 @@ impl ControllerMachine {
             return None;
         }
         if *head == self.head {
-            let may = |peer: &super::ControllerPeer| {
-                let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
-                // Its emulated interfaces are there as long as frames are under way.
-                !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
-            };
-            return Some(peer.is_some_and(may));
+            return Some(peer.is_some_and(|peer| self.is_needed(peer)));
         }
         // It is about to hear of the attempt under way, and keeps its ports until then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
         let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.is_sending_time();
         if is_expected { None } else { Some(false) }
+    }
+
+    /// Whether a node of the attempt under way has something to do that needs a lease.
+    fn is_needed(&self, peer: &ControllerPeer) -> bool {
+        let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
+        // Its emulated interfaces are there as long as frames are under way.
+        !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
     }
 
     const fn is_traffic_time(&self) -> bool {

@@ -64,21 +64,22 @@ impl RunLimits {
     pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
         // Decision 0012 gives these figures for one way, f: a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));
-        let times = |factor: u64| Nanos::new(round_trip.as_u64().saturating_mul(factor));
+        let two_round_trips = round_trip + round_trip;
+        let five_round_trips = two_round_trips + two_round_trips + round_trip;
         // A confirmation that is sent at the last moment still comes before nodes call it too late.
-        let guard = CONFIRM_MARGIN + times(2).max(Nanos::from_millis(10));
+        let guard = CONFIRM_MARGIN + two_round_trips.max(Nanos::from_millis(10));
         Self {
-            lead: guard + times(5).max(Nanos::from_millis(50)),
+            lead: guard + five_round_trips.max(Nanos::from_millis(50)),
             guard,
             // It delays nothing that goes well, and an acknowledgement that a busy machine holds up is no split start.
-            confirm: times(2).max(Nanos::from_millis(500)),
+            confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
-            // Its lease has certainly ended by then.
+            // Its lease has certainly ended by then: 2 s x 1.001 + 0.7 s.
             silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
-            repeat: times(2).max(Nanos::from_millis(500)),
+            repeat: two_round_trips.max(Nanos::from_millis(500)),
             query: Nanos::from_secs(2),
-            insist: times(2).max(Nanos::from_millis(20)),
+            insist: two_round_trips.max(Nanos::from_millis(20)),
             lease: Some(LeaseTerms::FLEET),
             ..Self::local(drain)
         }

@@ -61,8 +61,12 @@ impl ControllerPeers {
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<PeerGuard<'_>> {
         let peer = self.nodes.get_mut(node)?;
         let before = CountedPeer::of(peer);
-        let (waited_for, without_result) = (&mut self.waited_for, &mut self.without_result);
-        Some(PeerGuard { peer, before, waited_for, without_result })
+        Some(PeerGuard {
+            peer,
+            before,
+            waited_for: &mut self.waited_for,
+            without_result: &mut self.without_result,
+        })
     }
 
     pub(super) fn remove(&mut self, node: &NodeName) {
@@ -86,6 +90,11 @@ impl ControllerPeers {
             }
             self.without_result += usize::from(counted.is_without_result);
         }
+    }
+
+    /// Whether a node is not waited for any more, or was left out.
+    pub(super) fn is_lost(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_none_or(|peer| peer.lost)
     }
 
     pub(super) fn iter(&self) -> btree_map::Iter<'_, NodeName, ControllerPeer> {

@@ -42,15 +42,14 @@ pub enum OnLoss {
 impl StartPolicy {
     /// Whether `present` of `all` nodes are enough.
     pub fn is_enough(self, present: usize, all: usize) -> bool {
-        let wide = |count: usize| u128::try_from(count).unwrap_or(u128::MAX);
         present > 0
             && match self {
                 Self::All => present == all,
                 Self::Quorum(wanted) => present >= wanted,
                 // present / all >= share, without a division that rounds.
                 Self::AtLeast(share) => {
-                    wide(present) * u128::from(Share::WHOLE.billionths())
-                        >= wide(all) * u128::from(share.billionths())
+                    present as u128 * u128::from(Share::WHOLE.billionths())
+                        >= all as u128 * u128::from(share.billionths())
                 }
             }
     }

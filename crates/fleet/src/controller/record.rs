@@ -57,10 +57,10 @@ impl ControllerMachine {
             | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };
-        let (mut left_out, mut released): (BTreeSet<_>, BTreeSet<_>) = match &self.inherited {
-            Some(record) => (record.left_out.iter().cloned().collect(), record.released.clone()),
-            None => Default::default(),
-        };
+        let inherited = self.inherited.as_ref();
+        let mut left_out: BTreeSet<NodeName> =
+            inherited.iter().flat_map(|record| &record.left_out).cloned().collect();
+        let mut released = inherited.map_or_else(BTreeSet::new, |record| record.released.clone());
         for (node, out) in &self.left_out {
             left_out.insert(node.clone());
             if out.released {

@@ -12,10 +12,9 @@ use std::sync::Arc;
 impl ControllerMachine {
     /// The outcome is final. Nodes that missed the confirmation of their result, or may still send, are answered.
     pub(super) fn after_the_end(&mut self, event: ControllerEvent, now: MonoTime) {
-        let is_here = |node: &NodeName| self.peers.get(node).is_some_and(|peer| peer.result.is_some());
         match event {
             ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
-                if head == self.head && is_here(&node) =>
+                if head == self.head && self.has_result_of(&node) =>
             {
                 self.send(node, NodeCommand::Collected);
             }
@@ -23,6 +22,10 @@ impl ControllerMachine {
             ControllerEvent::Steer(steer) => self.steer(steer, now),
             _ => {}
         }
+    }
+
+    pub(super) fn has_result_of(&self, node: &NodeName) -> bool {
+        self.peers.get(node).is_some_and(|peer| peer.result.is_some())
     }
 
     pub(super) fn reply(&mut self, node: &NodeName, reply: NodeReply, now: MonoTime) {

@@ -86,7 +86,8 @@ impl ControllerMachine {
             let text = "the run is not running, or cannot be steered".to_owned();
             return self.steered(number, Err(NodeFault { blame: FaultOwner::User, text }), now);
         }
-        let (open, begins) = (self.present(), steer.begins());
+        let open = self.present();
+        let begins = steer.begins();
         // Alone, a node tells its receivers before its senders by itself. Between nodes that needs a barrier,
         // so a change with new takes goes in steps.
         let stage = if open.len() > 1 && steer.makes_takes() {
@@ -106,8 +107,8 @@ impl ControllerMachine {
     /// Sends the command of the present step to all nodes that have not answered.
     fn send_change(&mut self) {
         let Some(current) = &self.steering.current else { return };
-        let (command, open) = (current.command(), current.open.clone());
-        for node in open {
+        let command = current.command();
+        for node in current.open.clone() {
             self.send(node, command.clone());
         }
     }
@@ -153,7 +154,13 @@ impl ControllerMachine {
     }
 
     /// A node has done the change, or undone it, or says why it could not.
-    pub(super) fn on_changed(&mut self, node: &NodeName, number: u64, fault: Option<NodeFault>, now: MonoTime) {
+    pub(super) fn on_changed(
+        &mut self,
+        node: &NodeName,
+        number: u64,
+        fault: Option<NodeFault>,
+        now: MonoTime,
+    ) {
         let Some(current) = self.change(number) else { return };
         let is_last =
             matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo);
@@ -191,9 +198,9 @@ impl ControllerMachine {
     /// A lost node is not waited for. If its step was not done yet, that is a fault.
     fn drop_lost_nodes(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
-        let gone = |node: &NodeName| self.peers.get(node).is_none_or(|peer| peer.lost);
-        let Some(node) = current.open.iter().find(|node| gone(node)).cloned() else { return };
-        current.open.retain(|node| !gone(node));
+        let lost = current.open.iter().find(|node| self.peers.is_lost(node)).cloned();
+        let Some(node) = lost else { return };
+        current.open.retain(|node| !self.peers.is_lost(node));
         if matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Hold(..)) {
             let text = format!("node {node} was lost before it made the change");
             current.fault.get_or_insert(NodeFault { blame: FaultOwner::Peer, text });
@@ -207,7 +214,8 @@ impl ControllerMachine {
         if matches!(current.stage, ChangeStage::Hold(..) | ChangeStage::Undo) {
             let text = "the run was stopped before the change was made".to_owned();
             current.fault.get_or_insert(NodeFault { blame: FaultOwner::User, text });
-            (current.stage, current.open) = (ChangeStage::Undo, BTreeSet::new());
+            current.stage = ChangeStage::Undo;
+            current.open.clear();
         }
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::agent::CONFIRM_MARGIN;
-use crate::message::{PlanHash, RunId, StopReason};
+use crate::message::{PlanHash, RunId, SentTotal, StopReason};
 use packetrig_units::Nanos;
 use std::sync::Arc;
 

@@ -213,7 +213,6 @@ impl LeadClaim {
         held.collect()
     }
 
-    /// From here on that controller has lost, even if its process wakes up: its next refresh is refused.
     fn end_term<R: RecordStore>(
         &mut self,
         records: &mut R,
@@ -221,6 +220,7 @@ impl LeadClaim {
         revision: u64,
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
+        // From here on that controller has lost, even if its process wakes up: its next refresh is refused.
         let done = record.map(|record| record.end_over(records, revision));
         match done {
             // It was refreshed after all, or somebody else has ended it: look again.
@@ -251,12 +251,12 @@ impl LeadClaim {
     fn write<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
         let lead = self.lead();
         let value = StoredRecord::written(&lead);
-        let write = |node: &NodeName| RecordWrite {
+        let writes = nodes.iter().map(|node| RecordWrite {
             key: NodeLead::key(node),
             revision: self.found.get(node).and_then(|found| found.revision),
             value: value.clone(),
-        };
-        let writes: Vec<RecordWrite> = nodes.iter().map(write).collect();
+        });
+        let writes: Vec<RecordWrite> = writes.collect();
         // Before the call: if its answer is lost, a lead may be ours without our knowing.
         self.attempted.extend(nodes.iter().cloned());
         let answers = records.write_many(&writes);

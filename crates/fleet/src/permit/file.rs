@@ -6,6 +6,7 @@ use packetrig_plan::{LABEL_FORM, PortLocation, is_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -108,13 +109,11 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
     let usual = LendingPermit::default();
-    let networks = |list: Vec<ParsedText<Network>>| {
-        NetworkSet::new(&list.into_iter().map(|ParsedText(network)| network).collect::<Vec<_>>())
-    };
+
     let permit = LendingPermit {
         labels: file.labels,
         ports: file.port.map(|ports| ports.into_iter().map(port).collect()),
-        networks: file.destinations.ip.map_or(usual.networks, networks),
+        networks: file.destinations.ip.map_or(usual.networks, network_set),
         macs: file.destinations.mac.map_or(Ok(usual.macs), macs)?,
         max_duration: file.max_duration.map_or(usual.max_duration, |ParsedText(length)| length),
         max_capture: file.max_capture.map(|ByteSize(bytes)| bytes),
@@ -125,12 +124,15 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
         return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));
     }
     let ports = permit.ports.as_deref().unwrap_or_default();
-    let twice =
-        |(index, port): (usize, &PermittedPort)| ports[..index].iter().any(|o| o.interface == port.interface);
-    match ports.iter().enumerate().find(|(index, port)| twice((*index, port))) {
-        Some((_, port)) => Err(FileError(format!("port {} is listed twice", port.interface))),
+    let mut seen = BTreeSet::new();
+    match ports.iter().find(|port| !seen.insert(&port.interface)) {
+        Some(port) => Err(FileError(format!("port {} is listed twice", port.interface))),
         None => Ok(permit),
     }
+}
+
+fn network_set(list: Vec<ParsedText<Network>>) -> NetworkSet {
+    NetworkSet::new(&list.into_iter().map(|ParsedText(network)| network).collect::<Vec<_>>())
 }
 
 fn port(port: FilePort) -> PermittedPort {
@@ -147,7 +149,9 @@ fn port(port: FilePort) -> PermittedPort {
 fn macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
         FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
-        FileMacs::Word(word) => Err(FileError(format!("`mac` must be a list of addresses or \"any\", not \"{word}\""))),
+        FileMacs::Word(word) => {
+            Err(FileError(format!("`mac` must be a list of addresses or \"any\", not \"{word}\"")))
+        }
         FileMacs::List(list) => {
             let list: Result<_, String> = list.iter().map(|text| PermittedMacs::one(text)).collect();
             list.map(PermittedMacs::List).map_err(FileError)

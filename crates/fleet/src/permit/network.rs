@@ -15,16 +15,7 @@ pub struct NetworkSet {
 
 impl NetworkSet {
     pub fn new(networks: &[Network]) -> Self {
-        let of = |is_v4: bool| {
-            joined(
-                networks
-                    .iter()
-                    .filter(|network| network.first().is_ipv4() == is_v4)
-                    .map(|network| network.ends())
-                    .collect(),
-            )
-        };
-        Self { v4: of(true), v6: of(false) }
+        Self { v4: ranges_of(networks, true), v6: ranges_of(networks, false) }
     }
 
     /// Those set aside for benchmarking: RFC 2544 and RFC 5180.
@@ -51,18 +42,35 @@ impl NetworkSet {
 
     /// One of the values that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
-        let ranges = if is_v6 { &self.v6 } else { &self.v4 };
-        let shown = |value: u128| match u32::try_from(value) {
-            Ok(value) if !is_v6 => Ipv4Addr::from_bits(value).to_string(),
-            _ => Ipv6Addr::from_bits(value).to_string(),
-        };
-        match values {
-            FieldValues::List(list) => {
-                list.iter().find(|value| !covers(ranges, **value, **value)).map(|v| shown(*v))
-            }
-            FieldValues::Range(first, last) => (!covers(ranges, *first, *last))
-                .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
+        if is_v6 {
+            uncovered(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
+        } else {
+            uncovered(values, &self.v4, ipv4_text)
         }
+    }
+}
+
+fn ranges_of(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
+    let own = networks.iter().filter(|network| network.first().is_ipv4() == is_v4);
+    joined(own.map(|network| network.ends()).collect())
+}
+
+/// A value of an IPv4 field. One that is too large for that is shown as it would be in IPv6.
+fn ipv4_text(value: u128) -> String {
+    match u32::try_from(value) {
+        Ok(value) => Ipv4Addr::from_bits(value).to_string(),
+        Err(_) => Ipv6Addr::from_bits(value).to_string(),
+    }
+}
+
+/// One of the values that these ranges do not cover, in words.
+fn uncovered(values: &FieldValues, ranges: &[(u128, u128)], text: impl Fn(u128) -> String) -> Option<String> {
+    match values {
+        FieldValues::List(list) => {
+            list.iter().find(|value| !covers(ranges, **value, **value)).map(|value| text(*value))
+        }
+        FieldValues::Range(first, last) => (!covers(ranges, *first, *last))
+            .then(|| format!("anything from {} to {}", text(*first), text(*last))),
     }
 }
 
@@ -99,18 +107,14 @@ impl PermittedMacs {
     /// One of the values that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
-        let number = |mac: &[u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
-        let ranges = joined(allowed.iter().map(|mac| (number(mac), number(mac))).collect());
-        let shown = |value: u128| {
+        let ranges = joined(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());
+        uncovered(values, &ranges, |value| {
             let bytes = value.to_be_bytes();
             mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
-        };
-        match values {
-            FieldValues::List(list) => {
-                list.iter().find(|value| !covers(&ranges, **value, **value)).map(|v| shown(*v))
-            }
-            FieldValues::Range(first, last) => (!covers(&ranges, *first, *last))
-                .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
-        }
+        })
     }
+}
+
+fn mac_number(mac: [u8; 6]) -> u128 {
+    mac.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }

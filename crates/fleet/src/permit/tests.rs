@@ -249,7 +249,7 @@ fn what_a_file_means_is_never_guessed() {
         ("max_duration = '1 fortnight'", "is not a time"),
         ("[destinations]\nip = ['10.7.0.1/16']", "bits behind its prefix"),
         ("[destinations]\nip = ['10.7.0.0/33']", "is not a network"),
-        ("[destinations]\nmac = 'some'", "list or \"any\""),
+        ("[destinations]\nmac = 'some'", "a list of addresses or \"any\""),
         ("[destinations]\nmac = ['02:00']", "is not a MAC address"),
         ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
         ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is listed twice"),
@@ -268,7 +268,7 @@ fn adjacent_networks_are_one() {
     let networks: Vec<Network> =
         ["10.0.0.0/9", "10.128.0.0/9"].iter().map(|text| text.parse().unwrap()).collect();
     let both = NetworkSet::new(&networks);
-    assert_eq!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
-    assert!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
+    assert_eq!(both.forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
+    assert!(both.forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
     assert!(NetworkSet::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
 }

@@ -8,8 +8,8 @@ use super::ports::{self, port_of};
 use super::streams::StreamFindings;
 use super::verdict::{VerdictEvidence, judge};
 use super::{
-    LoadFactor, LossPlaces, PortReport, ReportCoverage, RunFacts, RunReport, SCHEMA_VERSION, SkewReport,
-    StreamReport,
+    FrameLoss, LoadFactor, LossPlaces, PortReport, ReportCoverage, RunFacts, RunReport, SCHEMA_VERSION,
+    SkewReport, StreamReport,
 };
 use crate::outcome::RunOutcome;
 use packetrig_plan::Plan;
@@ -88,8 +88,9 @@ struct StreamRows {
 }
 
 fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
-    let row = |index| findings.stream(index, findings.timelines.get(index));
-    let mut streams: Vec<StreamReport> = (0..findings.plan.streams.len()).map(row).collect();
+    let indices = 0..findings.plan.streams.len();
+    let mut streams: Vec<StreamReport> =
+        indices.map(|index| findings.stream(index, findings.timelines.get(index))).collect();
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let while_sending: Vec<u64> =
@@ -150,15 +151,16 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger
     }
     let measured: Vec<_> =
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
-    let sum = |of: fn(&super::FrameLoss) -> u64| {
-        measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
-    };
     // The sum is unknown if one end of one stream did not report: missing is never zero.
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
-        ledger.add_measured(LedgerAccount::Expected, sum(|loss| loss.expected));
-        ledger.add_measured(LedgerAccount::Lost, sum(|loss| loss.lost));
+        ledger.add_measured(LedgerAccount::Expected, sum_over(&measured, |loss| loss.expected));
+        ledger.add_measured(LedgerAccount::Lost, sum_over(&measured, |loss| loss.lost));
     }
     ledger
+}
+
+fn sum_over(streams: &[&StreamReport], count: fn(&FrameLoss) -> u64) -> Option<u64> {
+    streams.iter().map(|stream| stream.loss.as_ref().map(count)).sum()
 }
 
 fn total_lost(streams: &[StreamReport]) -> u64 {
@@ -185,11 +187,13 @@ fn caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     caveats
 }
 
-/// A stream without an end is meant to be stopped; one with an end is cut short if frames of it were not sent.
 fn stopped_early(streams: &[StreamReport], timelines: &[StreamTimeline], outcome: &RunOutcome) -> bool {
-    let cut = |(stream, timeline): (&StreamReport, &StreamTimeline)| {
-        let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
-        timeline.total().is_some_and(|total| sent < total)
-    };
-    outcome.was_stopped() && streams.iter().zip(timelines).any(cut)
+    // A stream without an end is meant to be stopped. One with an end is cut short if frames of it were not
+    // sent.
+    let mut rows = streams.iter().zip(timelines);
+    outcome.was_stopped()
+        && rows.any(|(stream, timeline)| {
+            let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
+            timeline.total().is_some_and(|total| sent < total)
+        })
 }

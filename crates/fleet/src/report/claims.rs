@@ -7,7 +7,7 @@
 use crate::message::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
-use packetrig_stats::result::{NodeResult, SendResult};
+use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows about one thing. An honest node has one, or one for each of its workers.
@@ -17,16 +17,13 @@ const MOST_ROWS: u32 = 64;
 /// `places` all ports are its own.
 pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
-    let is_own = |port: usize| places.get(port).is_none_or(|place| place.node.0 == node);
-    let port = |port: usize| (port < plan.ports.len() && is_own(port)).then_some(port);
-    let stream = |stream: usize| (stream < plan.streams.len()).then_some(stream);
-    let sent = |row: &SendResult| stream(row.stream).filter(|stream| is_own(plan.streams[*stream].tx));
-    let left_out = keep(&mut result.ports, |row| port(row.port))
-        + keep(&mut result.send, sent)
-        + keep(&mut result.receive, |row| stream(row.stream).zip(port(row.port)))
-        + keep(&mut result.misdelivered, |row| stream(row.stream).zip(port(row.port)))
-        + keep(&mut result.other_runs, |row| port(row.port))
-        + keep(&mut result.captures, |row| port(row.port));
+    let part = PlanPart { plan, places, node: &node };
+    let left_out = keep(&mut result.ports, |row| part.port(row.port))
+        + keep(&mut result.send, |row| part.sent_stream(row.stream))
+        + keep(&mut result.receive, |row| part.stream(row.stream).zip(part.port(row.port)))
+        + keep(&mut result.misdelivered, |row| part.stream(row.stream).zip(part.port(row.port)))
+        + keep(&mut result.other_runs, |row| part.port(row.port))
+        + keep(&mut result.captures, |row| part.port(row.port));
     if left_out > 0 {
         result.caveats.push(Caveat {
             doubt: CaveatKind::Unbalanced,
@@ -38,6 +35,31 @@ pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) 
         });
     }
     result
+}
+
+/// What of a plan a node's rows may be about. Each method gives the index back if it is.
+struct PlanPart<'a> {
+    plan: &'a Plan,
+    places: &'a [PortPlace],
+    node: &'a str,
+}
+
+impl PlanPart<'_> {
+    fn is_own(&self, port: usize) -> bool {
+        self.places.get(port).is_none_or(|place| place.node.0 == self.node)
+    }
+
+    fn port(&self, port: usize) -> Option<usize> {
+        (port < self.plan.ports.len() && self.is_own(port)).then_some(port)
+    }
+
+    fn stream(&self, stream: usize) -> Option<usize> {
+        (stream < self.plan.streams.len()).then_some(stream)
+    }
+
+    fn sent_stream(&self, stream: usize) -> Option<usize> {
+        self.stream(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
+    }
 }
 
 /// Keeps the first rows about each thing; how many were not.

@@ -24,17 +24,16 @@ impl MeanRate {
         if frames < 2 || span == 0 {
             return None;
         }
-        let intervals = u128::from(frames - 1);
-        let per_second = |amount: u128| {
-            let scaled = amount * intervals * 1_000_000_000 / (u128::from(frames) * span);
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        };
+        let frames = u128::from(frames);
+        // The bytes of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
+        let numerator = (frames - 1) * 1_000_000_000;
+        let denominator = frames * span;
         let bits = u128::from(bytes) * 8;
-        let overhead = u128::from(frames) * u128::from(FrameSize::L1_OVERHEAD) * 8;
+        let overhead = frames * u128::from(FrameSize::L1_OVERHEAD) * 8;
         Some(Self {
-            frames_milli: per_second(u128::from(frames) * 1000),
-            l2: BitRate::new(per_second(bits)),
-            l1: BitRate::new(per_second(bits + overhead)),
+            frames_milli: clamp_to_u64(frames * 1000 * numerator / denominator),
+            l2: BitRate::new(clamp_to_u64(bits * numerator / denominator)),
+            l1: BitRate::new(clamp_to_u64((bits + overhead) * numerator / denominator)),
         })
     }
 
@@ -42,6 +41,10 @@ impl MeanRate {
     pub fn frames_per_second(self) -> f64 {
         self.frames_milli as f64 / 1000.0
     }
+}
+
+pub(super) fn clamp_to_u64(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// A distribution of errors in short.

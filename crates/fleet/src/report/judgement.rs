@@ -4,6 +4,7 @@
 //! PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
 //! most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
 
+use super::figures::clamp_to_u64;
 use packetrig_units::{Nanos, Ratio, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,7 +62,7 @@ impl MeasuredRange {
 pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
     // Rounded down: 0.1 % of 999 frames is none.
     let allowed = u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE.billionths());
-    u64::try_from(allowed).unwrap_or(u64::MAX)
+    clamp_to_u64(allowed)
 }
 
 /// A criterion on one subject.
@@ -73,6 +74,19 @@ pub struct SubjectJudgement {
     pub result: CriterionResult,
     /// What was measured, in words with the numbers.
     pub measured: String,
+}
+
+/// What is found of a criterion on one stream. Where there is nothing to judge, functions give `None` instead.
+pub(super) struct StreamFinding {
+    pub(super) result: CriterionResult,
+    /// In words, with the numbers.
+    pub(super) measured: String,
+}
+
+impl StreamFinding {
+    pub(super) const fn unknown(measured: String) -> Self {
+        Self { result: CriterionResult::Unknown, measured }
+    }
 }
 
 /// A criterion on the run: the worst of its subjects decides.
@@ -98,14 +112,13 @@ impl CriterionLine {
     /// The line of these judgements; `None` if there is nothing to judge.
     pub(super) fn of(criterion: &str, limit: String, judgements: Vec<SubjectJudgement>) -> Option<Self> {
         let result = judgements.iter().map(|judgement| judgement.result).max()?;
-        let count = |wanted| judgements.iter().filter(|judgement| judgement.result == wanted).count();
-        let (judged, failed, unknown) =
-            (judgements.len(), count(CriterionResult::Fail), count(CriterionResult::Unknown));
+        let judged = judgements.len();
+        let failed = count(&judgements, CriterionResult::Fail);
+        let unknown = count(&judgements, CriterionResult::Unknown);
         let mut subjects = judgements;
         subjects.sort_by_key(|judgement| std::cmp::Reverse(judgement.result));
-        let is_met = |judgement: &SubjectJudgement| judgement.result == CriterionResult::Pass;
-        let deciding = subjects.iter().take_while(|judgement| !is_met(judgement)).count();
-        subjects.truncate(deciding.clamp(1, MOST_NAMED));
+        // A line that is met names its first subject, so that it shows a measurement.
+        subjects.truncate((failed + unknown).clamp(1, MOST_NAMED));
         Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
     }
 
@@ -122,6 +135,10 @@ impl CriterionLine {
     }
 }
 
+fn count(judgements: &[SubjectJudgement], wanted: CriterionResult) -> usize {
+    judgements.iter().filter(|judgement| judgement.result == wanted).count()
+}
+
 /// A count of frames with its doubt, in words: `5 of 100 frames lost (5 %)`.
 pub(super) fn count_in_words(range: MeasuredRange, whole: u64, what: &str) -> String {
     let all = format!("{} of {whole} frames {what} ({})", range.most, Ratio::new(range.most, whole));
@@ -133,7 +150,8 @@ pub(super) fn count_in_words(range: MeasuredRange, whole: u64, what: &str) -> St
 
 /// A time with its doubt, in words.
 pub(super) fn time_in_words(range: MeasuredRange) -> String {
-    let (least, most) = (Nanos::new(range.least), Nanos::new(range.most));
+    let least = Nanos::new(range.least);
+    let most = Nanos::new(range.most);
     if least == most { most.to_string() } else { format!("between {least} and {most}") }
 }
 

@@ -1,5 +1,6 @@
 //! Whether a run came near what the rig itself can do.
 
+use super::figures::clamp_to_u64;
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::{RigLimit, nearest};
@@ -12,42 +13,71 @@ pub(super) fn near(
     lost: LossPlaces,
 ) -> Vec<Caveat> {
     let found = ports.iter().filter_map(|port| {
-        let (planned, unsent) = planned_on(streams, &port.info.name);
-        // What was asked for is the load, also where the sender fell short of it.
-        let asked = |rate: MeanRate| scaled(rate.frames_milli / 1000, planned, planned - unsent);
-        let sent = port.tx_rate.map(|rate| (asked(rate), rate, "to send"));
-        let received = port.rx_rate.map(|rate| (rate.frames_milli / 1000, rate, "received"));
-        let (load, rate, what) = sent.into_iter().chain(received).max_by_key(|(load, ..)| *load)?;
+        let sums = SendingSums::of(streams, &port.info.name);
+        let sent = port.tx_rate.map(|rate| PortLoad::asked_of_sender(rate, &sums));
+        let received = port.rx_rate.map(PortLoad::received);
+        let load = sent.into_iter().chain(received).max_by_key(|load| load.frames_per_second)?;
         // Bits per second over frames per second: the mean size of a frame, in bytes.
-        let size = rate.l2.bits_per_second().checked_div(8 * (rate.frames_milli / 1000))?;
+        let size = load.rate.l2.bits_per_second().checked_div(8 * (load.rate.frames_milli / 1000))?;
         let limit = nearest(limits, port.info.back_end, &port.info.driver, size)?;
-        limit.is_near(load).then(|| Caveat {
+        limit.is_near(load.frames_per_second).then(|| Caveat {
             doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),
-            text: text(load, what, limit),
-            matters: lost.total > 0 || unsent > 0,
+            text: load.compared_with(limit),
+            matters: lost.total > 0 || sums.unsent > 0,
         })
     });
     found.collect()
 }
 
-fn text(load: u64, what: &str, limit: &RigLimit) -> String {
-    format!(
-        "{load} frames/s {what}, and this rig's own limit is {} frames/s (frames of {} B, back end {}, as calibrated)",
-        limit.frames_per_second,
-        limit.size,
-        limit.back_end.name()
-    )
+/// The load of one direction of a port.
+struct PortLoad {
+    frames_per_second: u64,
+    rate: MeanRate,
+    /// `to send` or `received`.
+    what: &'static str,
 }
 
-/// (planned, unsent) of all streams of a port.
-fn planned_on(streams: &[StreamReport], port: &str) -> (u64, u64) {
-    let sent =
-        streams.iter().filter(|stream| stream.tx_port == port).filter_map(|stream| stream.sent.as_ref());
-    sent.fold((0, 0), |(planned, unsent), sent| (planned + sent.planned, unsent + sent.unsent))
+impl PortLoad {
+    /// What was asked for is the load, also where the sender fell short of it.
+    fn asked_of_sender(rate: MeanRate, sums: &SendingSums) -> Self {
+        let sent = u128::from(sums.planned - sums.unsent);
+        let asked = u128::from(rate.frames_milli / 1000) * u128::from(sums.planned);
+        let frames_per_second = clamp_to_u64(asked.checked_div(sent).unwrap_or(0));
+        Self { frames_per_second, rate, what: "to send" }
+    }
+
+    const fn received(rate: MeanRate) -> Self {
+        Self { frames_per_second: rate.frames_milli / 1000, rate, what: "received" }
+    }
+
+    fn compared_with(&self, limit: &RigLimit) -> String {
+        format!(
+            "{} frames/s {}, and this rig's own limit is {} frames/s (frames of {} B, back end {}, as calibrated)",
+            self.frames_per_second,
+            self.what,
+            limit.frames_per_second,
+            limit.size,
+            limit.back_end.name()
+        )
+    }
 }
 
-fn scaled(rate: u64, part: u64, whole: u64) -> u64 {
-    let scaled = (u128::from(rate) * u128::from(part)).checked_div(u128::from(whole)).unwrap_or(0);
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+/// Frames of all streams of a port.
+#[derive(Default)]
+struct SendingSums {
+    planned: u64,
+    unsent: u64,
+}
+
+impl SendingSums {
+    fn of(streams: &[StreamReport], port: &str) -> Self {
+        let mut sums = Self::default();
+        let own = streams.iter().filter(|stream| stream.tx_port == port);
+        for sent in own.filter_map(|stream| stream.sent.as_ref()) {
+            sums.planned += sent.planned;
+            sums.unsent += sent.unsent;
+        }
+        sums
+    }
 }

@@ -21,18 +21,17 @@ pub struct LoadFactor {
 impl LoadFactor {
     /// `None` unless several ports sent streams whose rates are known on both sides.
     pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[StreamTimeline]) -> Option<Self> {
-        let measured = || {
-            let all = plan.streams.iter().zip(streams).zip(timelines);
-            all.filter(|((stream, report), _)| {
-                report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
-            })
-        };
-        let senders = measured().map(|((stream, _), _)| stream.tx).collect::<BTreeSet<_>>().len();
+        let mut measured: Vec<_> = plan.streams.iter().zip(streams).zip(timelines).collect();
+        measured.retain(|((stream, report), _)| {
+            report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
+        });
+        let senders = measured.iter().map(|((stream, _), _)| stream.tx).collect::<BTreeSet<_>>().len();
         if senders < 2 {
             return None;
         }
-        let (mut asked_milli, mut received_milli) = (0u64, 0u64);
-        for ((stream, report), timeline) in measured() {
+        let mut asked_milli = 0_u64;
+        let mut received_milli = 0_u64;
+        for ((stream, report), timeline) in measured {
             asked_milli += stream.expected(asked_of(report.sent.as_ref()?.planned, timeline)?);
             let received = report.received.as_ref()?;
             // Of nothing or a single frame there is no rate; it is none that counts.

@@ -6,11 +6,25 @@
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;
 
+/// The sending end of a stream: the row about it, and the result of the node that it is from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamSender<'a> {
+    pub(super) node: &'a NodeResult,
+    pub(super) row: &'a SendResult,
+}
+
+/// A receiving end of a stream: the row about it, and the result of the node that it is from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamReceiver<'a> {
+    pub(super) node: &'a NodeResult,
+    pub(super) row: &'a ReceiveResult,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ResultLookup<'a> {
-    senders: HashMap<usize, (&'a NodeResult, &'a SendResult)>,
+    senders: HashMap<usize, StreamSender<'a>>,
     /// By stream and port.
-    receivers: HashMap<(usize, usize), (&'a NodeResult, &'a ReceiveResult)>,
+    receivers: HashMap<(usize, usize), StreamReceiver<'a>>,
     ports: HashMap<usize, &'a PortResult>,
     misdelivered: HashMap<usize, Vec<&'a MisdeliveredFrames>>,
     nodes: HashMap<&'a str, &'a NodeResult>,
@@ -22,10 +36,10 @@ impl<'a> ResultLookup<'a> {
         for node in results {
             lookup.nodes.entry(&node.node).or_insert(node);
             for row in &node.send {
-                lookup.senders.entry(row.stream).or_insert((node, row));
+                lookup.senders.entry(row.stream).or_insert(StreamSender { node, row });
             }
             for row in &node.receive {
-                lookup.receivers.entry((row.stream, row.port)).or_insert((node, row));
+                lookup.receivers.entry((row.stream, row.port)).or_insert(StreamReceiver { node, row });
             }
             for row in &node.ports {
                 lookup.ports.entry(row.port).or_insert(row);
@@ -37,11 +51,11 @@ impl<'a> ResultLookup<'a> {
         lookup
     }
 
-    pub(super) fn sender(&self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
+    pub(super) fn sender(&self, stream: usize) -> Option<StreamSender<'a>> {
         self.senders.get(&stream).copied()
     }
 
-    pub(super) fn receiver(&self, stream: usize, port: usize) -> Option<(&'a NodeResult, &'a ReceiveResult)> {
+    pub(super) fn receiver(&self, stream: usize, port: usize) -> Option<StreamReceiver<'a>> {
         self.receivers.get(&(stream, port)).copied()
     }
 

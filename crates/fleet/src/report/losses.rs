@@ -1,13 +1,15 @@
 //! When frames were lost, which losses are in doubt, and where frames went astray.
 
+use super::clocks::error_of;
 use super::doubt::{EventReport, OutageSpan};
+use super::lookup::{StreamReceiver, StreamSender};
 use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::outage::OutageList;
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, ReceiveResult};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,12 +147,11 @@ fn keep_longest(rows: &mut Vec<OutageRow>) {
 }
 
 impl StreamFindings<'_> {
-    /// When frames of stream `index` were lost at the port of `row`.
-    pub(super) fn loss_times(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> LossTimes {
-        let (node, received) = row;
-        let events = self.events_at(index, row);
+    /// When frames of stream `index` were lost at the port of `receiver`.
+    pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
+        let StreamReceiver { node, row: received } = receiver;
+        let events = self.events_at(index, receiver);
         let last_expected = self.last_expected(index, received);
-        let gone_before = |time| self.gone_before(index, received, time);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
         times.outages.count = *gaps;
@@ -159,10 +160,10 @@ impl StreamFindings<'_> {
         for outage in outages {
             let span = OutageSpan::of(outage, node.started);
             // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
-            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, row) {
+            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
                 outage.frames
             } else {
-                span.frames_in_doubt(&events, &gone_before)
+                span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time))
             };
             times.in_doubt += in_doubt;
             let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
@@ -173,15 +174,14 @@ impl StreamFindings<'_> {
             if in_doubt == 0 && span.is_one_gap {
                 times.outages.longest_certain = times.outages.longest_certain.max(Some(length));
             }
-            let since = |at: MonoTime| at.since(node.started);
             times.outages.listed.push(OutageRow {
                 port: port.clone(),
                 first: outage.first,
                 last: outage.last,
                 frames: outage.frames,
                 gaps: outage.gaps,
-                begin: outage.begin.map(since),
-                end: outage.end.map(since),
+                begin: outage.begin.map(|at| at.since(node.started)),
+                end: outage.end.map(|at| at.since(node.started)),
                 in_doubt,
             });
         }
@@ -191,9 +191,9 @@ impl StreamFindings<'_> {
 
     /// Whether frames may have been under way when the receiver stopped: delays were near the time for which it listened, or
     /// frames came until the last moment.
-    fn stopped_listening_early(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> bool {
-        let (node, received) = row;
-        let Some((sender, _)) = self.sender(index) else { return false };
+    fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
+        let StreamReceiver { node, row: received } = receiver;
+        let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return false };
         let listened =
             node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
         let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
@@ -205,53 +205,57 @@ impl StreamFindings<'_> {
 
     /// Streams at whose end frames may have been under way when receivers stopped.
     pub(super) fn drain_doubts(self) -> Vec<Caveat> {
-        let of_stream = |index: usize| {
-            let rows = self.receivers(index);
-            let early = rows.iter().filter(|row| self.stopped_listening_early(index, **row));
-            let ends = early.filter_map(|(_, received)| {
-                let last = received.outages.outages.last().filter(|outage| outage.end.is_none())?;
-                Some((last.frames, received.latency.as_ref().and_then(Latency::max)))
-            });
-            ends.map(move |(frames, delay)| (index, frames, delay)).collect::<Vec<_>>()
-        };
-        let found = (0..self.plan.streams.len()).flat_map(of_stream);
-        let caveats = found.map(|(index, frames, delay)| {
-            let delay = delay.map_or_else(String::new, |delay| format!(": frames took up to {delay}"));
-            Caveat {
-                doubt: CaveatKind::StoppedListening,
-                subject: self.plan.streams[index].name.clone(),
-                text: format!(
-                    "the last {frames} frames may have been under way when receivers stopped{delay}; give `--drain` more time"
-                ),
-                matters: true,
+        let mut caveats = Vec::new();
+        for index in 0..self.plan.streams.len() {
+            for receiver in self.receivers(index) {
+                caveats.extend(self.drain_doubt(index, receiver));
             }
-        });
-        caveats.collect()
+        }
+        caveats
+    }
+
+    fn drain_doubt(self, index: usize, receiver: StreamReceiver<'_>) -> Option<Caveat> {
+        let received = receiver.row;
+        let last = received.outages.outages.last().filter(|outage| outage.end.is_none())?;
+        if !self.stopped_listening_early(index, receiver) {
+            return None;
+        }
+        let delay = received.latency.as_ref().and_then(Latency::max);
+        let delay = delay.map_or_else(String::new, |delay| format!(": frames took up to {delay}"));
+        Some(Caveat {
+            doubt: CaveatKind::StoppedListening,
+            subject: self.plan.streams[index].name.clone(),
+            text: format!(
+                "the last {} frames may have been under way when receivers stopped{delay}; give `--drain` more time",
+                last.frames
+            ),
+            matters: true,
+        })
     }
 
     /// When the last frame that was sent should have arrived, from T.
     fn last_expected(self, index: usize, received: &ReceiveResult) -> Nanos {
         let sent = self.sender(index);
-        let left = sent.and_then(|(node, row)| Some(row.counts.last?.since(node.started)));
+        let left = sent.and_then(|sender| Some(sender.row.counts.last?.since(sender.node.started)));
         left.unwrap_or(Nanos::ZERO) + longest_delay_of(received)
     }
 
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
-    fn events_at(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
-        let mut events = self.port_events(row.0, row.1.port);
+    fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+        let mut events = self.port_events(receiver.node, receiver.row.port);
         events.retain(|event| !event.only_sending);
-        events.extend(self.sending_events(index, row));
+        events.extend(self.sending_events(index, receiver));
         events
     }
 
     /// The part of it that happened to the sending port.
-    fn sending_events(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
-        let Some((sender, _)) = self.sender(index) else { return Vec::new() };
-        let apart = clocks_apart(sender, row.0);
+    fn sending_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+        let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return Vec::new() };
+        let apart = clocks_apart(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
         // From departures to arrivals: earlier by the error of the clocks at most, later by that and the
         // delay of the path.
-        events.map(|event| event.widened(apart, apart + longest_delay_of(row.1))).collect()
+        events.map(|event| event.widened(apart, apart + longest_delay_of(receiver.row))).collect()
     }
 
     fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
@@ -267,7 +271,9 @@ impl StreamFindings<'_> {
         let mut arrived: BTreeMap<usize, ContentCounts> =
             all.map(|port| (port.port, port.untagged_contents.clone())).collect();
         for (index, stream) in streams.iter_mut().enumerate() {
-            let Some((_, sent)) = self.sender(index).filter(|(_, sent)| sent.counts.untagged > 0) else {
+            let Some(StreamSender { row: sent, .. }) =
+                self.sender(index).filter(|sender| sender.row.counts.untagged > 0)
+            else {
                 continue;
             };
             // Where receivers share a stream, none of them can tell what is missing.
@@ -288,33 +294,32 @@ impl StreamFindings<'_> {
     fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
         let is_recorded = self.plan.streams[index].frames.recording().is_some();
-        let Some((_, sent)) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
-        let late = sent.send_error.max().unwrap_or(Nanos::ZERO);
+        let Some(sender) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
+        let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         timeline.due_before(time.saturating_sub(late + longest_delay_of(received)))
     }
 
     /// Losses of stream `index` while its sending port was not in order, at most.
     pub(super) fn lost_while_sending(self, index: usize) -> u64 {
-        let at_port = |row: (&NodeResult, &ReceiveResult)| -> u64 {
-            let events = self.sending_events(index, row);
-            let gone_before = |time| self.gone_before(index, row.1, time);
-            let spans = row.1.outages.outages.iter().map(|outage| OutageSpan::of(outage, row.0.started));
-            spans.map(|span| span.frames_in_doubt(&events, &gone_before)).sum()
-        };
-        self.receivers(index).into_iter().map(at_port).sum()
+        let mut lost = 0;
+        for receiver in self.receivers(index) {
+            let StreamReceiver { node, row } = receiver;
+            let events = self.sending_events(index, receiver);
+            for outage in &row.outages.outages {
+                let span = OutageSpan::of(outage, node.started);
+                lost += span.frames_in_doubt(&events, &|time| self.gone_before(index, row, time));
+            }
+        }
+        lost
     }
 
     /// Whether anything happened to a port of this stream that casts doubt on its losses.
-    pub(super) fn has_doubtful_events(self, index: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> bool {
-        rows.iter().any(|row| !self.events_at(index, *row).is_empty())
+    pub(super) fn has_doubtful_events(self, index: usize, rows: &[StreamReceiver<'_>]) -> bool {
+        rows.iter().any(|receiver| !self.events_at(index, *receiver).is_empty())
     }
 
     /// Frames of stream `index` at other ports; `None` if there are none.
-    pub(super) fn misdelivery(
-        self,
-        index: usize,
-        rows: &[(&NodeResult, &ReceiveResult)],
-    ) -> Option<MisdeliveryReport> {
+    pub(super) fn misdelivery(self, index: usize, rows: &[StreamReceiver<'_>]) -> Option<MisdeliveryReport> {
         let mut report = MisdeliveryReport::default();
         for astray in self.lookup.misdelivered(index) {
             report.frames += astray.frames;
@@ -333,13 +338,15 @@ impl StreamFindings<'_> {
 }
 
 /// Of these frames, those that arrived at none of the ports that expect them, as far as single lost frames are known.
-fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult)]) -> u64 {
-    let lost_at = |received: &ReceiveResult| -> u64 {
-        let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
-        exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)).sum()
-    };
+fn lost_at_all(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // Lost at every port are at most as many as at the port that lost least.
-    rows.iter().map(|(_, received)| lost_at(received)).min().unwrap_or(0).min(astray.numbers.numbers)
+    let lost = rows.iter().map(|receiver| lost_at(astray, receiver.row)).min();
+    lost.unwrap_or(0).min(astray.numbers.numbers)
+}
+
+fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
+    let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
+    exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)).sum()
 }
 
 /// How long frames of a stream took at most.
@@ -352,6 +359,5 @@ fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }
-    let error = super::streams::error_of;
-    error(sender).zip(error(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
+    error_of(sender).zip(error_of(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
 }

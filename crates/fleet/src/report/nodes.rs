@@ -3,6 +3,7 @@
 //! Instants of different nodes are brought onto the controller's clock before they are compared, and carry the bound of
 //! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
 
+use super::figures::clamp_to_u64;
 use super::lookup::ResultLookup;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
@@ -100,19 +101,22 @@ pub(super) fn rows(
     lookup: &ResultLookup<'_>,
     timelines: &[StreamTimeline],
 ) -> Vec<NodeReport> {
-    let row = |name: &String| match lookup.node(name) {
-        Some(node) => of(node, timelines),
-        None => NodeReport {
-            node: name.clone(),
-            reported: false,
-            ports: 0,
-            sent: None,
-            received: None,
-            clock: None,
-            start: None,
-        },
-    };
-    names.iter().map(row).collect()
+    let rows = names
+        .iter()
+        .map(|name| lookup.node(name).map_or_else(|| without_result(name), |node| of(node, timelines)));
+    rows.collect()
+}
+
+fn without_result(name: &str) -> NodeReport {
+    NodeReport {
+        node: name.to_owned(),
+        reported: false,
+        ports: 0,
+        sent: None,
+        received: None,
+        clock: None,
+        start: None,
+    }
 }
 
 fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
@@ -139,23 +143,44 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 
 /// The first frame that was due here, of those that left.
 fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
-    let first = |row: &SendResult| Some((timelines.get(row.stream)?.due(0), row.counts.first?));
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
-    let (due, first) = node.send.iter().filter_map(first).min()?;
-    let skew = node.clock.and_then(|clock| skew(&clock, node.started, due, first));
+    let departures = node.send.iter().filter_map(|row| FirstDeparture::of(row, timelines));
+    let first = departures.min()?;
+    let skew = node.clock.and_then(|clock| skew(&clock, node.started, &first));
     Some(NodeStart {
-        skew_ns: skew.map(|(skew, _)| skew),
-        bound: skew.map(|(_, bound)| bound),
-        late_ns: first.signed_since(node.started + due),
+        skew_ns: skew.map(|skew| skew.ns),
+        bound: skew.map(|skew| skew.bound),
+        late_ns: first.left.signed_since(node.started + first.due),
         stamp: node.ports.iter().map(|port| port.info.tx_stamp).max(),
     })
 }
 
-fn skew(clock: &ClockRecord, started: MonoTime, due: Nanos, first: MonoTime) -> Option<(i64, Nanos)> {
+/// When the first frame of a stream was due, after T, and when it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FirstDeparture {
+    due: Nanos,
+    left: MonoTime,
+}
+
+impl FirstDeparture {
+    fn of(row: &SendResult, timelines: &[StreamTimeline]) -> Option<Self> {
+        Some(Self { due: timelines.get(row.stream)?.due(0), left: row.counts.first? })
+    }
+}
+
+/// How long after it was due a frame left, and how far off that may be.
+#[derive(Clone, Copy, Debug)]
+struct BoundedSkew {
+    ns: i64,
+    bound: Nanos,
+}
+
+fn skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Option<BoundedSkew> {
     // What the node took for T is T by the fit it started with; when that really was, the better fit says.
     let start = clock.before.to_controller(started);
-    let (first, bound) = clock.to_controller(first)?;
-    Some((first.signed_since(start + due), bound))
+    clock
+        .to_controller(first.left)
+        .map(|(left, bound)| BoundedSkew { ns: left.signed_since(start + first.due), bound })
 }
 
 impl SkewReport {
@@ -178,10 +203,9 @@ impl SkewReport {
             }
             _ => SkewVerdict::Unknown,
         });
-        let nanos = |value: i128| Nanos::new(u64::try_from(value.max(0)).unwrap_or(u64::MAX));
         Some(Self {
-            spread: spread.map(|spread| nanos(spread.seen)),
-            bound: spread.map(|spread| nanos(spread.most - spread.seen)),
+            spread: spread.map(|spread| clamp_to_nanos(spread.seen)),
+            bound: spread.map(|spread| clamp_to_nanos(spread.most - spread.seen)),
             wanted,
             verdict,
             unknown,
@@ -213,6 +237,11 @@ impl SkewReport {
     }
 }
 
+/// Below zero is zero.
+fn clamp_to_nanos(ns: i128) -> Nanos {
+    Nanos::new(clamp_to_u64(ns.max(0).unsigned_abs()))
+}
+
 /// A skew with its bound.
 #[derive(Clone, Copy, Debug)]
 struct KnownSkew {
@@ -241,13 +270,15 @@ impl StartSpread {
         if known.len() < 2 {
             return None;
         }
-        let span = |late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128| {
-            Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
-        };
         Some(Self {
-            seen: span(|k| k.skew, |k| k.skew)?,
-            most: span(|k| k.skew + k.bound, |k| k.skew - k.bound)?,
-            least: span(|k| k.skew - k.bound, |k| k.skew + k.bound)?,
+            seen: span(known, |k| k.skew, |k| k.skew)?,
+            most: span(known, |k| k.skew + k.bound, |k| k.skew - k.bound)?,
+            least: span(known, |k| k.skew - k.bound, |k| k.skew + k.bound)?,
         })
     }
+}
+
+/// From the earliest to the latest start, by these two readings of each skew.
+fn span(known: &[KnownSkew], late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128) -> Option<i128> {
+    Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
 }

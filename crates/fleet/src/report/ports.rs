@@ -79,14 +79,15 @@ pub struct LossPlaces {
 
 impl LossPlaces {
     /// Splits `total` by what the ends of the run say they dropped themselves and by what was lost while a port was not in
-    /// order (`in_doubt`, of which `while_sending` because of a sending port). An interface's own receive drops do not count: the kernel also counts frames there that it gave
-    /// us and then found no other use for.
+    /// order (`in_doubt`, of which `while_sending` because of a sending port).
     pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
-        let at_work = |port: &&&PortResult| port.tx.handed_over + port.tx.refused > 0;
-        let sender = ports.iter().filter(at_work).map(|port| sender_drops(port)).sum::<Option<u64>>();
+        let senders = ports.iter().filter(|port| port.tx.handed_over + port.tx.refused > 0);
+        let sender = senders.map(|port| sender_drops(port)).sum::<Option<u64>>();
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
+        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
+        // and then found no other use for.
         let receiver = ports.iter().map(|port| receiver_drops(port)).sum::<u64>().min(left);
         // What the sending interface dropped while it was not in order is counted there.
         let in_doubt = in_doubt.saturating_sub(while_sending.min(sender.unwrap_or(0))).min(left - receiver);
@@ -110,8 +111,8 @@ fn sender_drops(port: &PortResult) -> Option<u64> {
 /// Frames that arrived at a port and that we did not see.
 fn receiver_drops(port: &PortResult) -> u64 {
     // As above: drops of the ring are among the frames that arrived unseen.
-    let unseen = |arrived: u64| arrived.saturating_sub(port.rx.seen);
-    port.rx.ring_dropped.max(port.rx.arrived.map_or(0, unseen))
+    let unseen = port.rx.arrived.map_or(0, |arrived| arrived.saturating_sub(port.rx.seen));
+    port.rx.ring_dropped.max(unseen)
 }
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
@@ -143,36 +144,46 @@ pub(super) fn doubt_dropped(
     }
 }
 
+/// Frames of several streams together, with the first and the last of them.
+#[derive(Default)]
+struct CountSums {
+    frames: u64,
+    bytes: u64,
+    first: Option<MonoTime>,
+    last: Option<MonoTime>,
+}
+
+impl CountSums {
+    fn add(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
+        self.frames += frames;
+        self.bytes += bytes;
+        self.first = self.first.into_iter().chain(first).min();
+        self.last = self.last.into_iter().chain(last).max();
+    }
+
+    fn rate(&self) -> Option<MeanRate> {
+        MeanRate::of(self.frames, self.bytes, self.first, self.last)
+    }
+}
+
 /// The row of one port.
 pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortReport {
-    let sent =
-        || node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port).map(|send| &send.counts);
-    let got =
-        || node.receive.iter().filter(|receive| receive.port == row.port).map(|receive| &receive.counts);
-    let tx_frames = sent().map(|counts| counts.frames).sum();
-    let tx_bytes = sent().map(|counts| counts.bytes).sum();
-    let rx_frames = got().map(|counts| counts.frames).sum();
-    let rx_bytes = got().map(|counts| counts.bytes).sum();
-    let earliest = |times: &mut dyn Iterator<Item = MonoTime>| times.min();
-    let latest = |times: &mut dyn Iterator<Item = MonoTime>| times.max();
+    let mut sent = CountSums::default();
+    for send in node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port) {
+        sent.add(send.counts.frames, send.counts.bytes, send.counts.first, send.counts.last);
+    }
+    let mut received = CountSums::default();
+    for receive in node.receive.iter().filter(|receive| receive.port == row.port) {
+        received.add(receive.counts.frames, receive.counts.bytes, receive.counts.first, receive.counts.last);
+    }
     PortReport {
         node: node.node.clone(),
         info: row.info.clone(),
         tx: row.tx,
-        tx_bytes,
+        tx_bytes: sent.bytes,
         rx: row.rx,
-        tx_rate: MeanRate::of(
-            tx_frames,
-            tx_bytes,
-            earliest(&mut sent().filter_map(|counts| counts.first)),
-            latest(&mut sent().filter_map(|counts| counts.last)),
-        ),
-        rx_rate: MeanRate::of(
-            rx_frames,
-            rx_bytes,
-            earliest(&mut got().filter_map(|counts| counts.first)),
-            latest(&mut got().filter_map(|counts| counts.last)),
-        ),
+        tx_rate: sent.rate(),
+        rx_rate: received.rate(),
         tx_series: row.tx_series.clone(),
         rx_series: row.rx_series.clone(),
         ledger: row.ledger.clone(),

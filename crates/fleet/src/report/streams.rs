@@ -1,22 +1,21 @@
 //! Rows of streams: what was sent, what arrived, what is missing.
 
 use super::AcceptanceCriteria;
-use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
+use super::clocks::StreamClocks;
+use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate, clamp_to_u64};
 use super::load::asked_of;
-use super::lookup::ResultLookup;
+use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
 use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_plan::{Plan, Stream};
-use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::jitter::JitterSummary;
 use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, PortResult, ReceiveResult, SendResult};
+use packetrig_stats::result::{NodeResult, PortResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::{QualitySeries, RateSeries};
 use packetrig_units::{MonoTime, Nanos, Ratio};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SentFrames {
@@ -174,11 +173,11 @@ pub(super) struct StreamFindings<'a> {
 }
 
 impl<'a> StreamFindings<'a> {
-    pub(super) fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
+    pub(super) fn sender(self, stream: usize) -> Option<StreamSender<'a>> {
         self.lookup.sender(stream)
     }
 
-    pub(super) fn receivers(self, stream: usize) -> Vec<(&'a NodeResult, &'a ReceiveResult)> {
+    pub(super) fn receivers(self, stream: usize) -> Vec<StreamReceiver<'a>> {
         let wanted = &self.plan.streams[stream].rx;
         wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
     }
@@ -187,17 +186,21 @@ impl<'a> StreamFindings<'a> {
         self.lookup.port(port)
     }
 
+    fn port_name(self, port: usize) -> String {
+        self.plan.ports[port].name.clone()
+    }
+
     /// The row of stream `index`; `timeline` if the plan could be bound to the speeds found.
     pub(super) fn stream(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
-        let name_of = |port: &usize| self.plan.ports[*port].name.clone();
         let rows = self.receivers(index);
+        let sender = self.sender(index);
         // What goes as fast as it can has no schedule to be compared with.
         let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
-        let sent = self.sender(index).map(|(node, row)| sent_of(node, row, timeline));
+        let sent = sender.map(|sender| sent_of(sender, timeline));
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
-        let frames = self.sender(index).map(|(_, row)| row.counts.numbered());
+        let frames = sender.map(|sender| sender.row.counts.numbered());
         // Where receivers share the frames, a gap at one of them is no loss.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
@@ -212,23 +215,23 @@ impl<'a> StreamFindings<'a> {
         });
         StreamReport {
             name: stream.name.clone(),
-            tx_port: name_of(&stream.tx),
-            rx_ports: stream.rx.iter().map(name_of).collect(),
+            tx_port: self.port_name(stream.tx),
+            rx_ports: stream.rx.iter().map(|port| self.port_name(*port)).collect(),
             measured: stream.metrics.enable,
             sent,
             received,
             loss,
             latency: self.latency(index, &rows),
-            jitter: if let [(_, row)] = rows.as_slice() { row.jitter } else { None },
+            jitter: if let [only] = rows.as_slice() { only.row.jitter } else { None },
             per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
-            asked_milli: self.sender(index).and_then(|(_, row)| asked_of(row.planned, timeline?)),
+            asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery(index, &rows),
             contents: None,
         }
     }
 
-    fn times_of(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LossTimes {
+    fn times_of(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
         let mut all = LossTimes::default();
         for row in rows {
             all.add(self.loss_times(stream, *row));
@@ -236,9 +239,9 @@ impl<'a> StreamFindings<'a> {
         all
     }
 
-    fn share(self, stream: usize, row: (&NodeResult, &ReceiveResult), sent: Option<u64>) -> PortShare {
+    fn share(self, stream: usize, receiver: StreamReceiver<'_>, sent: Option<u64>) -> PortShare {
         let of = &self.plan.streams[stream];
-        let mut received = received_of(&[row]);
+        let mut received = received_of(&[receiver]);
         if of.rx.len() == 1 {
             // They are those of the whole stream; a report of a thousand streams need not have them twice.
             received.series = RateSeries::default();
@@ -246,66 +249,37 @@ impl<'a> StreamFindings<'a> {
         }
         let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
         PortShare {
-            port: self.plan.ports[row.1.port].name.clone(),
+            port: self.port_name(receiver.row.port),
             loss: sent.map(|frames| FrameLoss::new(frames, &received.sequence, true)),
-            latency: self.latency(stream, &[row]),
-            jitter: row.1.jitter,
+            latency: self.latency(stream, &[receiver]),
+            jitter: receiver.row.jitter,
             received,
         }
     }
 
-    fn latency(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Option<LatencyReport> {
+    fn latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<LatencyReport> {
         let clock = match self.clocks(stream, rows) {
             StreamClocks::One => None,
             StreamClocks::Apart(bound) => Some(bound),
             StreamClocks::Unknown => return None,
         };
         let mut all: Option<Latency> = None;
-        for times in rows.iter().filter_map(|(_, row)| row.latency.as_ref()) {
+        for times in rows.iter().filter_map(|receiver| receiver.row.latency.as_ref()) {
             match &mut all {
                 None => all = Some(times.clone()),
                 Some(all) => all.merge(times),
             }
         }
-        let least = rows.iter().map(|(_, row)| row.counts.least_delay_ns.min(0)).min().unwrap_or(0);
+        let delays = rows.iter().map(|receiver| receiver.row.counts.least_delay_ns);
+        // Above zero no frame arrived before it was sent.
+        let least = delays.min().unwrap_or(0).min(0);
         let early = Nanos::new(least.unsigned_abs());
         LatencyReport::of(&all?, early, LatencyError { clock, ..self.latency_error(stream, rows) })
     }
 
-    fn clocks(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> StreamClocks {
-        let Some((sender, _)) = self.sender(stream) else { return StreamClocks::Unknown };
-        let apart = rows.iter().filter(|(receiver, _)| receiver.node != sender.node);
-        let errors: Option<Vec<Nanos>> =
-            apart.map(|(receiver, _)| Some(error_of(sender)? + error_of(receiver)?)).collect();
-        errors.map_or(StreamClocks::Unknown, |errors| {
-            errors.into_iter().max().map_or(StreamClocks::One, StreamClocks::Apart)
-        })
-    }
-
-    /// Streams whose latency is not known because the clocks of their nodes are not.
-    pub(super) fn clock_doubts(self) -> Vec<Caveat> {
-        let wanted = |index: &usize| self.plan.streams[*index].metrics.latency;
-        let doubtful = (0..self.plan.streams.len()).filter(wanted).filter_map(|index| {
-            let rows = self.receivers(index);
-            let (sender, _) = self.sender(index).filter(|_| self.clocks(index, &rows) == StreamClocks::Unknown)?;
-            let others = rows.iter().map(|(node, _)| node.node.as_str()).filter(|node| *node != sender.node);
-            let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
-            Some(Caveat {
-                doubt: CaveatKind::Clock,
-                subject: self.plan.streams[index].name.clone(),
-                text: format!(
-                    "no latency: the offset between the clocks of its sender ({}) and receiver ({others}) is not known",
-                    sender.node
-                ),
-                matters: false,
-            })
-        });
-        doubtful.collect()
-    }
-
-    fn latency_error(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LatencyError {
-        let send = self.sender(stream).map(|(_, row)| &row.stamp_bound);
-        let ports: Vec<_> = rows.iter().filter_map(|(_, row)| self.port(row.port)).collect();
+    fn latency_error(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LatencyError {
+        let send = self.sender(stream).map(|sender| &sender.row.stamp_bound);
+        let ports: Vec<_> = rows.iter().filter_map(|receiver| self.port(receiver.row.port)).collect();
         LatencyError {
             tx_stamp: self.port(self.plan.streams[stream].tx).map(|port| port.info.tx_stamp),
             rx_stamp: ports.iter().map(|port| port.info.rx_stamp).max(),
@@ -317,35 +291,18 @@ impl<'a> StreamFindings<'a> {
     }
 }
 
-/// How the clocks of a stream's sender and receivers stand to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StreamClocks {
-    One,
-    /// Their comparison may be so far off.
-    Apart(Nanos),
-    Unknown,
-}
-
-/// How far off what a node took for the controller's time can have been while it sent or received.
-pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
-    let clock = node.clock.as_ref()?;
-    let at = |local: MonoTime| clock.before.to_controller(local);
-    clock.error_over(at(node.started), at(node.ended.max(node.started)))
-}
-
 /// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.
 fn all_expect_all(stream: &Stream) -> bool {
-    let receivers = u64::try_from(stream.rx.len()).unwrap_or(u64::MAX);
-    stream.metrics.rx_per_tx_thousandths == receivers.saturating_mul(1000)
+    stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
 }
 
 /// Copies the receivers together should count, rounded down.
 fn expected(stream: &Stream, sent: u64) -> u64 {
-    let scaled = u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000;
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+    clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
 }
 
-fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&StreamTimeline>) -> SentFrames {
+fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentFrames {
+    let StreamSender { node, row } = sender;
     let counts = &row.counts;
     SentFrames {
         planned: row.planned,
@@ -375,37 +332,40 @@ fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     i64::try_from(ppm).ok()
 }
 
-fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> ArrivedFrames {
+fn received_of(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
     let mut counts = StreamRxCounts::default();
     let mut series = RateSeries::default();
     let mut quality = QualitySeries::default();
-    let (mut first, mut last) = (None::<Nanos>, None::<Nanos>);
-    for (node, row) in rows {
+    let mut first: Option<MonoTime> = None;
+    let mut last: Option<MonoTime> = None;
+    for StreamReceiver { node, row } in rows {
         counts.frames += row.counts.frames;
         counts.bytes += row.counts.bytes;
         counts.sequence.merge(&row.counts.sequence);
         counts.altered += row.counts.altered;
         counts.corrupt += row.counts.corrupt;
         counts.unnumbered += row.counts.unnumbered;
-        // Instants of different nodes are comparable only from their own T.
-        let from_start = |at: MonoTime| at.since(node.started);
-        first = first.into_iter().chain(row.counts.first.map(from_start)).min();
-        last = last.into_iter().chain(row.counts.last.map(from_start)).max();
+        // Instants of different nodes are comparable only from their own T: here it is zero for all of them.
+        first = first.into_iter().chain(row.counts.first.map(|at| from_start(node, at))).min();
+        last = last.into_iter().chain(row.counts.last.map(|at| from_start(node, at))).max();
         series.merge(&row.series);
         quality.merge(&row.quality);
     }
-    let instant = |length: Nanos| MonoTime::from_nanos(length.as_u64());
     ArrivedFrames {
         frames: counts.frames,
         bytes: counts.bytes,
-        rate: MeanRate::of(counts.frames, counts.bytes, first.map(instant), last.map(instant)),
+        rate: MeanRate::of(counts.frames, counts.bytes, first, last),
         sequence: counts.sequence,
         altered: counts.altered,
         corrupt: counts.corrupt,
         unnumbered: counts.unnumbered,
-        first,
-        last,
+        first: first.map(|at| at.since(MonoTime::default())),
+        last: last.map(|at| at.since(MonoTime::default())),
         series,
         quality,
     }
+}
+
+fn from_start(node: &NodeResult, at: MonoTime) -> MonoTime {
+    MonoTime::default() + at.since(node.started)
 }

@@ -4,7 +4,8 @@
 //! INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt. docs/book/verdicts.md has the table.
 
 use super::judgement::{
-    CriterionLine, CriterionResult, MeasuredRange, SubjectJudgement, allowed, count_in_words, time_in_words,
+    CriterionLine, CriterionResult, MeasuredRange, StreamFinding, SubjectJudgement, allowed, count_in_words,
+    time_in_words,
 };
 use super::{
     AcceptanceCriteria, LatencyFigure, LatencyLimit, LatencyReport, ReportCoverage, SkewReport, StreamReport,
@@ -73,9 +74,9 @@ pub(super) struct VerdictReasons {
 
 pub(super) fn judge(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
     let lines = lines(evidence, criteria);
-    let reasons = |wanted| lines.iter().flat_map(|line| line.reasons(wanted)).collect::<Vec<_>>();
-    let failures = reasons(CriterionResult::Fail);
-    let mut doubts = reasons(CriterionResult::Unknown);
+    let failures: Vec<String> = lines.iter().flat_map(|line| line.reasons(CriterionResult::Fail)).collect();
+    let mut doubts: Vec<String> =
+        lines.iter().flat_map(|line| line.reasons(CriterionResult::Unknown)).collect();
     doubts.extend(doubts_of(evidence));
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
         (true, true) => RunVerdict::Pass,
@@ -85,73 +86,89 @@ pub(super) fn judge(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteri
     VerdictReasons { verdict, lines }
 }
 
-/// A criterion on one stream; `None` where there is nothing to judge.
-type StreamCriterion<'a> = dyn Fn(&StreamReport) -> Option<(CriterionResult, String)> + 'a;
+/// The lines of criteria on streams, in the order in which they are added.
+struct CriterionLines<'a> {
+    streams: &'a [StreamReport],
+    lines: Vec<CriterionLine>,
+}
 
-fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
-    let mut lines = Vec::new();
-    let mut add = |name: &str, limit: String, judge: &StreamCriterion<'_>| {
-        let judged = evidence.streams.iter().filter_map(|stream| {
-            let (result, measured) = judge(stream)?;
+impl CriterionLines<'_> {
+    fn add(&mut self, name: &str, limit: String, judge: impl Fn(&StreamReport) -> Option<StreamFinding>) {
+        let judged = self.streams.iter().filter_map(|stream| {
+            let StreamFinding { result, measured } = judge(stream)?;
             Some(SubjectJudgement { subject: format!("stream {}", stream.name), result, measured })
         });
-        lines.extend(CriterionLine::of(name, limit, judged.collect()));
-    };
-    let at_most = |limit: Share| format!("at most {limit}");
-    add("loss", at_most(criteria.max_loss), &|stream| stream.judge_loss(criteria.max_loss));
-    add("duplicates", at_most(criteria.max_duplicates), &|stream| {
-        stream.judge_duplicates(criteria.max_duplicates)
-    });
-    add("damage", at_most(criteria.max_damaged), &|stream| stream.judge_damage(criteria.max_damaged));
-    add("misdelivery", at_most(criteria.max_misdelivered), &|stream| {
-        stream.judge_misdelivery(criteria.max_misdelivered)
-    });
-    if let Some(limit) = criteria.max_reordered {
-        add("reordering", at_most(limit), &|stream| {
-            stream.judge_count(limit, |got| got.sequence.reordered, "arrived after a later one")
-        });
+        self.lines.extend(CriterionLine::of(name, limit, judged.collect()));
     }
-    if let Some(limit) = criteria.max_altered {
-        add("alteration", at_most(limit), &|stream| {
-            stream.judge_count(limit, |got| got.altered, "arrived with other headers")
-        });
+
+    /// Criteria that every run has.
+    fn add_counts(&mut self, criteria: &AcceptanceCriteria) {
+        let limit = criteria.max_loss;
+        self.add("loss", at_most(limit), |stream| stream.judge_loss(limit));
+        let limit = criteria.max_duplicates;
+        self.add("duplicates", at_most(limit), |stream| stream.judge_duplicates(limit));
+        let limit = criteria.max_damaged;
+        self.add("damage", at_most(limit), |stream| stream.judge_damage(limit));
+        let limit = criteria.max_misdelivered;
+        self.add("misdelivery", at_most(limit), |stream| stream.judge_misdelivery(limit));
     }
-    for limit in &criteria.latency {
-        add(&format!("latency {}", limit.figure), format!("at most {}", limit.limit), &|stream| {
-            stream.judge_latency(*limit)
-        });
+
+    /// Criteria that the user has to name.
+    fn add_optional(&mut self, criteria: &AcceptanceCriteria) {
+        if let Some(limit) = criteria.max_reordered {
+            self.add("reordering", at_most(limit), |stream| {
+                stream.judge_count(limit, |got| got.sequence.reordered, "arrived after a later one")
+            });
+        }
+        if let Some(limit) = criteria.max_altered {
+            self.add("alteration", at_most(limit), |stream| {
+                stream.judge_count(limit, |got| got.altered, "arrived with other headers")
+            });
+        }
+        for limit in &criteria.latency {
+            let name = format!("latency {}", limit.figure);
+            self.add(&name, at_most(limit.limit), |stream| stream.judge_latency(*limit));
+        }
+        if let Some(limit) = criteria.max_jitter {
+            self.add("jitter", at_most(limit), |stream| stream.judge_jitter(limit));
+        }
+        if let Some(limit) = criteria.max_outage {
+            self.add("outage", at_most(limit), |stream| stream.judge_outage(limit));
+        }
+        if let Some(limit) = criteria.min_rate {
+            let words = format!("at least {limit} of the rate asked for");
+            self.add("rate", words, |stream| stream.judge_rate(limit));
+        }
     }
-    if let Some(limit) = criteria.max_jitter {
-        add("jitter", format!("at most {limit}"), &|stream| stream.judge_jitter(limit));
-    }
-    if let Some(limit) = criteria.max_outage {
-        add("outage", format!("at most {limit}"), &|stream| stream.judge_outage(limit));
-    }
-    if let Some(limit) = criteria.min_rate {
-        add("rate", format!("at least {limit} of the rate asked for"), &|stream| stream.judge_rate(limit));
-    }
-    add("verified", format!("at least {}", criteria.min_verified), &|stream| {
-        stream.judge_verified(criteria.min_verified)
-    });
-    add("lateness", format!("at most {}", criteria.max_late), &|stream| {
-        stream.judge_lateness(criteria.max_late)
-    });
-    lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures(evidence.captures)));
+}
+
+fn at_most(limit: impl fmt::Display) -> String {
+    format!("at most {limit}")
+}
+
+fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
+    let mut lines = CriterionLines { streams: evidence.streams, lines: Vec::new() };
+    lines.add_counts(criteria);
+    lines.add_optional(criteria);
+    let limit = criteria.min_verified;
+    lines.add("verified", format!("at least {limit}"), |stream| stream.judge_verified(limit));
+    let limit = criteria.max_late;
+    lines.add("lateness", at_most(limit), |stream| stream.judge_lateness(limit));
+    let mut lines = lines.lines;
+    let captures = evidence.captures.iter().map(judge_capture).collect();
+    lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures));
     lines
 }
 
-/// What the user asked for and did not get is no fault of the device, and no PASS either.
-fn captures(captures: &[CaptureResult]) -> Vec<SubjectJudgement> {
-    let judge = |capture: &CaptureResult| {
-        let is_whole = capture.dropped == 0;
-        let frames = capture.written + capture.dropped;
-        SubjectJudgement {
-            subject: format!("capture {}", capture.file),
-            result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
-            measured: format!("{} of {frames} frames are in the file", capture.written),
-        }
-    };
-    captures.iter().map(judge).collect()
+fn judge_capture(capture: &CaptureResult) -> SubjectJudgement {
+    // Not a fault of the device, but not what the user asked for: never FAIL, and no PASS.
+    let is_whole = capture.dropped == 0;
+    let frames = capture.written + capture.dropped;
+    SubjectJudgement {
+        subject: format!("capture {}", capture.file),
+        result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
+        measured: format!("{} of {frames} frames are in the file", capture.written),
+    }
 }
 
 impl StreamReport {
@@ -163,11 +180,11 @@ impl StreamReport {
             self.judge_damage(criteria.max_damaged),
             self.judge_misdelivery(criteria.max_misdelivered),
         ];
-        let found = judged.into_iter().flatten().filter(|(result, _)| *result == wanted);
-        found.map(|(_, measured)| format!("stream {}: {measured}", self.name)).collect()
+        let found = judged.into_iter().flatten().filter(|finding| finding.result == wanted);
+        found.map(|finding| format!("stream {}: {}", self.name, finding.measured)).collect()
     }
 
-    fn judge_loss(&self, limit: Share) -> Option<(CriterionResult, String)> {
+    fn judge_loss(&self, limit: Share) -> Option<StreamFinding> {
         let loss = self.loss?;
         let contents = self.contents.unwrap_or_default();
         // Numbered frames and those compared by content are disjoint, so one limit holds for their sum.
@@ -177,11 +194,11 @@ impl StreamReport {
         let range = MeasuredRange { least: most - in_doubt.min(most), most };
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
         let lost = count_in_words(range, expected, "lost");
-        let words = match stale {
+        let measured = match stale {
             0 => lost,
             _ => format!("{lost}; {stale} frames came more than 65536 frames late and count as lost"),
         };
-        Some((range.within(allowed(limit, expected)), words))
+        Some(StreamFinding { result: range.within(allowed(limit, expected)), measured })
     }
 
     fn judge_count(
@@ -189,21 +206,23 @@ impl StreamReport {
         limit: Share,
         count: fn(&super::ArrivedFrames) -> u64,
         what: &str,
-    ) -> Option<(CriterionResult, String)> {
+    ) -> Option<StreamFinding> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
         Some(self.judge_frames(limit, MeasuredRange::exactly(count(received)), what))
     }
 
-    fn judge_frames(&self, limit: Share, frames: MeasuredRange, what: &str) -> (CriterionResult, String) {
+    fn judge_frames(&self, limit: Share, frames: MeasuredRange, what: &str) -> StreamFinding {
         let received = self.received.as_ref().map_or(0, |received| received.frames);
         let expected = self.loss.map_or(received, |loss| loss.expected);
-        (frames.within(allowed(limit, expected)), count_in_words(frames, expected, what))
+        let measured = count_in_words(frames, expected, what);
+        StreamFinding { result: frames.within(allowed(limit, expected)), measured }
     }
 
-    /// A frame that came too late to be told from a copy may be one. Frames beyond those expected count as copies.
-    fn judge_duplicates(&self, limit: Share) -> Option<(CriterionResult, String)> {
+    fn judge_duplicates(&self, limit: Share) -> Option<StreamFinding> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
         let loss = self.loss.filter(|loss| loss.extra > 0);
+        // Frames beyond those expected count as copies. A frame that came too late to be told from a copy may
+        // be one.
         let copies = received.sequence.duplicates + loss.map_or(0, |loss| loss.extra);
         let frames = MeasuredRange { least: copies, most: copies + received.sequence.stale };
         let what = match (loss, received.sequence.stale) {
@@ -217,60 +236,65 @@ impl StreamReport {
         };
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let ratio = Ratio::new(frames.most, expected);
-        let words = format!("{} of {expected} frames {what} ({ratio})", frames.most);
-        Some((frames.within(allowed(limit, expected)), words))
+        let measured = format!("{} of {expected} frames {what} ({ratio})", frames.most);
+        Some(StreamFinding { result: frames.within(allowed(limit, expected)), measured })
     }
 
-    fn judge_damage(&self, limit: Share) -> Option<(CriterionResult, String)> {
-        let damaged = |received: &super::ArrivedFrames| received.corrupt + received.unnumbered;
-        self.judge_count(limit, damaged, "arrived with a damaged payload or tag")
+    fn judge_damage(&self, limit: Share) -> Option<StreamFinding> {
+        let what = "arrived with a damaged payload or tag";
+        self.judge_count(limit, |received| received.corrupt + received.unnumbered, what)
     }
 
-    fn judge_misdelivery(&self, limit: Share) -> Option<(CriterionResult, String)> {
+    fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
         let loss = self.loss?;
         let Some(astray) = &self.misdelivery else {
-            return Some((CriterionResult::Pass, format!("0 of {} frames at other ports", loss.expected)));
+            let measured = format!("0 of {} frames at other ports", loss.expected);
+            return Some(StreamFinding { result: CriterionResult::Pass, measured });
         };
         // A flood brings a frame to several wrong ports; it is one frame all the same.
         let range = MeasuredRange::exactly((astray.frames - astray.to_groups).min(loss.expected));
-        Some((range.within(allowed(limit, loss.expected)), astray.to_string()))
+        let result = range.within(allowed(limit, loss.expected));
+        Some(StreamFinding { result, measured: astray.to_string() })
     }
 
-    fn judge_latency(&self, limit: LatencyLimit) -> Option<(CriterionResult, String)> {
-        let unknown = (CriterionResult::Unknown, format!("latency {} was not measured", limit.figure));
+    fn judge_latency(&self, limit: LatencyLimit) -> Option<StreamFinding> {
         self.received.as_ref().filter(|got| got.frames > 0)?;
-        let Some(latency) = &self.latency else { return Some(unknown) };
+        let Some(latency) = &self.latency else {
+            return Some(StreamFinding::unknown(format!("latency {} was not measured", limit.figure)));
+        };
         let value = latency.figure(limit.figure).as_u64();
         // Stamps make a latency look longer than it is; two clocks make it look longer or shorter.
         let clock = latency.error.clock.unwrap_or(Nanos::ZERO).as_u64();
         let least = latency.error.p99().map_or(0, |error| value.saturating_sub(error.as_u64()));
         let range = MeasuredRange { least, most: value + clock };
-        Some((range.within(limit.limit.as_u64()), format!("{} {}", limit.figure, time_in_words(range))))
+        let measured = format!("{} {}", limit.figure, time_in_words(range));
+        Some(StreamFinding { result: range.within(limit.limit.as_u64()), measured })
     }
 
-    fn judge_jitter(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+    fn judge_jitter(&self, limit: Nanos) -> Option<StreamFinding> {
         self.received.as_ref().filter(|got| got.frames > 1)?;
         let Some(jitter) = &self.jitter else {
-            return Some((CriterionResult::Unknown, "jitter was not measured".to_owned()));
+            return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
         };
         let range = MeasuredRange::exactly(jitter.rfc3550.as_u64());
-        Some((range.within(limit.as_u64()), time_in_words(range)))
+        Some(StreamFinding { result: range.within(limit.as_u64()), measured: time_in_words(range) })
     }
 
-    fn judge_outage(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+    fn judge_outage(&self, limit: Nanos) -> Option<StreamFinding> {
         self.loss?;
         let Some(outages) = &self.outages else {
-            return Some((
-                CriterionResult::Unknown,
-                "outages are not known where receivers share a stream".to_owned(),
-            ));
+            let measured = "outages are not known where receivers share a stream".to_owned();
+            return Some(StreamFinding::unknown(measured));
         };
-        let time = |time: Option<Nanos>| time.map_or(0, Nanos::as_u64);
-        let range = MeasuredRange { least: time(outages.longest_certain), most: time(outages.longest) };
-        Some((range.within(limit.as_u64()), format!("longest {}", time_in_words(range))))
+        let range = MeasuredRange {
+            least: outages.longest_certain.map_or(0, Nanos::as_u64),
+            most: outages.longest.map_or(0, Nanos::as_u64),
+        };
+        let measured = format!("longest {}", time_in_words(range));
+        Some(StreamFinding { result: range.within(limit.as_u64()), measured })
     }
 
-    fn judge_rate(&self, limit: Share) -> Option<(CriterionResult, String)> {
+    fn judge_rate(&self, limit: Share) -> Option<StreamFinding> {
         let asked = self.asked_milli?;
         let received = self.received.as_ref()?.rate.map_or(0, |rate| rate.frames_milli);
         let is_met = received >= allowed(limit, asked);
@@ -282,31 +306,31 @@ impl StreamReport {
             (false, true) => CriterionResult::Unknown,
             (false, false) => CriterionResult::Fail,
         };
-        let words =
+        let measured =
             format!("{} of {} frames/s ({})", received / 1000, asked / 1000, Ratio::new(received, asked));
-        Some((result, words))
+        Some(StreamFinding { result, measured })
     }
 
     /// Of the frames sent, those that receivers can know again.
-    fn judge_verified(&self, limit: Share) -> Option<(CriterionResult, String)> {
+    fn judge_verified(&self, limit: Share) -> Option<StreamFinding> {
         let sent = self.sent.as_ref().filter(|sent| self.loss.is_some() && sent.frames > 0)?;
         let compared = self.contents.map_or(0, |contents| contents.compared);
         let verified = (sent.frames - sent.untagged) + compared;
         let is_met = verified >= allowed(limit, sent.frames);
         let result = if is_met { CriterionResult::Pass } else { CriterionResult::Unknown };
-        let words = format!(
+        let measured = format!(
             "{verified} of {} frames can be verified, {compared} of them by their content ({})",
             sent.frames,
             Ratio::new(verified, sent.frames)
         );
-        Some((result, words))
+        Some(StreamFinding { result, measured })
     }
 
-    fn judge_lateness(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+    fn judge_lateness(&self, limit: Nanos) -> Option<StreamFinding> {
         let error = self.sent.as_ref()?.send_error?;
         let is_met = error.max <= limit;
         let result = if is_met { CriterionResult::Pass } else { CriterionResult::Unknown };
-        Some((result, format!("frames left up to {} late", error.max)))
+        Some(StreamFinding { result, measured: format!("frames left up to {} late", error.max) })
     }
 }
 
@@ -337,26 +361,15 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
     doubts.extend(evidence.skew.and_then(SkewReport::doubt));
-    let said = |doubt: CaveatKind, subject: &str| {
-        let same = |caveat: &Caveat| caveat.matters && caveat.doubt == doubt;
-        evidence
-            .caveats
-            .iter()
-            .any(|caveat| same(caveat) && (subject.is_empty() || caveat.subject == subject))
-    };
+    let caveats: Vec<&Caveat> = evidence.caveats.iter().filter(|caveat| caveat.matters).collect();
     // A node that has said so names the cause: the same is not told twice.
-    if !said(CaveatKind::Unbalanced, "") {
+    if !caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Unbalanced) {
         let wrong = evidence.imbalances.iter();
         doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));
     }
-    let matters = evidence.caveats.iter().filter(|caveat| caveat.matters);
-    doubts.extend(matters.map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
+    doubts.extend(caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
     for stream in evidence.streams {
-        let short = stream.sent.as_ref().filter(|sent| sent.unsent > 0);
-        if let Some(sent) = short.filter(|_| !said(CaveatKind::SenderShort, &stream.name)) {
-            let (name, unsent, planned) = (&stream.name, sent.unsent, sent.planned);
-            doubts.push(format!("stream {name}: {unsent} of {planned} planned frames were not sent"));
-        }
+        doubts.extend(unsent_frames(stream, &caveats));
         doubts.extend(missing_report(stream));
     }
     // If a node did not report, its measurements may just be missing.
@@ -365,6 +378,16 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         doubts.push("nothing was measured: no stream with metrics was sent to a receiver".to_owned());
     }
     doubts
+}
+
+/// Frames that a sender did not send, unless a caveat tells that already.
+fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
+    let sent = stream.sent.as_ref().filter(|sent| sent.unsent > 0)?;
+    let mut short = caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::SenderShort);
+    if short.any(|caveat| caveat.subject == stream.name) {
+        return None;
+    }
+    Some(format!("stream {}: {} of {} planned frames were not sent", stream.name, sent.unsent, sent.planned))
 }
 
 /// What makes it impossible to judge a stream.

@@ -61,11 +61,14 @@ impl FleetAuthority {
             return Err(Error::Name(name.0.clone()));
         }
         let lock = self.lock()?;
-        let (node, is_new) = match KeptNode::read(&self.files, name) {
-            Ok(node) if node.public_key == hex(public_key) => (node, false),
+        // What changes here if the secret is used up.
+        let mut change_by_use = AdmissionChange::Secret;
+        let node = match KeptNode::read(&self.files, name) {
+            Ok(node) if node.public_key == hex(public_key) => node,
             Ok(_) => return Err(Error::Taken(name.clone())),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                (KeptNode::new(public_key, now)?, true)
+                change_by_use = AdmissionChange::SecretAndName;
+                KeptNode::new(public_key, now)?
             }
             Err(error) => return Err(error),
         };
@@ -76,7 +79,7 @@ impl FleetAuthority {
         } else {
             // The secret first: without one, nobody can reserve a name.
             self.use_up(secret, now)?;
-            change = if is_new { AdmissionChange::SecretAndName } else { AdmissionChange::Secret };
+            change = change_by_use;
             let node = KeptNode { admitted_by, ..node };
             node.write(&self.files, name)?;
             node
@@ -110,8 +113,7 @@ impl FleetAuthority {
 
     /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
     pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<NodeAdmission, Error> {
-        let unknown = |_| Error::Unknown(name.clone());
-        let node = KeptNode::read(&self.files, name).map_err(unknown)?;
+        let node = KeptNode::read(&self.files, name).map_err(|_| Error::Unknown(name.clone()))?;
         if node.public_key != hex(public_key) {
             return Err(Error::Unknown(name.clone()));
         }

@@ -22,12 +22,9 @@ impl AuthorityFiles {
     /// Held while the directory is changed, by this process or another; it ends when the file is closed.
     pub(crate) fn lock(&self) -> Result<fs::File, Error> {
         let path = self.path("lock");
-        let open = || -> std::io::Result<fs::File> {
-            let file = private_files::open_or_create(&path)?;
-            file.lock()?;
-            Ok(file)
-        };
-        open().map_err(failed(&path))
+        let file = private_files::open_or_create(&path).map_err(failed(&path))?;
+        file.lock().map_err(failed(&path))?;
+        Ok(file)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -12,7 +12,7 @@
 
 use super::server_key::{KeyKind, ServerKey};
 use super::{AdmittedNode, Error, hex};
-use crate::subject;
+use crate::subject::{self, SubjectPermissions};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use ring::hmac;
@@ -89,12 +89,11 @@ impl ServerAccounts {
     /// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
     pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
         let control = self.account_key(CONTROL)?.id;
-        let import =
-            |kind: &str, at: &str| json!({"name": at, "subject": at, "account": control, "type": kind});
         let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);
-        let imports = to_node.iter().map(|at| import("stream", at));
-        let imports: Vec<Value> = imports.chain(from_node.iter().map(|at| import("service", at))).collect();
+        let imports = to_node.iter().map(|at| import("stream", at, &control));
+        let imports: Vec<Value> =
+            imports.chain(from_node.iter().map(|at| import("service", at, &control))).collect();
         self.account(&node_account(node), json!({"imports": imports}))
     }
 
@@ -105,18 +104,19 @@ impl ServerAccounts {
 
     /// What a node shows to the server.
     pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
-        self.user(&node_account(node), subject::permissions(&node.name.0))
+        self.user(&node_account(node), &subject::permissions(&node.name.0))
     }
 
     /// What the controller shows.
     pub fn controller_user(&self) -> Result<String, Error> {
-        self.user(CONTROL, subject::permissions_of_the_controller())
+        self.user(CONTROL, &subject::permissions_of_the_controller())
     }
 
     /// What is shown to remove accounts.
     pub(crate) fn system_user(&self) -> Result<String, Error> {
-        let all = || vec![REMOVE_ACCOUNTS.to_owned()];
-        self.user(SYSTEM, (all(), vec![format!("{}.>", subject::inbox(SYSTEM_USER))]))
+        let publish = vec![REMOVE_ACCOUNTS.to_owned()];
+        let subscribe = vec![format!("{}.>", subject::inbox(SYSTEM_USER))];
+        self.user(SYSTEM, &SubjectPermissions { publish, subscribe })
     }
 
     /// The order to remove accounts.
@@ -143,7 +143,8 @@ impl ServerAccounts {
         Ok(AccountClaims { id, claims })
     }
 
-    fn user(&self, account: &str, (publish, subscribe): (Vec<String>, Vec<String>)) -> Result<String, Error> {
+    fn user(&self, account: &str, permissions: &SubjectPermissions) -> Result<String, Error> {
+        let SubjectPermissions { publish, subscribe } = permissions;
         let user = self.key(KeyKind::User, &format!("user {account}"))?;
         let nats = json!({
             "type": "user", "version": 2, "bearer_token": true,
@@ -170,15 +171,22 @@ fn export(kind: &str, at: &str) -> Value {
     json!({"name": at, "subject": at, "type": kind})
 }
 
+fn import(kind: &str, at: &str, account: &str) -> Value {
+    json!({"name": at, "subject": at, "account": account, "type": kind})
+}
+
+/// Claims with this id, as JSON.
+fn claims(id: &str, issuer: &ServerKey, subject: &ClaimSubject<'_>) -> String {
+    let ClaimSubject { id: of, name, nats } = subject;
+    // The time of issue is constant: the same claims are the same token, which need not be written again.
+    json!({"jti": id, "iat": 1, "iss": issuer.id, "sub": of, "name": name, "nats": nats}).to_string()
+}
+
 /// A token: header, claims, and the issuer's signature over both.
 fn signed(issuer: &ServerKey, subject: &ClaimSubject<'_>) -> String {
-    let claims = |id: &str| {
-        json!({"jti": id, "iat": 1, "iss": issuer.id, "sub": subject.id, "name": subject.name, "nats": subject.nats}).to_string()
-    };
-    // The same claims are the same token: what is written once need not be written again.
-    let id = hex(&Sha256::digest(claims("")));
+    let id = hex(&Sha256::digest(claims("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
-    let covered = format!("{header}.{}", BASE64.encode(claims(&id)));
+    let covered = format!("{header}.{}", BASE64.encode(claims(&id, issuer, subject)));
     let signature = BASE64.encode(issuer.sign(covered.as_bytes()));
     format!("{covered}.{signature}")
 }

@@ -28,7 +28,8 @@ pub(super) struct ServerKey {
 impl ServerKey {
     pub(super) fn of_seed(kind: KeyKind, seed: &[u8]) -> Result<Self, Error> {
         let pair = Ed25519KeyPair::from_seed_unchecked(seed);
-        let pair = pair.map_err(|_| Error::Certificate("a key for the server could not be derived".to_owned()))?;
+        let pair =
+            pair.map_err(|_| Error::Certificate("a key for the server could not be derived".to_owned()))?;
         let id = written(kind, pair.public_key().as_ref());
         Ok(Self { pair, id })
     }
@@ -48,9 +49,15 @@ fn written(kind: KeyKind, key: &[u8]) -> String {
 
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
-    // Polynomial 0x1021, initial value 0, most significant bit first.
-    let step = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-    bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(*byte) << 8), step))
+    let mut crc = 0_u16;
+    for byte in bytes {
+        crc ^= u16::from(*byte) << 8;
+        // Polynomial 0x1021, initial value 0, most significant bit first.
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+    }
+    crc
 }
 
 /// RFC 4648, without padding.

@@ -42,8 +42,8 @@ pub(super) fn add(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error>
 pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
-    let failed = || world(directory.display().to_string());
-    private_files::create_directories(&directory).map_err(failed())?;
+    let shown = directory.display().to_string();
+    private_files::create_directories(&directory).map_err(world(&shown))?;
     let mut wanted =
         BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
     for node in nodes {
@@ -51,8 +51,8 @@ pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<
         wanted.insert(security.accounts.account_id(node)?);
     }
     let mut left = Vec::new();
-    for entry in fs::read_dir(&directory).map_err(failed())? {
-        let name = entry.map_err(failed())?.file_name();
+    for entry in fs::read_dir(&directory).map_err(world(&shown))? {
+        let name = entry.map_err(world(&shown))?.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".jwt"));
         left.extend(id.filter(|id| !wanted.contains(*id)).map(str::to_owned));
     }

@@ -6,7 +6,6 @@
 use super::BrokerSetup;
 use super::accounts::accounts_directory;
 use crate::authority::{Error, ServerAccounts};
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -31,43 +30,38 @@ pub struct ServerSecurity {
 
 /// The configuration as text.
 pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
-    let mut text = String::new();
-    let mut line = |words: std::fmt::Arguments<'_>| writeln!(text, "{words}").unwrap_or(());
-    line(format_args!("server_name: {}", quoted(&server_name(setup))));
-    line(format_args!("listen: {}", quoted(&setup.listen.to_string())));
-    // A dead peer is noticed after two of these; the default is four minutes.
-    line(format_args!("ping_interval: \"2s\"\nping_max: 2"));
-    line(format_args!("max_payload: {PAYLOAD}"));
-    // Strangers and nodes decide how much is logged.
-    line(format_args!(
-        "log_file: {}\nlogfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}",
-        file(&super::log_file(setup))
-    ));
-    // The default writes to disk every two minutes.
-    line(format_args!(
-        "jetstream {{\n  store_dir: {}\n  max_file_store: {}\n  max_memory_store: {MEMORY}\n  sync_interval: always\n}}",
-        file(&setup.directory.join("store")),
-        setup.store_room
-    ));
+    let mut lines = vec![
+        format!("server_name: {}", quoted(&server_name(setup))),
+        format!("listen: {}", quoted(&setup.listen.to_string())),
+        // A dead peer is noticed after two of these; the default is four minutes.
+        "ping_interval: \"2s\"\nping_max: 2".to_owned(),
+        format!("max_payload: {PAYLOAD}"),
+        // Strangers and nodes decide how much is logged.
+        format!("log_file: {}", file(&super::log_file(setup))),
+        format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}"),
+        format!("jetstream {{\n  store_dir: {}", file(&setup.directory.join("store"))),
+        format!("  max_file_store: {}\n  max_memory_store: {MEMORY}", setup.store_room),
+        // The default writes to disk every two minutes.
+        "  sync_interval: always\n}".to_owned(),
+    ];
     if let Some(security) = &setup.security {
-        line(format_args!(
-            // Without a certificate of the authority nobody gets as far as showing claims.
-            "tls {{\n  cert_file: {}\n  key_file: {}\n  ca_file: {}\n  verify: true\n  timeout: 5\n}}",
-            file(&security.certificate),
-            file(&security.key),
-            file(&security.authority)
-        ));
-        write_accounts(&mut text, setup, &security.accounts)?;
+        lines.push(format!("tls {{\n  cert_file: {}", file(&security.certificate)));
+        lines.push(format!("  key_file: {}", file(&security.key)));
+        lines.push(format!("  ca_file: {}", file(&security.authority)));
+        // Without a certificate of the authority nobody gets as far as showing claims.
+        lines.push("  verify: true\n  timeout: 5\n}".to_owned());
+        lines.extend(account_lines(setup, &security.accounts)?);
     }
-    Ok(text)
+    lines.push(String::new());
+    Ok(lines.join("\n"))
 }
 
 /// Whose signature is believed, the accounts that are always there, and where those of nodes are found.
-fn write_accounts(text: &mut String, setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<(), Error> {
+fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
     let system = accounts.system_account()?;
     let control = accounts.control_account()?;
     let directory = file(&accounts_directory(setup));
-    let lines = [
+    Ok([
         format!("operator: {}", quoted(&accounts.operator()?)),
         format!("system_account: {}", quoted(&system.id)),
         // Without `allow_delete` the server would not obey `REMOVE_ACCOUNTS`, which cuts removed nodes off.
@@ -75,10 +69,8 @@ fn write_accounts(text: &mut String, setup: &BrokerSetup, accounts: &ServerAccou
         "resolver_preload: {".to_owned(),
         format!("  {}: {}", system.id, quoted(&system.claims)),
         format!("  {}: {}", control.id, quoted(&control.claims)),
-        "}\n".to_owned(),
-    ];
-    text.push_str(&lines.join("\n"));
-    Ok(())
+        "}".to_owned(),
+    ])
 }
 
 /// Tells our server from any other at the same address.

@@ -48,15 +48,17 @@ fn check(program: &Path) -> Result<PathBuf, Error> {
 
 /// `nats-server: v2.15.2`
 fn is_good(said: &str) -> bool {
-    let version = |text: &str| -> Option<[u64; 3]> {
-        let mut numbers = text.trim_start_matches('v').split('.').map(|number| {
-            let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-            digits.parse().ok()
-        });
-        Some([numbers.next()??, numbers.next()??, numbers.next()??])
-    };
     let found = said.strip_prefix("nats-server: ").and_then(version);
     found.is_some_and(|found| found[0] == MAJOR && Some(found) >= version(OLDEST))
+}
+
+/// Of `v2.15.2-beta.1`, the numbers 2, 15 and 2.
+fn version(text: &str) -> Option<[u64; 3]> {
+    let mut numbers = text.trim_start_matches('v').split('.').map(|number| {
+        let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    });
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
 
 #[cfg(test)]

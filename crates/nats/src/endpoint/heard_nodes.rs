@@ -72,8 +72,9 @@ impl NodeSubscriptions {
         // for this place.
         HeardNodes::lock(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
-        let silent = || Error::Down("the server did not take the subscriptions".to_owned());
-        self.tasks.extend(runtime.wait(WRITING, subscribing).unwrap_or_else(|| Err(silent()))?);
+        let subscribed = runtime.wait(WRITING, subscribing);
+        let refused = "the server did not take the subscriptions";
+        self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())
     }
 

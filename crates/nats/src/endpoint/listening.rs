@@ -50,7 +50,8 @@ impl EndpointListener {
                 if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message))
                     && self.heard.contains(&node)
                 {
-                    self.unacquainted.try_send((node, life)).unwrap_or(());
+                    // If the queue is full, the next letter of that node asks again.
+                    drop(self.unacquainted.try_send((node, life)));
                 }
             }
             Err(LetterRefusal::NotForThisOne) => {}
@@ -174,18 +175,35 @@ struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 impl SpeakerNumbers {
     /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
     fn missing_before(&mut self, message: &Message) -> u64 {
-        let number = || header(message, NUMBER)?.parse::<u64>().ok();
-        let name = message.subject.rsplit('.').next();
-        let (Some(name), Some(life), Some(number)) = (name, place_of(message), number()) else { return 0 };
-        let next = number.saturating_add(1);
-        match self.0.get_mut(name) {
-            Some((known, due)) if *known == life => number.saturating_sub(std::mem::replace(due, next)),
+        let Some(sample) = SampleNumber::of(message) else { return 0 };
+        let next = sample.number.saturating_add(1);
+        match self.0.get_mut(sample.speaker) {
+            Some((known, due)) if *known == sample.incarnation => {
+                sample.number.saturating_sub(std::mem::replace(due, next))
+            }
             // What an instance said before we listened was not lost.
             _ => {
-                self.0.insert(name.to_owned(), (life, next));
+                self.0.insert(sample.speaker.to_owned(), (sample.incarnation, next));
                 0
             }
         }
+    }
+}
+
+/// The number that a message which may be dropped carries.
+struct SampleNumber<'a> {
+    speaker: &'a str,
+    incarnation: u64,
+    number: u64,
+}
+
+impl<'a> SampleNumber<'a> {
+    fn of(message: &'a Message) -> Option<Self> {
+        Some(Self {
+            speaker: message.subject.rsplit('.').next()?,
+            incarnation: place_of(message)?,
+            number: header(message, NUMBER)?.parse().ok()?,
+        })
     }
 }
 
@@ -202,7 +220,8 @@ async fn presence_task(
         match header(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
-                    echo.send(()).unwrap_or(());
+                    // The claim may have been given up.
+                    _ = echo.send(());
                 }
             }
             // A controller among several has a number that no other has.

@@ -130,7 +130,9 @@ pub(super) fn place_of(message: &Message) -> Option<u64> {
 
 pub(crate) fn draw() -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Down("the system gave no random numbers".to_owned()))?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Error::Down("the system gave no random numbers".to_owned()))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
@@ -156,7 +158,9 @@ impl EndpointState {
         let mut answers = self.subscribe(&inbox).await?;
         self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
         let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
-        proven.unwrap_or_else(|_| Err(Error::Down("the server did not confirm the subscriptions".to_owned())))?;
+        proven.unwrap_or_else(|_| {
+            Err(Error::Down("the server did not confirm the subscriptions".to_owned()))
+        })?;
         if self.is_numbered() {
             return Ok(());
         }

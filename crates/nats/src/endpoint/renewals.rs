@@ -131,8 +131,8 @@ async fn take_until_flooded(
 /// Ends the subscription and throws away what the server still keeps for the connection.
 async fn silence(own: &EndpointState, subscriber: &mut Subscriber) {
     // A connection that is down has no buffer at the server, and the subscription ends when it is dropped.
-    subscriber.unsubscribe().await.unwrap_or(());
-    own.leases.force_reconnect().await.unwrap_or(());
+    drop(subscriber.unsubscribe().await);
+    drop(own.leases.force_reconnect().await);
 }
 
 /// How much a node may still say: a bucket that fills steadily.

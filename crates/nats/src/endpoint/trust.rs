@@ -127,9 +127,8 @@ impl EndpointSeals {
     /// The message with its sender, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<MessageEnvelope, String> {
         let bytes = &message.payload;
-        let envelope = || letter::decode(bytes);
         if !own.is_controller() {
-            let mut envelope = envelope()?;
+            let mut envelope = letter::decode(bytes)?;
             if let Self::Node(seals) = self {
                 let seal = header(message, SEAL);
                 // The name in the letter says nothing. The seal says which instance of a controller speaks.
@@ -141,7 +140,7 @@ impl EndpointSeals {
             return Ok(envelope);
         }
         let from = subject::speaker(&message.subject).ok_or("its subject names no node")?;
-        let mut envelope = MessageEnvelope { from, ..envelope()? };
+        let mut envelope = MessageEnvelope { from, ..letter::decode(bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
@@ -165,8 +164,8 @@ impl ControllerSeals {
 impl NodeSeals {
     fn keep_proof(&mut self, message: &Message) {
         if let Some(proof) = header(message, EPOCH) {
-            // Without a file it is known as long as this instance of the node lasts.
-            self.proofs.keep(proof).unwrap_or(());
+            // If it cannot be written, it is known as long as this instance of the node lasts.
+            drop(self.proofs.keep(proof));
         }
     }
 }

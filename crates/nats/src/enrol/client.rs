@@ -1,6 +1,8 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
-use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message};
+use super::{
+    ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message,
+};
 use crate::authority::{NodeAdmission, hex, unhex};
 use crate::connection::{FleetCredentials, ServerAccess, certificates};
 use crate::seal::SealKeys;
@@ -93,9 +95,9 @@ impl FleetMembership {
 
     /// How the fabric is reached with it.
     pub fn access(&self) -> Result<ServerAccess, Error> {
-        let damaged = || Error::Here("the membership is damaged; join the fleet again".to_owned());
-        let grants = unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
-        let controller = unhex(&self.controller).ok_or_else(damaged)?;
+        let grants =
+            unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
+        let controller = unhex(&self.controller).ok_or_else(damaged_membership)?;
         let credentials = FleetCredentials {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
@@ -108,6 +110,10 @@ impl FleetMembership {
         access.keys = Some(SealKeys::Node { controller, grants });
         Ok(access)
     }
+}
+
+fn damaged_membership() -> Error {
+    Error::Here("the membership is damaged; join the fleet again".to_owned())
 }
 
 /// The key of a node. It is kept before it is shown to anybody: if the answer is lost, the node asks again with the same key,
@@ -250,10 +256,9 @@ fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Erro
 }
 
 fn connect(address: &str) -> Result<TcpStream, Error> {
-    let mut addresses = address.to_socket_addrs().map_err(network(address))?;
-    let none = || network(address)(std::io::ErrorKind::AddrNotAvailable.into());
-    let stream =
-        TcpStream::connect_timeout(&addresses.next().ok_or_else(none)?, STEP).map_err(network(address))?;
+    let first = address.to_socket_addrs().map_err(network(address))?.next();
+    let first = first.ok_or_else(|| network(address)(std::io::ErrorKind::AddrNotAvailable.into()))?;
+    let stream = TcpStream::connect_timeout(&first, STEP).map_err(network(address))?;
     stream.set_read_timeout(Some(ANSWER)).map_err(network(address))?;
     stream.set_write_timeout(Some(STEP)).map_err(network(address))?;
     Ok(stream)
@@ -266,6 +271,8 @@ struct ByPrint {
     provider: Arc<rustls::crypto::CryptoProvider>,
 }
 
+const UNKNOWN_ISSUER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+
 impl ServerCertVerifier for ByPrint {
     fn verify_server_cert(
         &self,
@@ -275,14 +282,13 @@ impl ServerCertVerifier for ByPrint {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         // The print is the authority's, not the server's, whose certificate is renewed now and then.
-        let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or_else(unknown)?;
+        let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or(UNKNOWN_ISSUER)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
             .build()
-            .map_err(|_| unknown())?
+            .map_err(|_| UNKNOWN_ISSUER)?
             .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! With a deadline for each read alone, a client could hold a place by sending a byte now and then.
 
+use crate::runtime::deadline_ns;
 use packetrig_sys::clock::monotonic_ns;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -22,8 +23,7 @@ impl DeadlineStream {
 
     /// Sets the deadline of the next step.
     pub(super) fn begin_anew(&mut self, within: Duration) {
-        let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
-        self.until_ns = monotonic_ns().saturating_add(within);
+        self.until_ns = deadline_ns(within);
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {

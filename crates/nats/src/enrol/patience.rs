@@ -37,13 +37,15 @@ pub fn enrol_patiently(
 /// A random number; without one everybody waits equally long.
 fn draw() -> u32 {
     let mut bytes = [0; 4];
-    SystemRandom::new().fill(&mut bytes).unwrap_or(());
-    u32::from_be_bytes(bytes)
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => u32::from_be_bytes(bytes),
+        Err(_) => 0,
+    }
 }
 
 /// The pause after this attempt: between half of its range and all of it.
 fn pause(attempt: u32, drawn: u32) -> Duration {
-    let range = LONGEST.min(FIRST.saturating_mul(1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX)));
+    let range = LONGEST.min(FIRST.saturating_mul(2_u32.saturating_pow(attempt - 1)));
     let half = range / 2;
     half + half.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
 }

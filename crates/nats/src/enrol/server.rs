@@ -5,8 +5,10 @@
 
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
-use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message};
-use crate::authority::{Error as Refusal, FleetAuthority, JoinSecret, NodeAdmission, unhex};
+use super::{
+    ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message,
+};
+use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, unhex};
 use crate::broker::ServerSecurity;
 use crate::connection::certificates;
 use packetrig_fleet::message::NodeName;
@@ -17,11 +19,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Why a question without a valid proof is refused.
+const UNPROVEN: &str = "the question is not signed with its key";
 /// How often the listener looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -55,11 +60,13 @@ impl EnrolServer {
         socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
         let address = socket.local_addr().map_err(network(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
-        let service = Arc::new(EnrolService { authority, config, on_join, slots: ConnectionSlots::default() });
-        let (ended, own) = (Arc::clone(&end), Arc::clone(&service));
+        let service =
+            Arc::new(EnrolService { authority, config, on_join, slots: ConnectionSlots::default() });
+        let ended = Arc::clone(&end);
+        let serving = Arc::clone(&service);
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
-            .spawn(move || listen_until(&socket, &own, &ended))
+            .spawn(move || listen_until(&socket, &serving, &ended))
             .map_err(network("cannot start a thread"))?;
         Ok(Self { address, service, end, listener: Some(listener) })
     }
@@ -98,13 +105,13 @@ impl Drop for EnrolServer {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Release);
         if let Some(listener) = self.listener.take() {
-            listener.join().unwrap_or(());
+            // It fails only after a panic, which the thread itself has reported.
+            drop(listener.join());
         }
     }
 }
 
 fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
-    let read = |path: &std::path::Path| fs::read_to_string(path).map_err(network(path.display().to_string()));
     let mut chain = certificates(&read(&security.certificate)?);
     // The node knows the authority by its print only, so it is shown.
     chain.extend(certificates(&authority.certificate()?));
@@ -114,6 +121,10 @@ fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerCo
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
         .map_err(|error| Error::Here(error.to_string()))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(network(path.display().to_string()))
 }
 
 /// What all connections are served with.
@@ -132,12 +143,11 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
         };
         // Too many at once: dropping the connection tells them to come again.
         let Some(slot) = service.slots.claim(from.ip(), &stream) else { continue };
-        let own = Arc::clone(service);
-        let serving = move || {
-            own.serve(stream, &slot).unwrap_or(());
-        };
-        // Without a thread the slot is free again, and the node comes again.
-        drop(std::thread::Builder::new().name("enrol".to_owned()).spawn(serving));
+        let service = Arc::clone(service);
+        let thread = std::thread::Builder::new().name("enrol".to_owned());
+        // Without a thread the slot is free again, and the node comes again. So does a node whose connection fails: nothing
+        // is issued then.
+        drop(thread.spawn(move || drop(service.serve(stream, &slot))));
     }
 }
 
@@ -158,21 +168,20 @@ impl EnrolService {
     }
 
     fn answer(&self, question: &EnrolQuestion) -> Result<EnrolAnswer, String> {
-        let refused = |error: Refusal| error.to_string();
         let now = wall_clock_ns() / 1_000_000_000;
-        let unproven = || "the question is not signed with its key".to_owned();
-        let key = unhex(&question.public_key).ok_or_else(unproven)?;
-        let proof = unhex(&question.proof).ok_or_else(unproven)?;
+        let key = unhex(&question.public_key).ok_or(UNPROVEN)?;
+        let proof = unhex(&question.proof).ok_or(UNPROVEN)?;
         // The signature covers purpose, name and secret, so it proves nothing for another question.
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key)
             .verify(&question.proven(), &proof)
-            .map_err(|_| unproven())?;
+            .map_err(|_| UNPROVEN)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
-            return self.authority.renew(&name, &key, now).map(EnrolAnswer::Admitted).map_err(refused);
+            let renewal = self.authority.renew(&name, &key, now);
+            return renewal.map(EnrolAnswer::Admitted).map_err(|error| error.to_string());
         }
-        let admission = self.authority.admit(&name, &key, &question.secret, now).map_err(refused)?;
-        Ok(self.announce(&name, admission, &question.secret))
+        let admission = self.authority.admit(&name, &key, &question.secret, now);
+        Ok(self.announce(&name, admission.map_err(|error| error.to_string())?, &question.secret))
     }
 
     /// Has the broker learn of the node. If that fails, nothing has happened, and the node may ask again.

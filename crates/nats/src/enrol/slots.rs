@@ -87,21 +87,24 @@ impl HeldConnections {
         if self.held.len() >= 2 * MOST {
             return None;
         }
-        let count = |network: IpAddr| self.live().filter(|held| held.network == network).count();
-        let full = if count(network) >= MOST_OF_ADDRESS {
+        let full = if self.count(network) >= MOST_OF_ADDRESS {
             network
         } else if self.live().count() >= MOST {
             // The network with most connections loses one.
-            self.live().map(|held| held.network).max_by_key(|network| count(*network))?
+            self.live().map(|held| held.network).max_by_key(|network| self.count(*network))?
         } else {
             return Some(());
         };
-        let silent = |held: &&mut HeldConnection| held.network == full && !held.has_asked && !held.is_evicted;
-        let oldest = self.held.iter_mut().filter(silent).min_by_key(|held| held.since_ns)?;
+        let evictable = self.held.iter_mut().filter(|held| !held.has_asked && !held.is_evicted);
+        let oldest = evictable.filter(|held| held.network == full).min_by_key(|held| held.since_ns)?;
         oldest.is_evicted = true;
         // The other side may have closed it already.
-        oldest.stream.shutdown(Shutdown::Both).unwrap_or(());
+        drop(oldest.stream.shutdown(Shutdown::Both));
         Some(())
+    }
+
+    fn count(&self, network: IpAddr) -> usize {
+        self.live().filter(|held| held.network == network).count()
     }
 
     fn live(&self) -> impl Iterator<Item = &HeldConnection> {

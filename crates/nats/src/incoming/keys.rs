@@ -26,7 +26,7 @@ pub(super) enum SegmentRefusal {
 impl NodeKeys {
     /// Which segment it is, if its node may send it there and has sealed it.
     pub(super) fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
-        let (id, json) = named_segment(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let NamedSegment { id, json } = NamedSegment::of(message).ok_or(SegmentRefusal::NotGenuine)?;
         let Some(keys) = &self.0 else { return Ok(id) };
         let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
         let headers = message.headers.as_ref();
@@ -39,10 +39,19 @@ impl NodeKeys {
     }
 }
 
-/// What it says it is, as JSON too, if it came on the subject of that.
-fn named_segment(message: &Message) -> Option<(SegmentId, &str)> {
-    let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
-    let id: SegmentId = serde_json::from_str(json).ok()?;
-    let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
-    is_at_home.then_some((id, json))
+/// The name that a segment carries.
+struct NamedSegment<'a> {
+    id: SegmentId,
+    /// The same as it was sent: the seal covers these bytes.
+    json: &'a str,
+}
+
+impl<'a> NamedSegment<'a> {
+    /// `None` if there is no name, or if it does not fit the subject, for which the server vouches.
+    fn of(message: &'a Message) -> Option<Self> {
+        let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
+        let id: SegmentId = serde_json::from_str(json).ok()?;
+        let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
+        is_at_home.then_some(Self { id, json })
+    }
 }

@@ -34,6 +34,7 @@ impl ReaderConnection {
         let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
         // Removal ends here: what is appended after this listing was not judged by it.
         let last = subjects.info.state.last_sequence;
+        // Below zero stands for no limit.
         let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
         let mut listing =
             Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };

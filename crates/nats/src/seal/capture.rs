@@ -1,11 +1,11 @@
 //! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
 
 use super::node::{derived, segment_bytes};
-use super::{BASE64, MAC_KEY};
+use super::{BASE64, MAC_KEY, signing_key};
 use base64::Engine as _;
 use packetrig_fleet::fabric::Error;
 use ring::hmac;
-use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+use ring::signature::{ED25519, UnparsedPublicKey};
 
 /// What is signed begins so: it can be taken for nothing else that is signed with the key.
 const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
@@ -17,9 +17,7 @@ fn covered(subject: &str, about: &str) -> Vec<u8> {
 }
 
 pub(crate) fn question_seal(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
-    let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
-    let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
-    Ok(BASE64.encode(key.sign(&covered(subject, about))))
+    Ok(BASE64.encode(signing_key(signing)?.sign(&covered(subject, about))))
 }
 
 pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str, seal: &str) -> bool {

@@ -9,7 +9,7 @@
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
-use super::{BASE64, MAC_KEY, MacKeys, SealScope, SplitSeal};
+use super::{BASE64, MAC_KEY, MacKeys, SealScope, WrittenSeal};
 use base64::Engine as _;
 use packetrig_fleet::message::NodeName;
 use ring::hmac;
@@ -113,8 +113,9 @@ impl NodeSealChecker {
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
-        let (kind, session, number, mac) = seal.split_seal().ok_or(NotGenuine("an unreadable seal"))?;
-        if kind != "n" {
+        let seal = WrittenSeal::read(seal).ok_or(NotGenuine("an unreadable seal"))?;
+        let WrittenSeal { session, number, .. } = seal;
+        if seal.kind != "n" {
             return Err(NotGenuine("not the seal of a node"));
         }
         let known = self.nodes.get(from).filter(|node| node.incarnation == incarnation);
@@ -126,7 +127,7 @@ impl NodeSealChecker {
             letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
         };
         let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
-        hmac::verify(&key, &covered, &mac).map_err(|_| NotGenuine("a forged seal"))?;
+        hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("a forged seal"))?;
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
@@ -233,7 +234,10 @@ mod tests {
         let mut own = checker();
         assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
         assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine("a repeated message")));
+        assert_eq!(
+            own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"),
+            Err(NotGenuine("a repeated message"))
+        );
     }
 
     #[test]

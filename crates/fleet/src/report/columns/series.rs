@@ -52,13 +52,12 @@ impl ReportTable for SeriesTable {
 }
 
 fn seconds<'a>(subject: SeriesSubject<'a>, series: &'a RateSeries) -> impl Iterator<Item = SeriesRow<'a>> {
-    let row = move |(second, (frames, bytes)): (u64, &(u64, u64))| SeriesRow {
+    (0..).zip(&series.seconds).map(move |(second, (frames, bytes))| SeriesRow {
         subject,
         second,
         frames: *frames,
         bytes: *bytes,
-    };
-    (0..).zip(&series.seconds).map(row)
+    })
 }
 
 type Column = ReportColumn<SeriesTable>;

@@ -1,0 +1,115 @@
+//! The command that each node gets in each phase, and when it is repeated.
+
+use super::peer::{ControllerPeer, PeerProgress};
+use super::{ControllerMachine, ControllerPhase};
+use crate::message::{NodeCommand, NodeName, SentTotal};
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::Arc;
+
+/// What a plan for one node may take, when it is given to many.
+const PLAN_EACH: Nanos = Nanos::from_millis(1);
+
+impl ControllerMachine {
+    /// Repeats commands that were not answered.
+    pub(super) fn repeat(&mut self, now: MonoTime) {
+        if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
+        {
+            self.broadcast(now);
+        }
+    }
+
+    /// Sends every node that is behind the command of this phase.
+    pub(super) fn broadcast(&mut self, now: MonoTime) {
+        let is_urgent =
+            matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
+        let is_long = matches!(self.phase, ControllerPhase::Preparing { .. });
+        self.repeat_at = now
+            + match (is_urgent, is_long) {
+                (true, _) => self.limits.insist,
+                // To give the plan to many takes a while, and so does the answer of each.
+                (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
+                (_, false) => self.limits.repeat,
+            };
+        let is_collecting = matches!(self.phase, ControllerPhase::Collecting { .. });
+        let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
+        let letters: Vec<(NodeName, NodeCommand)> = self
+            .peers
+            .iter()
+            .flat_map(|(node, peer)| {
+                let change = self.unanswered(node);
+                // Nothing keeps a stop waiting, and before it has begun a node makes no change.
+                let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
+                let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
+                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
+                wanted.into_iter().chain(change).map(|command| (node.clone(), command))
+            })
+            .collect();
+        for (node, command) in letters {
+            if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
+                peer.asked = now;
+            }
+            self.send(node, command);
+        }
+        // Nodes that were left out may still hold ports of an old attempt. They are told until they say that
+        // they let go.
+        let fenced: Vec<NodeName> =
+            self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
+        for node in fenced {
+            self.send(node, NodeCommand::Abort);
+        }
+    }
+
+    /// A node that is heard anyway is asked less often.
+    fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
+        // Each question is signed, and a fleet may have thousands of nodes. A node that is heard is only
+        // asked because its last reply may have been lost.
+        now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
+    }
+
+    /// The command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
+    fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
+        let (command, reached) = match &self.phase {
+            ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
+            // Nothing of the run is open at a node that has gone. Without leases a lost one was told to
+            // abort.
+            _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
+            // A node that is not heard may still hear: a stop can reach it before its lease ends.
+            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
+                (NodeCommand::Stop, PeerProgress::Done)
+            }
+            ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
+            ControllerPhase::Preparing { .. } => {
+                (NodeCommand::Prepare(Box::new(self.preparation.clone())), PeerProgress::Prepared)
+            }
+            ControllerPhase::Arming { .. } => (NodeCommand::Arm, PeerProgress::Armed),
+            ControllerPhase::Committing { start, .. } => {
+                (NodeCommand::Commit { start: *start, guard: self.limits.guard }, PeerProgress::Committed)
+            }
+            ControllerPhase::Confirming { start } => {
+                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
+            }
+            ControllerPhase::Running { .. } if self.stopping.is_some() => {
+                (NodeCommand::Stop, PeerProgress::Done)
+            }
+            // Nothing begins at T in a steered run, so a late confirmation still does its work.
+            ControllerPhase::Running { start }
+                if self.preparation.steered && peer.progress < PeerProgress::Confirmed =>
+            {
+                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
+            }
+            // Also while draining, as a sign of life: an agent that hears nothing gives up.
+            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
+                (NodeCommand::Query, PeerProgress::Reported)
+            }
+            ControllerPhase::Collecting { .. } => {
+                (NodeCommand::Finish { sent: Arc::clone(sent) }, PeerProgress::Reported)
+            }
+        };
+        (peer.progress < reached).then_some(command)
+    }
+
+    /// What every stream sent, from the nodes that know. A stream has one sender.
+    pub(super) fn sent_totals(&self) -> Arc<[SentTotal]> {
+        self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! How the clocks at the ends of a stream compare, and which latencies are unknown because of that.
+
+use super::lookup::{StreamReceiver, StreamSender};
+use super::streams::StreamFindings;
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::result::NodeResult;
+use packetrig_units::Nanos;
+use std::collections::BTreeSet;
+
+/// How the clocks of a stream's sender and receivers compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamClocks {
+    One,
+    /// Their comparison may be so far off.
+    Apart(Nanos),
+    Unknown,
+}
+
+/// How far off what a node took for the controller's time can have been while it sent or received.
+pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
+    let clock = node.clock.as_ref()?;
+    let from = clock.before.to_controller(node.started);
+    let to = clock.before.to_controller(node.ended.max(node.started));
+    clock.error_over(from, to)
+}
+
+impl StreamFindings<'_> {
+    pub(super) fn clocks(self, stream: usize, rows: &[StreamReceiver<'_>]) -> StreamClocks {
+        let Some(StreamSender { node: sender, .. }) = self.sender(stream) else {
+            return StreamClocks::Unknown;
+        };
+        let apart = rows.iter().filter(|receiver| receiver.node.node != sender.node);
+        let errors: Option<Vec<Nanos>> =
+            apart.map(|receiver| Some(error_of(sender)? + error_of(receiver.node)?)).collect();
+        errors.map_or(StreamClocks::Unknown, |errors| {
+            errors.into_iter().max().map_or(StreamClocks::One, StreamClocks::Apart)
+        })
+    }
+
+    /// Streams whose latency is not known because the clocks of their nodes are not.
+    pub(super) fn clock_doubts(self) -> Vec<Caveat> {
+        let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
+        streams.filter_map(|(index, stream)| self.clock_doubt(index, &stream.name)).collect()
+    }
+
+    fn clock_doubt(self, index: usize, name: &str) -> Option<Caveat> {
+        let rows = self.receivers(index);
+        let sender = self.sender(index)?.node.node.as_str();
+        if self.clocks(index, &rows) != StreamClocks::Unknown {
+            return None;
+        }
+        let others: BTreeSet<&str> = rows.iter().map(|receiver| receiver.node.node.as_str()).collect();
+        let others: Vec<&str> = others.into_iter().filter(|node| *node != sender).collect();
+        Some(Caveat {
+            doubt: CaveatKind::Clock,
+            subject: name.to_owned(),
+            text: format!(
+                "no latency: the offset between the clocks of its sender ({sender}) and receiver ({}) is not known",
+                others.join(", ")
+            ),
+            matters: false,
+        })
+    }
+}
