@@ -357,8 +357,8 @@ fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> Certifi
     parameters
 }
 
-/// Always the same, so that the certificate itself need not be read back.
 fn authority_parameters() -> CertificateParams {
+    // Constant, so that an issuer needs only the key, not the certificate itself.
     let mut parameters = named("packetrig fleet", CertificateParams::default());
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];

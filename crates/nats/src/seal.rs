@@ -137,8 +137,8 @@ impl LetterSealer {
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove(&self.key, epoch)))).1
     }
 
-    /// A node that came in anew has another key, and another instance.
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
+        // A node that has joined anew has another key, and a new instance.
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let key = (self.grants)(node).map_err(Error::Down)?;
             let key = key.ok_or_else(|| Error::NotPermitted(format!("no key for grants to {node}")))?;

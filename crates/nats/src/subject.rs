@@ -138,9 +138,8 @@ pub struct SubjectPermissions {
 }
 
 /// What a node may publish and subscribe; the server denies everything else.
-///
-/// It may not answer at the reply subject of a question: a node could ask itself and so publish anywhere.
 pub fn permissions(node: &str) -> SubjectPermissions {
+    // No `allow_responses`: a node could ask itself, with any reply subject, and so publish anywhere.
     let own_inbox = format!("{}.>", inbox(node));
     let mut publish = from_node(node).to_vec();
     publish.push(own_inbox.clone());

@@ -84,10 +84,9 @@ impl ServerAccounts {
     }
 
     /// The account of a node, with its own subjects and nothing else.
-    ///
-    /// The server itself publishes confirmations at whatever subject the one that appended a segment wrote into it, without
-    /// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
     pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
+        // The server publishes the confirmation of a segment wherever its sender wrote, without regard to the
+        // sender's rights. In an account with only the node's own subjects that reaches nobody else.
         let control = self.account_key(CONTROL)?.id;
         let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);

@@ -151,11 +151,12 @@ impl EndpointState {
         sent.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Asks whether anybody has the name. One's own question comes back on one's own subscription: then the server has
-    /// seen all of them, for it takes them in order, and has told of those it refuses.
+    /// Makes sure that the server has all subscriptions, and that nobody else has the name.
     pub(super) async fn claim(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
         let mut answers = self.subscribe(&inbox).await?;
+        // The question comes back on this place's own subscription. The server takes everything in order, so
+        // by then it has all subscriptions, and has refused those that it refuses.
         self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
         let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
         proven.unwrap_or_else(|_| {
@@ -217,10 +218,10 @@ impl EndpointState {
     }
 
     /// Tells another one that wants this name that the name is taken.
-    ///
-    /// Both have the same certificate, so the answer goes to an inbox of that name and nowhere else: the one that asks
-    /// writes the reply subject, and this place may have more rights than it.
     pub(super) async fn answer_claim(&self, question: &Message) {
+        // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere
+        // else. The reply subject is whatever the other one wrote, and this place may have more rights than
+        // it.
         let own_inbox = format!("{}.", subject::inbox(&self.name.0));
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;

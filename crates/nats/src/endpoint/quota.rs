@@ -32,13 +32,13 @@ impl NodeQuota {
         Self { messages: 4096, bytes: 16 << 20, waiting: Arc::default() }
     }
 
-    /// A renewal that has waited long is worth nothing.
     pub(super) fn for_renewals() -> Self {
+        // Few: a renewal that has waited long is worth nothing.
         Self { messages: 256, bytes: 128 << 10, waiting: Arc::default() }
     }
 
-    /// Counters and hellos are short, and the next one says the same again.
     pub(super) fn for_telemetry() -> Self {
+        // Few: counters and hellos are short, and the next one says the same again.
         Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }
     }
 

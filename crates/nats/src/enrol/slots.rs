@@ -112,9 +112,9 @@ impl HeldConnections {
     }
 }
 
-/// One machine has a whole network of 64 bits where it speaks IPv6.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        // One machine has a whole network of 64 bits in IPv6.
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
         four @ IpAddr::V4(_) => four,
     }

@@ -44,7 +44,7 @@ pub(crate) fn is_capture_genuine(
 mod tests {
     use super::*;
     use ring::rand::SystemRandom;
-    use ring::signature::KeyPair as _;
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
     #[test]
     fn a_question_counts_for_the_node_it_was_signed_for_and_an_answer_with_its_own_bytes() {
