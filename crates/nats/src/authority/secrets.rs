@@ -62,10 +62,11 @@ impl FleetAuthority {
     /// Takes back the secrets of that label; says how many.
     pub fn revoke(&self, label: &str) -> Result<usize, Error> {
         let _lock = self.lock()?;
-        let all = self.allowances()?;
-        let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.label == label);
-        self.keep(&left)?;
-        Ok(gone.len())
+        let mut allowances = self.allowances()?;
+        let before = allowances.len();
+        allowances.retain(|it| it.label != label);
+        self.keep(&allowances)?;
+        Ok(before - allowances.len())
     }
 
     /// Uses `secret` up by one node at `now` (seconds since 1970). The caller holds the lock.

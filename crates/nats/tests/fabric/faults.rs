@@ -77,5 +77,5 @@ fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone
     });
     assert!(heard);
     assert!(!agent.troubles().is_empty());
-    assert!(server.broker.troubles().iter().any(|told| told.contains("started again")));
+    assert!(server.broker.troubles().iter().any(|told| told.contains("starting it again")));
 }

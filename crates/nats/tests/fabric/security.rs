@@ -241,7 +241,9 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
     let letters = seen.wait_for(2, |message| !message.payload.is_empty());
     for letter in letters.iter().chain(&letters) {
         witness.repeat(letter.clone());
-        assert!(matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repetition")));
+        assert!(
+            matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repeated message"))
+        );
     }
     assert_eq!(agent.refused(), 8);
 }
