@@ -98,7 +98,6 @@ impl ControllerMachine {
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
         // Only time in which the controller could hear counts as silence.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
-<<<<<<< HEAD
         // Nodes get the time that they were promised: while nobody read their answers, it did not pass.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
@@ -106,10 +105,8 @@ impl ControllerMachine {
         {
             *until = *until + length;
         }
-=======
         // Messages of the nodes still wait to be read. That their leases have run out is the controller's own
         // fault.
->>>>>>> 987fb60d (fleet: closures are functions, tuples are structs, conversions are named)
         let text = format!("the controller itself stood still for {length}");
         self.emit(RunEventKind::Finding(text.clone()));
         if self.has_started() {
