@@ -20,13 +20,19 @@ const HEAD: usize = 28;
 pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };
     // Version and length must agree: anything else is the beginning of a frame, for the parser.
-    let is_v6 = match (head[0], addresses.len()) {
-        (4, 8) => false,
-        (6, 32) => true,
+    let (source, destination, version) = match (head[0], addresses.len()) {
+        (4, 8) => {
+            let Some(source) = addresses.first_chunk() else { return false };
+            let Some(destination) = addresses.last_chunk() else { return false };
+            (mapped(*source), mapped(*destination), 0)
+        }
+        (6, 32) => {
+            let Some(source) = addresses.first_chunk() else { return false };
+            let Some(destination) = addresses.last_chunk() else { return false };
+            (*source, *destination, flags::IPV6)
+        }
         _ => return false,
     };
-    let Some(source) = address(addresses, is_v6) else { return false };
-    let Some(destination) = address(&addresses[addresses.len() / 2..], is_v6) else { return false };
     *packet = PacketInfo {
         source,
         destination,
@@ -42,18 +48,12 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         tcp_flags: head[2],
         ttl: head[3],
         tos: head[4],
-        flags: if is_v6 { flags::IPV6 } else { 0 },
+        flags: version,
         destination_mac: [head[16], head[17], head[18], head[19], head[20], head[21]],
         source_mac: [head[22], head[23], head[24], head[25], head[26], head[27]],
         ..PacketInfo::default()
     };
     true
-}
-
-/// The address at the front of `bytes`; IPv4 is mapped.
-#[inline]
-fn address(bytes: &[u8], is_v6: bool) -> Option<[u8; 16]> {
-    if is_v6 { bytes.first_chunk().copied() } else { bytes.first_chunk().copied().map(mapped) }
 }
 
 /// 16 bits in the machine's own order, as the program wrote them.
