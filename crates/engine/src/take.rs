@@ -2,7 +2,7 @@
 //!
 //! A stream numbers its frames from 0 through the whole run, however often it is started: that is what tags carry and what
 //! receivers count losses by. A take says which of the template's frames each of them is, and when it is due. Times are
-//! counted from T, the start of the run. A stream that nobody steers has one take.
+//! counted from T, the start of the run. A stream that is not steered has one take.
 //!
 //! Invariant: the takes of a stream follow each other without a gap in the numbers.
 

@@ -183,7 +183,7 @@ impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             ignore_closed(self.orders.send(WorkerOrder::Quit));
-            // Whoever drops a worker without `quit` is already handling another error.
+            // A caller that drops a worker without `quit` is already handling another error.
             drop(thread.join());
         }
     }
@@ -219,13 +219,13 @@ fn run<W: WorkerTask>(
         }
         let now = clock.now();
         let step = work.step(now)?;
-        // Only after a step: whoever started the worker may rely on its receiver having looked at the ring once.
+        // Only after a step: `start` promises that a receiver has looked at its ring once.
         if let Some(ready) = ready.take() {
             ignore_closed(ready.send(()));
         }
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
-            // Whoever sees that it is done has its last counts, too.
+            // Before `done` is set: a reader that sees it finds the last counts published.
             publish(&mut work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);

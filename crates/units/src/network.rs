@@ -59,7 +59,7 @@ impl FromStr for Network {
         // A shift by the full width would overflow: ::/0 has 128 bits of host.
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.ends().0 & mask != 0 {
-            // Somebody who writes a host there may not know how much is allowed by it.
+            // A user who writes a host address here may not see how many addresses the prefix covers.
             return Err(not_a_network(text, " (it has bits behind its prefix)"));
         }
         Ok(network)

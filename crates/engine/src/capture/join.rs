@@ -18,7 +18,7 @@ pub(super) fn join(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> 
         fs::remove_file(part)?;
     }
     File::open(oldest)?.sync_all()?;
-    // Only now: whoever reads an earlier file of that name keeps what he has opened.
+    // Only now: a program that reads an earlier file of that name keeps what it has opened.
     fs::rename(oldest, into)?;
     into.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }

@@ -190,7 +190,7 @@ impl PortCapture {
         // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
         // not left this thread, and there is nothing to wait for.
         let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
-            // Nobody has received since it was begun.
+            // The receiver has not run since it was begun.
             Some(CaptureOrder::Begin(recorder, _)) => recorder,
             _ => {
                 self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture did not end in time"))?

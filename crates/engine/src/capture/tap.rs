@@ -136,7 +136,7 @@ impl CaptureTap {
     pub fn ring_dropped(&mut self, frames: u64) {
         let Some(active) = &mut self.active else { return };
         let before = *active.lost_before.get_or_insert(frames);
-        // Of frames lost before a filter nobody knows whether they would have passed.
+        // It is unknown whether frames that were lost before the filter would have passed it.
         if self.is_filtered_before {
             active.recorder.lost_before(frames.saturating_sub(before));
         }

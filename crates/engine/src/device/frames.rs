@@ -36,7 +36,7 @@ pub(super) struct DeviceFrame<'a> {
 /// What a frame says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeviceMessage<'a> {
-    /// Somebody asks for an address.
+    /// A station asks for an address.
     Asks {
         sender: IpAddr,
         mac: Option<Mac>,
@@ -265,7 +265,7 @@ pub(super) fn advertisement(
     target: Ipv6Addr,
     asked_by: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
-    // Override; solicited only if somebody asked from an address.
+    // Override; solicited only in an answer to a station with an address.
     // RFC 4861 4.4: bit 0x40 is "solicited", 0x20 "override".
     let flags = if asked_by.is_some() { 0x60 } else { 0x20 };
     let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];

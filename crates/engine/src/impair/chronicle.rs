@@ -218,7 +218,7 @@ fn write(
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
-            // Nothing at hand: whoever reads along sees all there is.
+            // The queue is empty: flushed, so that a user who follows the file sees every entry.
             Err(_) => match file.flush().map(|()| entries.recv())? {
                 Ok(entry) => entry,
                 Err(_) => return Ok(()),

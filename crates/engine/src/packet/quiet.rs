@@ -41,7 +41,7 @@ pub struct QuietInterface {
     caveats: Vec<String>,
     /// A program that changes nothing, where there has to be one.
     pass: Option<BpfAttachment>,
-    /// Where the changes are saved; `None` if somebody else remembers them.
+    /// Where the changes are saved; `None` if the caller saves them itself.
     file: Option<SettingsFile>,
 }
 
@@ -88,7 +88,7 @@ impl QuietInterface {
         Ok(quieted)
     }
 
-    /// One that somebody else made quiet and left so, to be restored by dropping it.
+    /// Takes over an interface that another process made quiet and left so; dropping it restores the interface.
     pub fn resume(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
         let file = Some(SettingsFile::of(netns, link)?);
         Ok(Self {

@@ -17,7 +17,7 @@ pub struct PacketRx {
     meter: InterfaceMeter,
     converter: StampConverter,
     seen: u64,
-    /// Whether the kernel keeps frames back that nobody counts.
+    /// Whether a filter in the kernel keeps frames back, which are not counted then.
     is_narrowed: bool,
 }
 

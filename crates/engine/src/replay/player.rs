@@ -35,7 +35,7 @@ pub(crate) struct WrittenFrame {
 
 #[derive(Debug)]
 pub(crate) struct ReplayPlayer {
-    /// Taken when dropped, so that the reader sees that nobody wants more.
+    /// Taken when dropped, so that the reader sees that no more frames are wanted.
     free: Option<Sender<FrameBatch>>,
     full: Option<Receiver<FrameBatch>>,
     current: Option<FrameBatch>,

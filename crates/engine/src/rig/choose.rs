@@ -102,7 +102,7 @@ fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     let rate = match (frames.recording().and_then(PlannedRecording::mean_rate), rate) {
         (Some(rate), _) | (None, Rate::Frames(rate)) => Some(rate),
         (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
-        // Of a link whose speed nobody knows the plan will be refused anyway.
+        // Without a known link speed the plan is refused later, when it is bound.
         (None, Rate::Share(share)) => {
             speed.and_then(|speed| FrameRate::from_share(speed, share, bytes + count * 20, count))
         }

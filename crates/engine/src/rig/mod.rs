@@ -146,7 +146,7 @@ impl TestRig {
             .collect::<Result<_, _>>()?;
         let benches = set_up_benches(open, &plan.plan, options, &places)?;
         let courses = options.steered.then(|| vec![StreamCourse::default(); specs.len()]);
-        // Nobody can switch them on later in a run that is not steered.
+        // In a run that is not steered they cannot be switched on later.
         let on = plan.plan.auto_start || !options.steered;
         let mut rig = Self {
             plan,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub enum RigSite {
     /// The plan is for this machine alone: every port is here, where the plan says, and the user is asked nothing more.
     EveryPortHere,
-    /// The plan is a fleet's, and somebody else wrote it.
+    /// The plan comes from the controller of a fleet.
     PartOfFleet {
         /// For each port of the plan an interface of this machine, or `None` if the port is on another node.
         places: Vec<Option<PortLocation>>,

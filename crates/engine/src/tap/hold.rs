@@ -106,7 +106,7 @@ pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
-    // Somebody else may have taken it since; it is theirs to restore then.
+    // Another process may have taken it since, and restores it then.
     let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     if part.promiscuous {
         end_promiscuous_mode(netns, part.index);
@@ -114,7 +114,7 @@ pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()
 }
 
-/// The interface may be gone by now; there is nobody to tell.
+/// Best effort: the interface may be gone by now.
 fn end_promiscuous_mode(netns: &NetNs, index: u32) {
     drop(NamespaceLinks::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
 }

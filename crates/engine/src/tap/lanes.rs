@@ -115,7 +115,7 @@ impl TapLanes {
 impl Drop for TapLanes {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // What went wrong was said by `end`, or nobody asked.
+        // `end` has reported an error, or was not called.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }

@@ -63,7 +63,7 @@ impl LinkPassing {
 /// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
 pub(super) type SeenLinks = Vec<Option<Link>>;
 
-/// An interface that is gone has no carrier, and nobody can be told by taking it down.
+/// An interface that is gone has no carrier.
 fn has_carrier(seen: &SeenLinks, side: usize) -> bool {
     seen.get(side).and_then(Option::as_ref).is_some_and(|link| link.carrier)
 }

@@ -46,7 +46,7 @@ use place::TapPlace;
 use record::RecordThread;
 use std::path::PathBuf;
 
-/// Bytes of a frame that are kept where nobody asked for fewer.
+/// Bytes of a frame that copies keep by default.
 pub const WHOLE: u32 = 9600;
 /// How often the accounts are left for others to read.
 const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);

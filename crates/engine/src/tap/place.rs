@@ -206,7 +206,7 @@ impl TapPlace {
 impl Drop for TapPlace {
     fn drop(&mut self) {
         if !self.is_left {
-            // Nobody is there to hear of it, and a later `stop` does it again.
+            // Best effort: a destructor has no caller to tell, and a later `stop` does it again.
             drop(self.forget());
         }
     }

@@ -1,6 +1,6 @@
 //! Copies for a file: a thread that reads the rings of both directions and gives the recorder what is in them.
 //!
-//! It is nobody's way to anywhere: when it or the disk is slow, rings fill, and what finds them full is counted. Frames
+//! No forwarding depends on it: when it or the disk is slow, rings fill, and what finds them full is counted. Frames
 //! of the two directions are taken in turn, so in the file they may stand a little out of the order of their times.
 
 use super::account::RecordingAccount;
@@ -140,7 +140,7 @@ impl Drop for RecordThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Nobody asked what became of it.
+            // `end` was not called, so the outcome is not wanted.
             drop(thread.join());
         }
     }

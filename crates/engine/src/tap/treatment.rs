@@ -1,4 +1,4 @@
-//! What may be done to frames between the sides of a tap on the way `packet`. Nothing, unless somebody brings a treatment.
+//! What may be done to frames between the sides of a tap on the way `packet`. Nothing without a treatment.
 
 /// Frames and time in, frames out. One for each direction, on the thread that forwards it; it must not wait.
 ///

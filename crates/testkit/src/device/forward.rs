@@ -102,7 +102,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // Nobody is left to hear of a panic; the thread has ended, which is what matters here.
+            // A destructor has no caller to tell of a panic; the thread has ended, which is what matters here.
             drop(thread.join());
         }
     }

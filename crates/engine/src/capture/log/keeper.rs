@@ -187,7 +187,7 @@ impl FileShelf for LogKeeper {
             return FullDiskPolicy::TryAgain;
         }
         match when_full {
-            // Nothing is left that could be removed: somebody else fills the disk.
+            // No file is left to remove: another program fills the disk.
             WhenFull::DropOldest | WhenFull::Stop => FullDiskPolicy::GoOn,
             WhenFull::Refuse => FullDiskPolicy::End,
         }

@@ -89,7 +89,7 @@ pub struct RecordingOutcome {
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
     pub disk_lost: u64,
-    /// What trailers of a tap said, where files are kept by somebody.
+    /// Trailer numbers of a tap, if a shelf keeps the files.
     pub numbers: TapNumbers,
     /// Whether the disk was written to directly.
     pub direct: bool,
@@ -222,7 +222,7 @@ impl DirectionRecorder {
     fn kept<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
         let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
-        // Of a frame that was cut nobody knows it.
+        // The FCS of a frame that was cut cannot be computed.
         let is_whole = bytes.len() == frame.full_len;
         // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
         match (most - bytes.len()).min(FCS) {

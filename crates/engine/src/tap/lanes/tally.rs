@@ -1,4 +1,4 @@
-//! What a lane has counted, where others can read it. The lane writes its tally there once per batch; nobody locks anything.
+//! What a lane has counted, where others can read it. The lane writes its tally there once per batch, without a lock.
 
 use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
 use super::super::place::TapState;
