@@ -49,7 +49,7 @@ pub struct LatencyLimit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AcceptanceCriteria {
-    /// Lost frames.
+    /// Frames that were sent but never arrived.
     pub max_loss: Share,
     /// Frames that arrived more than once.
     pub max_duplicates: Share,

@@ -61,9 +61,9 @@ pub struct DocumentNode {
 /// Kinds of values. Scalars keep their text: the reader decides whether `50` is a number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentValue {
-    /// Absent or `null`.
+    /// An explicit `null`, or no value after the key.
     Null,
-    /// A single value.
+    /// A string, number or boolean.
     Scalar(String),
     List(Vec<DocumentNode>),
     /// An object, in document order, keys unique.

@@ -101,6 +101,7 @@ fn stream_of(
 ) -> StreamExplanation {
     let spec = stream.frames.template().map(packetrig_wire::FrameTemplate::spec);
     let recording = stream.frames.recording();
+    // A recording has no template: its frames may all differ, so its file name stands for the headers.
     let headers = spec.map_or(&[][..], |spec| &spec.headers);
     let mean = MeanSize::from(stream.frames.mean());
     let total = timeline.total();
@@ -146,6 +147,7 @@ fn rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String
         StreamAmount::Packets(frames) => format!("{frames} frames at {rate}"),
         StreamAmount::Seconds(time) => format!("{rate} for {time}"),
         StreamAmount::Bursts { bursts, packets, .. } => {
+            // The configuration may give the pause in bytes; the timeline has it as time.
             let pause = match timeline.shape {
                 crate::timeline::SendPattern::Bursts { pause, .. } => pause,
                 _ => Nanos::ZERO,

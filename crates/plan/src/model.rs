@@ -139,7 +139,7 @@ pub struct Stream {
 /// One of `of` streams that share the frames of a flow: it sends frames `index`, `index + of`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShare {
-    /// Below `of`.
+    /// Counted from 0, so always below `of`.
     pub index: u64,
     pub of: u64,
 }
@@ -251,7 +251,7 @@ pub struct StreamDuration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamAmount {
     Continuous,
-    /// This many frames.
+    /// Stops after this many frames.
     Packets(u64),
     Seconds(Nanos),
     /// Bursts of frames at the stream's rate.
@@ -385,6 +385,7 @@ impl Plan {
             let speed = (*speed)?;
             let load = self.load(streams, port);
             (load > speed).then(|| {
+                // The rates of all these flows add up. The first one gets the problem, because a problem has one place.
                 let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
                     "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",

@@ -37,7 +37,7 @@ pub enum AddressFamily {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanTarget {
-    /// The field: `ipv4.dst`.
+    /// Header and field, as in `ipv4.dst`.
     pub field: String,
     pub family: AddressFamily,
     pub values: FieldValues,
@@ -45,7 +45,7 @@ pub struct PlanTarget {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanReach {
-    /// Possible destinations.
+    /// Destination addresses that its frames can have.
     pub targets: Vec<PlanTarget>,
     /// Reasons why frames could go elsewhere; each a fragment: `its frames are read from a file`.
     pub open: Vec<String>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendPattern {
     Endless,
-    /// This many frames.
+    /// Stops after this many frames.
     Frames(u64),
     /// All frames that are due within this time after the first.
     Within(Nanos),
@@ -18,7 +18,7 @@ pub enum SendPattern {
     Bursts {
         /// Number of bursts; 0 = until stopped.
         bursts: u64,
-        /// At least 1.
+        /// Frames per burst; at least 1, because times are divided by it.
         frames: u64,
         pause: Nanos,
     },
@@ -109,6 +109,7 @@ impl StreamTimeline {
             SendPattern::Within(time) => Some(self.delay + time),
             SendPattern::Bursts { frames, .. } => {
                 let last = self.total()?.saturating_sub(1);
+                // The slot of the last frame, not of the first: slots differ by a nanosecond where the rate does not divide evenly.
                 let slot = self.rate.due(last % frames + 1).saturating_sub(self.rate.due(last % frames));
                 Some(self.due(last) + slot)
             }
