@@ -152,6 +152,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     fn read(&self, config: &Value) -> Result<ReadDocument, TesterRefusal> {
+        // Clients get the locations back that they sent; only this copy has the real ones.
         let mut document = config.clone();
         let ports = document.get_mut("ports").and_then(Value::as_array_mut);
         for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
@@ -191,6 +192,7 @@ impl<R: RunSource> TestConsole<R> {
         let ports = view.names.ports(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
+        // Without names, ports that no capture includes are left out. To name one is a mistake.
         let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
         if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
             return Err(TesterRefusal::validation(format!("captures: no capture includes port `{name}`")));
@@ -209,6 +211,7 @@ impl<R: RunSource> TestConsole<R> {
         // Taken before the order: frames that leave while the order is performed belong to the new traffic.
         let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
         let streams = view.names.streams(flows)?;
+        // An order may take long, and reads need this lock.
         drop(view);
         let of = streams.clone();
         changes.steer(match change {
@@ -257,6 +260,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             self.end_run(&mut changes);
             return Ok(Vec::new());
         }
+        // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
         let ReadDocument { document, plan } = self.read(&config)?;
         self.end_run(&mut changes);
         let warnings = warnings(&plan);

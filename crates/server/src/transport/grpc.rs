@@ -72,6 +72,7 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
                 );
             };
             let most = service.most_request_bytes;
+            // The limit is for the document; the message around it adds a few bytes.
             let mut grpc = tonic::server::Grpc::new(RawMessage).max_decoding_message_size(most + WRAPPING);
             Ok(grpc.streaming(RpcHandler { service, rpc }, request).await)
         })
@@ -190,6 +191,7 @@ fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
         return Ok(in_slices(&shape::encode(&document, &of).map_err(bug)?));
     }
     let wrapper = shape::message(&format!("{}Response", rpc.call.name()));
+    // A response has exactly one field; it is named after what the rpc returns, so ask the descriptor.
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
     let bytes = shape::encode(&json!({ name: document }), &wrapper).map_err(bug)?;
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))
@@ -197,12 +199,14 @@ fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
 
 fn in_slices(bytes: &[u8]) -> GrpcAnswer {
     let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
+    // Without any slice, a client could not tell an empty answer from a stream that ended early.
     GrpcAnswer::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
 }
 
 /// A capture in a `GetCaptureResponse`.
 fn in_one(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
+    // One byte over the limit shows that the capture is too long; a capture of any length needs no more memory.
     let read = file.bytes.take(MOST_IN_ONE + 1).read_to_end(&mut bytes);
     read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
     if bytes.len() as u64 > MOST_IN_ONE {

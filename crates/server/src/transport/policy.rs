@@ -76,6 +76,7 @@ impl RequestPolicy {
 
     fn is_our_name(&self, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        // An address is not looked up in DNS, so nobody can have redirected it here.
         bare.parse::<IpAddr>().is_ok()
             || host.eq_ignore_ascii_case("localhost")
             || self.host_names.iter().any(|name| name.eq_ignore_ascii_case(host))
