@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("stats", &["units"]),
     ("plan", &["units", "wire"]),
     ("flow", &["units", "wire"]),
-    ("sys", &[]),
+    ("sys", &["units"]),
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),

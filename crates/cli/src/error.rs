@@ -2,7 +2,8 @@
 
 use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
-use packetrig_fleet::outcome::FaultOwner;
+use packetrig_node::fleet::FetchError;
+use packetrig_units::Blame;
 use std::error::Error as _;
 use std::io;
 use std::path::Path;
@@ -10,17 +11,17 @@ use std::path::Path;
 /// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// User: the plan cannot be read.
+    /// The plan cannot be read.
     #[error("cannot read the plan from {name}")]
     ReadPlan {
         /// File name, or what stands for it.
         name: String,
         source: io::Error,
     },
-    /// User: a file that was named cannot be read.
+    /// A file that was named cannot be read.
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
-    /// User: the plan has errors; they are already shown in full.
+    /// The plan has errors; they are already shown in full.
     #[error("the plan in {name} cannot run: {tally}")]
     BadPlan {
         /// File name, or what stands for it.
@@ -28,14 +29,16 @@ pub(crate) enum Error {
         /// Every problem with its source line.
         shown: String,
         tally: String,
+        /// The plan itself, or what it finds here.
+        blame: Blame,
     },
-    /// User: flags that contradict each other in ways the parser cannot know.
+    /// Flags that contradict each other in ways the parser cannot know.
     #[error("{0}")]
     Usage(String),
-    /// World: results could not be written.
+    /// Results could not be written.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
-    /// World, mostly: see [`packetrig_sys::Error`].
+    /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     #[error(transparent)]
@@ -52,12 +55,12 @@ pub(crate) enum Error {
     Probe(#[from] packetrig_prober::Error),
     #[error(transparent)]
     ProbeFile(#[from] packetrig_store::probes::Error),
-    /// User: the permit file for probes is invalid.
+    /// The permit file for probes is invalid.
     #[error(transparent)]
     ProbePermit(#[from] packetrig_probe::permit::FileError),
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
-    /// World: the directory of the catalogue cannot be written.
+    /// The directory of the catalogue cannot be written.
     #[error("{0}; name a directory that can be written with --store")]
     UnusableStore(packetrig_store::Error),
     #[error(transparent)]
@@ -69,15 +72,15 @@ pub(crate) enum Error {
     #[error(transparent)]
     Authority(#[from] packetrig_nats::authority::Error),
     #[error(transparent)]
-    Fetch(#[from] packetrig_node::fleet::FetchError),
+    Fetch(#[from] FetchError),
     #[error(transparent)]
     Enrol(#[from] packetrig_nats::enrol::Error),
     #[error(transparent)]
     Log(#[from] packetrig_engine::capture::log::Error),
-    /// User: impairments that are not valid.
+    /// Impairments that are not valid.
     #[error(transparent)]
     Impair(#[from] packetrig_engine::impair::BadSpec),
-    /// World: the demo's lab could not be built.
+    /// The demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
 }
@@ -92,33 +95,38 @@ impl Error {
         Self::Write { what: file.display().to_string(), source }
     }
 
+    /// Whose fault it is. The errors of other rooms say it themselves.
+    fn blame(&self) -> Blame {
+        match self {
+            Self::ReadPlan { .. } => Blame::Plan,
+            Self::BadPlan { blame, .. } => *blame,
+            Self::Usage(_) | Self::ReadFile { .. } | Self::ProbePermit(_) => Blame::Usage,
+            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Kernel(error) => error.blame(),
+            Self::Server(error) => error.blame(),
+            Self::Run(error) => error.blame(),
+            Self::Engine(error) => error.blame(),
+            Self::Export(error) => error.blame(),
+            Self::Meter(error) => error.blame(),
+            Self::Probe(error) => error.blame(),
+            Self::ProbeFile(error) => error.blame(),
+            Self::Store(error) | Self::UnusableStore(error) => error.blame(),
+            Self::Flows(error) => error.blame(),
+            Self::Collect(error) => error.blame(),
+            Self::Broker(error) => error.blame(),
+            Self::Authority(error) => error.blame(),
+            Self::Fetch(error) => error.blame(),
+            Self::Enrol(error) => error.blame(),
+            Self::Log(error) => error.blame(),
+            Self::Impair(error) => error.blame(),
+            Self::Lab(error) => error.blame(),
+        }
+    }
+
     pub(crate) fn exit(&self) -> CommandExit {
         match self {
-            Self::ReadPlan { .. } | Self::BadPlan { .. } => CommandExit::Plan,
-            Self::Usage(_)
-            | Self::ReadFile { .. }
-            | Self::Impair(_)
-            | Self::ProbePermit(_)
-            | Self::ProbeFile(packetrig_store::probes::Error::Form(_)) => CommandExit::Usage,
-            Self::Write { .. } | Self::ProbeFile(_) | Self::Fetch(_) => CommandExit::World,
-            Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
-                of_kernel(error)
-            }
-            // The lab is made of this program's own parts: apart from the kernel, nothing in it can refuse.
-            Self::Lab(_) => CommandExit::Bug,
-            Self::Server(error) => of_server(error),
-            Self::Run(error) => of_run(error),
-            Self::Engine(error) => of_engine(error),
-            Self::Export(error) => of_export(error),
-            Self::Meter(error) => of_meter(error),
-            Self::Probe(error) => of_probe(error),
-            Self::Store(error) | Self::UnusableStore(error) => of_store(error),
-            Self::Flows(error) => of_flows(error),
-            Self::Collect(error) => of_collect(error),
-            Self::Broker(error) => of_broker(error),
-            Self::Authority(error) => of_authority(error),
-            Self::Enrol(error) => of_enrol(error),
-            Self::Log(error) => of_log(error),
+            Self::Fetch(FetchError::Interrupted) => CommandExit::Interrupted,
+            error => error.blame().into(),
         }
     }
 
@@ -147,193 +155,6 @@ impl Error {
 }
 
 // In most of the functions below, kinds that are not listed are failures of the machine, the disk or the network.
-
-fn of_log(error: &packetrig_engine::capture::log::Error) -> CommandExit {
-    use packetrig_engine::capture::log::Error as Log;
-    match error {
-        Log::InUse(_) => CommandExit::Busy,
-        Log::Damaged { .. } => CommandExit::Usage,
-        Log::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => CommandExit::Rights,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_server(error: &packetrig_server::Error) -> CommandExit {
-    use packetrig_server::Error as Server;
-    match error {
-        Server::Listen { source, .. } => of_listening(source),
-        Server::File { .. } | Server::Tls(_) | Server::Options(_) => CommandExit::Usage,
-        Server::Runtime(_) => CommandExit::World,
-    }
-}
-
-/// An address that cannot be listened on.
-fn of_listening(error: &io::Error) -> CommandExit {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => CommandExit::Rights,
-        io::ErrorKind::AddrInUse => CommandExit::Busy,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_kernel(error: &packetrig_sys::Error) -> CommandExit {
-    match error {
-        packetrig_sys::Error::Busy { .. } => CommandExit::Busy,
-        error if error.is_permission() => CommandExit::Rights,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_export(error: &packetrig_meter::export::Error) -> CommandExit {
-    use packetrig_meter::export::Error as Export;
-    match error {
-        Export::Target { .. } | Export::Thread(_) => CommandExit::World,
-        Export::NotFramed { .. } | Export::NoAuthorities { .. } | Export::Tls(_) => CommandExit::Usage,
-    }
-}
-
-fn of_meter(error: &packetrig_meter::Error) -> CommandExit {
-    use packetrig_meter::Error as Meter;
-    match error {
-        Meter::Kernel(error) => of_kernel(error),
-        Meter::Engine(error) => of_engine(error),
-        Meter::File { .. }
-        | Meter::NoCapture { .. }
-        | Meter::TooManyInputs { .. }
-        | Meter::OneWorker { .. } => CommandExit::Usage,
-        Meter::Metrics { source, .. } => of_listening(source),
-        Meter::Panicked(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_probe(error: &packetrig_prober::Error) -> CommandExit {
-    use packetrig_prober::Error as Probe;
-    match error {
-        Probe::Kernel(error) => of_kernel(error),
-        Probe::Engine(error) => of_engine(error),
-        // Like an interface that is not confirmed: the user or the owner of the machine can allow the target.
-        Probe::Target(_) => CommandExit::Unconfirmed,
-        Probe::Limits(_) | Probe::Train { .. } => CommandExit::Usage,
-        Probe::Gone => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_store(error: &packetrig_store::Error) -> CommandExit {
-    use packetrig_store::Error as Store;
-    match error {
-        Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => CommandExit::Usage,
-        Store::UnderWay { .. } => CommandExit::Busy,
-        Store::Taken(_) | Store::BadId(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_flows(error: &packetrig_store::flows::Error) -> CommandExit {
-    use packetrig_store::flows::Error as Flows;
-    match error {
-        Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
-            CommandExit::Usage
-        }
-        // A place that the user named and that does not exist; other failures of files are those of the disk.
-        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => CommandExit::Usage,
-        Flows::Encode(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_collect(error: &packetrig_meter::collect::Error) -> CommandExit {
-    use packetrig_meter::collect::Error as Collect;
-    match error {
-        // `sys` binds UDP sockets, and has no kind of its own for an address in use.
-        Collect::Kernel(packetrig_sys::Error::Call { source, .. })
-            if source.kind() == io::ErrorKind::AddrInUse =>
-        {
-            CommandExit::Busy
-        }
-        Collect::Kernel(error) => of_kernel(error),
-        Collect::Listen { source, .. } => of_listening(source),
-        Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => CommandExit::Usage,
-        Collect::Panicked(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_broker(error: &packetrig_nats::broker::Error) -> CommandExit {
-    use packetrig_nats::broker::Error as Broker;
-    match error {
-        Broker::Missing | Broker::Version { .. } | Broker::Name(_) => CommandExit::Usage,
-        Broker::Authority(error) => of_authority(error),
-        _ => CommandExit::World,
-    }
-}
-
-fn of_authority(error: &packetrig_nats::authority::Error) -> CommandExit {
-    use packetrig_nats::authority::Error as Authority;
-    match error {
-        Authority::Name(_) | Authority::Taken(_) | Authority::Secret | Authority::Labels { .. } => {
-            CommandExit::Usage
-        }
-        Authority::Certificate(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_enrol(error: &packetrig_nats::enrol::Error) -> CommandExit {
-    use packetrig_nats::enrol::Error as Enrol;
-    match error {
-        Enrol::Line | Enrol::Name(_) | Enrol::Refused(_) => CommandExit::Usage,
-        _ => CommandExit::World,
-    }
-}
-
-fn of_run(error: &packetrig_node::Error) -> CommandExit {
-    use packetrig_node::Error as Node;
-    match error {
-        Node::Plan(_) => CommandExit::Plan,
-        Node::Engine(error) => of_engine(error),
-        // A fault of a node comes over the network; it carries its blame, because its type is unknown here.
-        Node::Failed { fault } => match fault.blame {
-            FaultOwner::User => CommandExit::Plan,
-            FaultOwner::World | FaultOwner::Peer => CommandExit::World,
-            FaultOwner::Bug => CommandExit::Bug,
-        },
-        Node::NotPermitted(_) => CommandExit::Usage,
-        Node::NodesTaken(_)
-        | Node::OldController(_)
-        | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => CommandExit::Busy,
-        Node::Thread(_)
-        | Node::Fabric(_)
-        | Node::Spool(_)
-        | Node::Watch(_)
-        | Node::Epoch(_)
-        | Node::ClockSocket(_)
-        | Node::LeadershipLost
-        | Node::NeverRan => CommandExit::World,
-        // The rest are broken promises between parts of packetrig.
-        _ => CommandExit::Bug,
-    }
-}
-
-fn of_engine(error: &packetrig_engine::Error) -> CommandExit {
-    use packetrig_engine::Error as Engine;
-    use packetrig_sys::pcap::PcapError;
-    match error {
-        Engine::Kernel(error) => of_kernel(error),
-        Engine::Guard(_) => CommandExit::Unconfirmed,
-        Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } | Engine::Tap(_) => {
-            CommandExit::Usage
-        }
-        Engine::Plan(_)
-        | Engine::Recording { .. }
-        | Engine::NoDevices { .. }
-        | Engine::NotForBackEnd { .. }
-        | Engine::NoCaptureDirectory => CommandExit::Plan,
-        Engine::Panicked(_) | Engine::Bug(_) => CommandExit::Bug,
-        _ => CommandExit::World,
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -368,5 +189,48 @@ mod tests {
         let missing =
             packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
         assert_eq!(Error::from(missing).exit(), CommandExit::World);
+    }
+
+    /// The same failure, here and on a node of a fleet, whose fault travels as JSON.
+    #[test]
+    fn a_failure_ends_a_command_with_the_same_code_wherever_it_was() {
+        use packetrig_engine::Error as Engine;
+        use packetrig_sys::Error as Kernel;
+        let cases: [(Engine, CommandExit); 8] = [
+            (
+                Kernel::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" }.into(),
+                CommandExit::World,
+            ),
+            (Kernel::Busy { object: "eth1".into(), holder: None }.into(), CommandExit::Busy),
+            (Engine::NotPermitted(vec!["port secret is not lent".into()]), CommandExit::Unconfirmed),
+            (Engine::CannotSteer { port: "a".into(), back_end: "pktgen" }, CommandExit::Plan),
+            (Engine::NoLease { port: "a".into(), back_end: "pktgen" }, CommandExit::Plan),
+            (Engine::NoCaptureDirectory, CommandExit::Plan),
+            (
+                Engine::File { path: "x".into(), source: io::ErrorKind::PermissionDenied.into() },
+                CommandExit::Rights,
+            ),
+            (Engine::Bug("a case that cannot be"), CommandExit::Bug),
+        ];
+        for (error, exit) in cases {
+            let fault = packetrig_node::Error::Engine(error).fault();
+            let json = serde_json::to_string(&fault).unwrap();
+            let fault = serde_json::from_str(&json).unwrap();
+            assert_eq!(Error::Run(packetrig_node::Error::Failed { fault }).exit(), exit, "{json}");
+        }
+    }
+
+    /// A variant that nobody has thought of must not compile: so no mapping has a default.
+    #[test]
+    fn every_variant_of_every_error_is_blamed_on_somebody_by_name() {
+        let rooms =
+            ["engine", "fleet", "meter", "nats", "node", "prober", "server", "store", "sys", "testkit"];
+        for room in rooms {
+            let path = format!("{}/../{room}/src/blame.rs", env!("CARGO_MANIFEST_DIR"));
+            let source = std::fs::read_to_string(&path).unwrap();
+            let has_default =
+                source.lines().map(str::trim).any(|line| line.starts_with("_ ") || line.contains("| _ "));
+            assert!(source.contains("fn blame(&self) -> Blame") && !has_default, "{path}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Exit codes, which tell whose fault it was. `docs/book/exit-codes.md` has the same table; a test compares the two.
 
+use packetrig_units::Blame;
 use std::process::ExitCode;
 
 /// How a command ended.
@@ -59,6 +60,21 @@ impl CommandExit {
             Self::Unconfirmed => 8,
             Self::Bug => 70,
             Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Blame> for CommandExit {
+    fn from(blame: Blame) -> Self {
+        match blame {
+            Blame::Usage => Self::Usage,
+            Blame::Plan => Self::Plan,
+            // Whether a node failed or the network to it, the user looks at the same place: `packetrig fleet status`.
+            Blame::World | Blame::Peer => Self::World,
+            Blame::Rights => Self::Rights,
+            Blame::Busy => Self::Busy,
+            Blame::Unconfirmed => Self::Unconfirmed,
+            Blame::Bug => Self::Bug,
         }
     }
 }

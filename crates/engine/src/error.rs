@@ -1,25 +1,24 @@
 //! What can go wrong in the data plane.
 
-/// By whose fault: see each variant.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// World: the kernel refused.
+    /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// User: the interface looks like part of a network that people use.
+    /// The interface looks like part of a network that people use.
     #[error(transparent)]
     Guard(#[from] crate::packet::guard::GuardRefusal),
-    /// User: the owner of the machine does not allow what a fleet asks of it.
+    /// The owner of the machine does not allow what a fleet asks of it.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
-    /// User: a tap cannot be like that.
+    /// A tap cannot be like that.
     #[error(transparent)]
     Tap(#[from] crate::tap::TapRefusal),
-    /// User: the plan does not fit these ports.
+    /// The plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::PlanProblems),
-    /// User: the back end that was asked for cannot do this.
+    /// The back end that was asked for cannot do this.
     #[error("back end {back_end} cannot send flows[{stream}]: {reason}")]
     NotForBackEnd {
         /// The stream, by index.
@@ -27,19 +26,19 @@ pub enum Error {
         back_end: &'static str,
         reason: String,
     },
-    /// User: the back end that was asked for sends all its streams or none.
+    /// The back end that was asked for sends all its streams or none.
     #[error("port {port}: back end {back_end} cannot start and stop single flows")]
     CannotSteer { port: String, back_end: &'static str },
-    /// User: the back end that was asked for cannot be stopped without a message to it.
+    /// The back end that was asked for cannot be stopped without a message to it.
     #[error(
         "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
             loses the controller"
     )]
     NoLease { port: String, back_end: &'static str },
-    /// User: the port is none that emulated interfaces can be on.
+    /// The port is none that emulated interfaces can be on.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },
-    /// World: no neighbour answers for the address that frames go to.
+    /// No neighbour answers for the address that frames go to.
     #[error(
         "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
             neighbour discovery"
@@ -50,38 +49,38 @@ pub enum Error {
         interface: String,
         address: std::net::IpAddr,
     },
-    /// User: the filter expression is not understood. World, when libpcap is missing.
+    /// The filter expression is not understood. World, when libpcap is missing.
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),
-    /// User: libpcap compiles the filter expression, but to a program that packetrig cannot run.
+    /// Libpcap compiles the filter expression, but to a program that packetrig cannot run.
     #[error("filter `{expression}` cannot be used: {reason}")]
     Filter {
         /// As it was given.
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
-    /// World: the kernel allows no more threads, or has no memory for one.
+    /// The kernel allows no more threads, or has no memory for one.
     #[error("cannot start thread `{name}`: {source}")]
     Thread { name: String, source: std::io::Error },
-    /// World: a file cannot be written.
+    /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
-    /// User: a capture file cannot be replayed.
+    /// A capture file cannot be replayed.
     #[error("cannot replay {}: {why}", path.display())]
     Recording { path: std::path::PathBuf, why: String },
-    /// User: the plan wants captures, but the caller named no directory.
+    /// The plan wants captures, but the caller named no directory.
     #[error("the plan captures frames, but no directory is set for the capture files")]
     NoCaptureDirectory,
-    /// World, made up: [`crate::chaos`] was told to fail here.
+    /// [`crate::chaos`] was told to fail here.
     #[error("injected failure of call {call}")]
     Injected {
         /// Which call, from 0.
         call: u64,
     },
-    /// Bug: a worker thread panicked; interfaces were restored.
+    /// A worker thread panicked; interfaces were restored.
     #[error("worker `{0}` panicked")]
     Panicked(String),
-    /// Bug: two parts of this crate disagree about the state of a run.
+    /// Two parts of this crate disagree about the state of a run.
     #[error("{0}")]
     Bug(&'static str),
 }

@@ -32,6 +32,7 @@ pub mod take;
 pub mod tap;
 pub mod xdp;
 
+mod blame;
 mod error;
 mod recent_runs;
 mod worker;

@@ -39,9 +39,10 @@ pub use record::RunRecord;
 use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation};
-use crate::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
+use crate::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_plan::PlanChange;
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use peer::{ControllerPeer, PeerProgress};
 use peers::ControllerPeers;
@@ -312,7 +313,7 @@ impl ControllerMachine {
                 self.limits.attempts,
                 late.concat()
             );
-            return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
+            return self.fail(NodeFault { blame: Blame::Peer, text }, now);
         }
         // The new attempt number fences off every commit of the old T.
         self.tries += 1;

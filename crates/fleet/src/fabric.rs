@@ -21,34 +21,34 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Peer: no such endpoint.
+    /// No such endpoint.
     #[error("{0} has not joined the fabric")]
     Unknown(NodeName),
-    /// Peer: it was there and is gone.
+    /// It was there and is gone.
     #[error("{0} has left the fabric")]
     Gone(NodeName),
-    /// User: the name is in use.
+    /// The name is in use.
     #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
-    /// Peer: the record is there already.
+    /// The record is there already.
     #[error("record {0} exists already")]
     Exists(String),
-    /// Peer: another process has changed the record.
+    /// Another process has changed the record.
     #[error("record {0} was changed by another process")]
     Stale(String),
-    /// World: the store of the fabric is full; nothing was kept.
+    /// The store of the fabric is full; nothing was kept.
     #[error("the store for results is full")]
     Full,
-    /// User: too long for one message or segment.
+    /// Too long for one message or segment.
     #[error("{0} bytes are too many for one message")]
     TooLarge(usize),
-    /// World: no answer in time. It may have happened or not: do the same again.
+    /// No answer in time. It may have happened or not: do the same again.
     #[error("no answer from the fabric: {0}")]
     Unanswered(String),
-    /// User: this place may not do that; the subject says what.
+    /// This place may not do that; the subject says what.
     #[error("not permitted: {0}")]
     NotPermitted(String),
-    /// World: the connection is down; nothing can be sent now.
+    /// The connection is down; nothing can be sent now.
     #[error("not connected: {0}")]
     Down(String),
 }

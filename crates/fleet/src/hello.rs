@@ -9,7 +9,7 @@ use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
-pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
+pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
 
 /// Version of the messages' form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod blame;
 pub mod captures;
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -1,5 +1,6 @@
 //! The states of a run, and how it can end.
 
+use packetrig_units::Blame;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -57,23 +58,10 @@ impl fmt::Display for RunState {
     }
 }
 
-/// Whose fault something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FaultOwner {
-    /// The plan or the way it was asked for.
-    User,
-    /// The kernel, an interface, the disk.
-    World,
-    /// Another node: silent, late or contradicting itself.
-    Peer,
-    Bug,
-}
-
 /// What went wrong on a node, as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
-    pub blame: FaultOwner,
+    pub blame: Blame,
     /// What and where; a lower-case fragment.
     pub text: String,
 }

@@ -6,8 +6,9 @@ use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::message::{
     MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation, SentTotal,
 };
-use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
+use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_stats::result::NodeResult;
+use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,7 +355,7 @@ impl Simulation {
 }
 
 fn fault(step: &str) -> NodeFault {
-    NodeFault { blame: FaultOwner::World, text: format!("{step} failed") }
+    NodeFault { blame: Blame::World, text: format!("{step} failed") }
 }
 
 fn outcome_of(world: World) -> RunOutcome {
@@ -401,7 +402,7 @@ fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
     for step in ["prepare", "arm"] {
         let mut simulation = Simulation::new(World::calm(4));
         simulation.nodes[1].fails_at = Some(step);
-        let fault = NodeFault { blame: FaultOwner::World, text: format!("node node01: {step} failed") };
+        let fault = NodeFault { blame: Blame::World, text: format!("node node01: {step} failed") };
         assert_eq!(simulation.run().check(), RunOutcome::Failed { fault });
     }
 }

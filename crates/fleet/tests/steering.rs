@@ -9,9 +9,10 @@ use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::message::{
     ChangeStep, MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation,
 };
-use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
+use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_stats::result::NodeResult;
+use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,7 +259,7 @@ impl Simulation {
                 assert!(self.held.insert(key), "held twice");
                 if self.below(100) < self.world.cannot_percent {
                     self.refused.insert(number);
-                    let fault = NodeFault { blame: FaultOwner::User, text: "cannot".into() };
+                    let fault = NodeFault { blame: Blame::Plan, text: "cannot".into() };
                     return AgentEvent::Held(number, vec![], Some(fault));
                 }
                 let held = HeldStream { stream: index, number: 5, index: 0, mac: None };

@@ -9,43 +9,43 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User or world: a capture file cannot be read.
+    /// A capture file cannot be read.
     #[error("cannot read {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// User: the file is not a capture file.
+    /// The file is not a capture file.
     #[error("{} is not a capture file: {damage}", path.display())]
     NoCapture { path: PathBuf, damage: CaptureDamage },
-    /// User: files are numbered with 16 bits in records.
+    /// Files are numbered with 16 bits in records.
     #[error(
         "{count} capture files are too many: one meter reads at most {most}; start a second meter for the others"
     )]
     TooManyInputs { count: usize, most: usize },
-    /// World: the kernel's interface index does not fit the 16 bits that records have.
+    /// The kernel's interface index does not fit the 16 bits that records have.
     #[error(
         "{name} has interface index {index}, and flow records have room for indexes up to 65535; interfaces that are \
          created in a new network namespace get small ones"
     )]
     IndexTooLarge { name: String, index: u32 },
-    /// User: the rings of XDP programs cannot be shared by several workers.
+    /// The rings of XDP programs cannot be shared by several workers.
     #[error("--source {way} has one worker per interface, not {workers}; use --source packet for more")]
     OneWorker {
         way: &'static str,
         /// How many were asked for.
         workers: usize,
     },
-    /// User or world: metrics cannot be served there.
+    /// Metrics cannot be served there.
     #[error("cannot serve metrics on {address}")]
     Metrics { address: SocketAddr, source: io::Error },
-    /// World, mostly: see [`packetrig_sys::Error`].
+    /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// The error inside says whose fault it is.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
-    /// World: the system has no room for another thread.
+    /// The system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    /// Bug: a worker panicked.
+    /// A worker panicked.
     #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod blame;
 pub mod collect;
 mod convert;
 mod error;

@@ -42,27 +42,27 @@ use std::time::{Duration, SystemTime};
 pub enum Error {
     #[error("{file}: {source}")]
     File { file: String, source: std::io::Error },
-    /// World: what a file says cannot be used.
+    /// What a file says cannot be used.
     #[error("{0} is damaged")]
     Damaged(String),
-    /// Bug: the library refused.
+    /// The library refused.
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
-    /// User: not a name.
+    /// Not a name.
     #[error(
         "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
     )]
     Name(String),
-    /// User: the name belongs to another key.
+    /// The name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
     Taken(NodeName),
-    /// User: a name that was never let in, or is not any more.
+    /// A name that was never let in, or is not any more.
     #[error("there is no node called {0} with this key in the fleet; ask for a join line")]
     Unknown(NodeName),
-    /// User: labels that a node cannot have.
+    /// Labels that a node cannot have.
     #[error("the labels of {node} were not changed: {source}")]
     Labels { node: NodeName, source: TooManyLabels },
-    /// User: a secret that is unknown, used up, too old or taken back.
+    /// A secret that is unknown, used up, too old or taken back.
     #[error("the secret of this join line is unknown, used up or expired; ask for a new join line")]
     Secret,
 }

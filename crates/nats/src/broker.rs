@@ -42,22 +42,22 @@ const PAUSE_MOST: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: the program is not there.
+    /// The program is not there.
     #[error("nats-server is not installed; install it with `{INSTALL}`")]
     Missing,
-    /// User: the program is too old or too new.
+    /// The program is too old or too new.
     #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
     Version { program: String, found: String },
-    /// User: a node cannot be called so.
+    /// A node cannot be called so.
     #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -")]
     Name(String),
-    /// World: a file or the process.
+    /// A file or the process.
     #[error("{what}: {source}")]
     World { what: String, source: std::io::Error },
-    /// World: the authority's directory.
+    /// The authority's directory.
     #[error(transparent)]
     Authority(#[from] crate::authority::Error),
-    /// World: it ended or did not become ready.
+    /// It ended or did not become ready.
     #[error("nats-server is not ready: {0}")]
     NotReady(String),
 }

@@ -37,23 +37,23 @@ const MOST: u32 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: not a join line.
+    /// Not a join line.
     #[error(
         "this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed"
     )]
     Line,
-    /// User: not a name.
+    /// Not a name.
     #[error(
         "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
     )]
     Name(String),
-    /// Peer: another server answers at that address, or the line belongs to another fleet.
+    /// Another server answers at that address, or the line belongs to another fleet.
     #[error("the server at {0} does not belong to the fleet of this join line")]
     Stranger(String),
-    /// Peer: the authority refused.
+    /// The authority refused.
     #[error("refused: {0}")]
     Refused(String),
-    /// Peer: the authority cannot admit nodes now.
+    /// The authority cannot admit nodes now.
     #[error("the fleet cannot let this node in now: {0}")]
     Later(String),
     #[error("{what}: {source}")]
@@ -61,7 +61,7 @@ pub enum Error {
     /// World or bug, on this machine.
     #[error("{0}")]
     Here(String),
-    /// World: the authority's directory.
+    /// The authority's directory.
     #[error(transparent)]
     Authority(#[from] authority::Error),
 }

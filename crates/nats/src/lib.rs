@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod authority;
+mod blame;
 pub mod broker;
 mod captures;
 mod connection;

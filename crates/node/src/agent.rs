@@ -3,7 +3,8 @@
 //! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it, and what it knows of clocks, leases
 //! and the spool is used here and nowhere else.
 
-use crate::error::{Error, best_effort, fault_of};
+use crate::blame::fault_of;
+use crate::error::{Error, best_effort};
 use crate::membership::NodeMembership;
 use crate::plane::{DataPlane, PlaneSource};
 use crate::pulse::ProcessPulse;

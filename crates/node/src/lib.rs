@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod blame;
 mod captures;
 pub mod clock;
 mod control;

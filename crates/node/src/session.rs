@@ -8,9 +8,10 @@ use crate::local::{EndedRun, RunGround, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunState};
+use packetrig_fleet::outcome::{NodeFault, RunState};
 use packetrig_fleet::report::RunReport;
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
+use packetrig_units::Blame;
 use packetrig_units::Nanos;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -126,7 +127,7 @@ impl Drop for RunSession {
 }
 
 fn run_has_ended() -> NodeFault {
-    NodeFault { blame: FaultOwner::World, text: "the run has ended".to_owned() }
+    NodeFault { blame: Blame::World, text: "the run has ended".to_owned() }
 }
 
 /// A change that is being made: the document that the plan grows by, and the channel for the answer.

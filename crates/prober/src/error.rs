@@ -7,13 +7,13 @@ use std::net::IpAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// World: the kernel refused, or cannot.
+    /// The kernel refused, or cannot.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// User: the interface looks like part of a real network, or another run uses it.
+    /// The interface looks like part of a real network, or another run uses it.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
-    /// User: the target is not allowed.
+    /// The target is not allowed.
     #[error(transparent)]
     Target(#[from] PermitRefusal),
     #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
@@ -22,7 +22,7 @@ pub enum Error {
         interface: String,
         source: Box<packetrig_sys::UnsupportedFeature>,
     },
-    /// User: a mechanism that holds whole trains has no room for one.
+    /// A mechanism that holds whole trains has no room for one.
     #[error(
         "mechanism {mechanism} holds at most {most} frames of {longest} bytes at once, not {frames} frames of \
             up to {length} bytes"
@@ -35,16 +35,16 @@ pub enum Error {
         frames: usize,
         length: usize,
     },
-    /// Bug: the thread that sends has panicked.
+    /// The thread that sends has panicked.
     #[error("the thread that releases probes ended early")]
     Gone,
-    /// World: the kernel knows no way to the target.
+    /// The kernel knows no way to the target.
     #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
     NoRoute(IpAddr, Option<String>),
-    /// World: the hardware address of the next hop is unknown.
+    /// The hardware address of the next hop is unknown.
     #[error("{0} does not answer ARP or neighbour discovery on {1}")]
     NobodyThere(IpAddr, String),
-    /// User: more than is allowed.
+    /// More than is allowed.
     #[error(transparent)]
     Limits(#[from] BudgetExceeded),
 }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+mod blame;
 pub mod calibrate;
 pub mod circumstances;
 mod error;

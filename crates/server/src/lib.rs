@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod blame;
 mod console;
 mod error;
 mod options;

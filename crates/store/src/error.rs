@@ -11,55 +11,55 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
     #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
-    /// World: a file or directory.
+    /// A file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
-    /// World: a run is not started if there is no room for its report.
+    /// A run is not started if there is no room for its report.
     #[error(
         "no room for the report of a run: {} has {free} bytes free, and the report may need {wanted}; free some space, or name \
          another directory with --store",
         path.display()
     )]
     NoRoom { path: PathBuf, wanted: u64, free: u64 },
-    /// World: the report, or its row. Nothing of the run was removed.
+    /// The report, or its row. Nothing of the run was removed.
     #[error(
         "the report could not be stored: {source}; everything that the run has written, with its captures, was kept in {}",
         directory.display()
     )]
     NotStored { directory: PathBuf, source: Box<Self> },
-    /// User: the run to be discarded is in use.
+    /// The run to be discarded is in use.
     #[error("cannot discard run `{run}`: it is under way in process {process}")]
     UnderWay { run: RunId, process: u32 },
-    /// User: written by a newer packetrig.
+    /// Written by a newer packetrig.
     #[error("{} has version {found}, and this packetrig reads versions up to {known}; use a newer packetrig", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
-    /// World: a report, or another stored value, cannot be read.
+    /// A report, or another stored value, cannot be read.
     #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    /// User: no such run.
+    /// No such run.
     #[error("no run whose id begins with `{0}`; `packetrig report` lists the stored runs")]
     Unknown(String),
-    /// User: the prefix matches several runs.
+    /// The prefix matches several runs.
     #[error("`{prefix}` matches {count} runs; give more of the id, for example `{example}`")]
     Ambiguous { prefix: String, count: usize, example: String },
-    /// User: the id is in use.
+    /// The id is in use.
     #[error("a run `{0}` is already stored")]
     Taken(String),
-    /// User: an id becomes a directory's name.
+    /// An id becomes a directory's name.
     #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
-    /// Peer: a node's name becomes a directory's name.
+    /// A node's name becomes a directory's name.
     #[error("`{0}` is not a valid node name; use letters, digits, `-`, `_` and `.`")]
     BadNode(NodeName),
-    /// Peer or world: the bytes are not the segment with that id.
+    /// The bytes are not the segment with that id.
     #[error("segment {id}: {source}")]
     BadSegment { id: SegmentId, source: BrokenSegment },
-    /// Peer: late results beyond the limit. The node still has them.
+    /// Late results beyond the limit. The node still has them.
     #[error(
         "segment {id} was not stored: {kept} bytes of late results are stored already, and the limit is {most}"
     )]
@@ -69,7 +69,7 @@ pub enum Error {
         kept: u64,
         most: u64,
     },
-    /// Peer: more of a run under way than one node may store. The node still has it.
+    /// More of a run under way than one node may store. The node still has it.
     #[error(
         "segment {id} was not stored: its node has reached its limit, with {} bytes in {} segments of this run",
         share.bytes, share.segments
@@ -78,13 +78,13 @@ pub enum Error {
     /// The same error for each of several segments that were to be stored together.
     #[error("{0}")]
     OfBatch(Arc<Self>),
-    /// Peer: a repeat that differs. What was stored first is kept.
+    /// A repeat that differs. What was stored first is kept.
     #[error("segment {0} is already stored with different content")]
     Differs(SegmentId),
-    /// Bug: added to another run's draft.
+    /// Added to another run's draft.
     #[error("segment {0} belongs to another run")]
     Foreign(SegmentId),
-    /// User: no such run is under way.
+    /// No such run is under way.
     #[error("run `{0}` is not under way")]
     NotUnfinished(RunId),
 }

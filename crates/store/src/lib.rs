@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod blame;
 mod catalogue;
 mod convert;
 mod disk;

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
 mod area;
+mod blame;
 pub mod bpf;
 pub mod bulk;
 pub mod caps;

@@ -34,10 +34,10 @@ pub type ClassicProgram = Vec<ClassicInsn>;
 /// Why there is no program.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
-    /// World: libpcap is not installed.
+    /// Libpcap is not installed.
     #[error(transparent)]
     Unsupported(#[from] UnsupportedFeature),
-    /// User: libpcap does not understand the expression.
+    /// Libpcap does not understand the expression.
     #[error("filter `{expression}`: {reason}; see pcap-filter(7) for the language")]
     Expression {
         /// As it was given.

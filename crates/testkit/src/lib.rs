@@ -7,6 +7,7 @@
 //! It knows nothing of streams, sequence numbers or tags: the truth must not come from the code it is to judge.
 #![forbid(unsafe_code)]
 
+mod blame;
 pub mod device;
 pub mod lab;
 

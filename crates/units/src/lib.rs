@@ -7,6 +7,7 @@
 //! Invariant: counts and rates are integers or exact fractions. A float appears only when a value is printed.
 #![forbid(unsafe_code)]
 
+mod blame;
 mod clamp;
 mod network;
 mod parse;
@@ -15,6 +16,7 @@ mod ratio;
 mod size;
 mod time;
 
+pub use blame::Blame;
 pub use clamp::{clamp_to_u16, clamp_to_u32, clamp_to_u64, clamp_to_usize, remainder};
 pub use network::Network;
 pub use parse::{Error, Rate};

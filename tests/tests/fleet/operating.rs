@@ -134,13 +134,13 @@ fn labels_of_the_operator_choose_ports_and_the_owner_has_the_last_word() {
     let (code, said) = ask(&["fleet", "label", "r1", "rx=9"]);
     assert!(code == Some(0) && said.contains("has no effect on r1"), "{said}");
     let (code, _, complaints) = run("s1/eth0", "any-rx=9");
-    assert_eq!(code, Some(3), "{complaints}");
+    assert_eq!(code, Some(4), "{complaints}");
     let (code, said) = ask(&["fleet", "status"]);
     assert!(code == Some(0) && said.contains("rack=2 spare") && said.contains("rx=9"), "{said}");
     // Removed, it chooses nothing any more.
     assert_eq!(ask(&["fleet", "label", "s2", "spare-", "rack-"]).0, Some(0));
     let (code, _, complaints) = run("any-spare", "any-rack=3");
-    assert_eq!(code, Some(3), "{complaints}");
+    assert_eq!(code, Some(4), "{complaints}");
     for (node, label) in [("s2", "a b"), ("s2", "a=b=c"), ("nobody", "x")] {
         assert_eq!(ask(&["fleet", "label", node, label]).0, Some(2), "{node} {label}");
     }

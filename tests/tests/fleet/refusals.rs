@@ -29,7 +29,7 @@ fn run(fleet: &Fleet, node: &str, address: &str) -> (Option<i32>, String) {
 fn what_cannot_be_or_may_not_be_is_refused_by_name_before_anything_is_sent() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let (code, said) = run(&fleet, "r9", "198.18.0.2");
-    assert_eq!(code, Some(3), "{said}");
+    assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("r9"), "{said}");
     let (code, said) = run(&fleet, "r1", "192.0.2.7");
     assert!(code.is_some_and(|code| code != 0 && code != 70), "{code:?} {said}");

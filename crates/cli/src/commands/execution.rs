@@ -25,6 +25,7 @@ use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
 use packetrig_store::{RunCatalogue, RunDraft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
+use packetrig_units::Blame;
 use std::path::{Path, PathBuf};
 
 /// Runs the plan, stores the result and shows it. The verdict decides the exit code.
@@ -241,7 +242,10 @@ fn refused(request: &ExecutionRequest, error: packetrig_node::Error) -> Error {
         // Problems that need the link speeds to be found; they are shown like those that were found when the plan was read.
         packetrig_node::Error::Plan(problems)
         | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
-            plan::refused(&request.document, &problems.0)
+            plan::refused(&request.document, &problems.0, Blame::Plan)
+        }
+        packetrig_node::Error::NotPlaced(problems) => {
+            plan::refused(&request.document, &problems.0, Blame::World)
         }
         error @ packetrig_node::Error::NodesTaken(_) if !request.waits_for_nodes => {
             remark("`--wait-for-nodes` waits until they are free");

@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, TextStyle, remark};
 use crate::{explanation, speeds};
 use packetrig_plan::explain::{self, PlanExplanation};
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
-use packetrig_units::BitRate;
+use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
 /// Speed of a link that does not report one, for explaining only.
@@ -79,7 +79,7 @@ fn explain(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, E
     let document = PlanText::read(&file.file)?;
     let plan = read(&document)?;
     let ExplainablePlan { bound, assumed } =
-        bind(&plan).map_err(|problems| refused(&document, &problems.0))?;
+        bind(&plan).map_err(|problems| refused(&document, &problems.0, Blame::Plan))?;
     let explanation = explain::explain(&bound);
     if file.json {
         output.json(&ExplainedPlan {
@@ -126,7 +126,7 @@ pub(crate) fn read_with(document: &PlanText, options: ReadOptions) -> Result<Pla
             warn(document, &plan.warnings);
             Ok(plan)
         }
-        Err(problems) => Err(refused(document, &problems.0)),
+        Err(problems) => Err(refused(document, &problems.0, Blame::Plan)),
     }
 }
 
@@ -146,10 +146,11 @@ fn warn(document: &PlanText, warnings: &[PlanProblem]) {
 }
 
 /// The error for a document with these problems.
-pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem]) -> Error {
+pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
     Error::BadPlan {
         name: document.name.clone(),
         shown: diagnostics::render(document.source(), problems, TextStyle::of_remarks()),
         tally: diagnostics::tally(problems),
+        blame,
     }
 }

@@ -4,8 +4,9 @@
 
 use super::{AgentAction, AgentMachine, AgentState};
 use crate::message::{ChangeOrder, ChangeStep, NodeReply};
-use crate::outcome::{FaultOwner, NodeFault};
+use crate::outcome::NodeFault;
 use packetrig_plan::HeldStream;
+use packetrig_units::Blame;
 use std::cmp::Ordering;
 
 /// How far a change is.
@@ -117,7 +118,7 @@ impl AgentMachine {
             | AgentState::Spooling
             | AgentState::Spooled(_) => {
                 let text = "its senders have stopped".to_owned();
-                self.set_progress(number, made(Some(NodeFault { blame: FaultOwner::World, text })))
+                self.set_progress(number, made(Some(NodeFault { blame: Blame::World, text })))
             }
             _ => Vec::new(),
         }

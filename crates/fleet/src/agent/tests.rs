@@ -1,6 +1,6 @@
 use super::*;
 use crate::message::PlanHash;
-use crate::outcome::FaultOwner;
+use packetrig_units::Blame;
 
 mod changes;
 
@@ -144,7 +144,7 @@ fn another_text_than_the_announced_one_is_refused() {
 fn a_failure_closes_the_ports_and_is_told_as_often_as_asked() {
     let head = head("r", 1, 1);
     let mut agent = armed(&head);
-    let fault = NodeFault { blame: FaultOwner::World, text: "gone".into() };
+    let fault = NodeFault { blame: Blame::World, text: "gone".into() };
     let actions = agent.handle(AgentEvent::Failed(fault.clone()), at(5));
     assert_eq!(actions[0], AgentAction::Release);
     assert_eq!(replies(&tell(&mut agent, &head, NodeCommand::Query, 6)), [&NodeReply::Failed(fault)]);

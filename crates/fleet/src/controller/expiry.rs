@@ -4,7 +4,7 @@ use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::NodeName;
-use crate::outcome::FaultOwner;
+use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
 impl ControllerMachine {
@@ -41,7 +41,7 @@ impl ControllerMachine {
         let stragglers = self.stragglers(wanted, &text);
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.leave_out(stragglers, now) {
-            self.trouble(&first, FaultOwner::Peer, &text, now);
+            self.trouble(&first, Blame::Peer, &text, now);
         }
     }
 
@@ -90,7 +90,7 @@ impl ControllerMachine {
             format!("silent for {quiet}")
         };
         for node in silent {
-            self.trouble(&node, FaultOwner::Peer, &what, now);
+            self.trouble(&node, Blame::Peer, &what, now);
         }
     }
 
@@ -120,7 +120,7 @@ impl ControllerMachine {
         }
         let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
-            self.trouble(&node, FaultOwner::Peer, what, now);
+            self.trouble(&node, Blame::Peer, what, now);
         }
     }
 }

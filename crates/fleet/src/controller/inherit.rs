@@ -4,7 +4,8 @@ use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase, RunLimits, RunRecord};
 use crate::event::RunEventKind;
 use crate::message::{NodeName, RunPreparation};
-use crate::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
+use crate::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
@@ -44,7 +45,7 @@ impl ControllerMachine {
             // Nothing was confirmed, so nothing was sent. Leases may still run: the last answer of the
             // earlier controller was before now.
             self.peers.change_all(|peer| peer.granted = Some(now));
-            return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
+            return self.fail(NodeFault { blame: Blame::Peer, text }, now);
         }
         // The last renewal that the earlier controller answered was before now.
         self.peers.change_all(|peer| {
@@ -76,7 +77,7 @@ impl ControllerMachine {
             let reasons = vec![text];
             RunOutcome::Partial { reasons, stopped: self.stopped_by_user }
         } else {
-            RunOutcome::Failed { fault: NodeFault { blame: FaultOwner::Peer, text } }
+            RunOutcome::Failed { fault: NodeFault { blame: Blame::Peer, text } }
         };
         if !matches!(self.phase, ControllerPhase::Ended(_)) {
             // The record is the other one's now.

@@ -4,7 +4,8 @@ use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName};
-use crate::outcome::{FaultOwner, NodeFault};
+use crate::outcome::NodeFault;
+use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;
 
@@ -146,13 +147,7 @@ impl ControllerMachine {
     }
 
     /// Before T nothing has been sent, and a run without this node may do; else it has failed.
-    pub(super) fn trouble_before_start(
-        &mut self,
-        node: &NodeName,
-        blame: FaultOwner,
-        what: &str,
-        now: MonoTime,
-    ) {
+    pub(super) fn trouble_before_start(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         // Once a confirmation is out, a new attempt could not take back the old T.
         let can_begin_again = matches!(
             self.phase,

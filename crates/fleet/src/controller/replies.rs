@@ -4,8 +4,8 @@ use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
 use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
-use crate::outcome::FaultOwner;
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl ControllerMachine {
                 // Nor can it in this epoch.
                 self.has_gone(node);
                 self.send(node.clone(), NodeCommand::Abort);
-                self.trouble(node, FaultOwner::Peer, "did not start", now);
+                self.trouble(node, Blame::Peer, "did not start", now);
             }
             // Its acknowledgement of the confirmation came after T.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
@@ -79,7 +79,7 @@ impl ControllerMachine {
             NodeReply::Aborted => self.has_released(node),
             NodeReply::Late => self.late(node, now),
             NodeReply::Refused(text) => {
-                self.trouble(node, FaultOwner::Peer, &format!("refused: {text}"), now);
+                self.trouble(node, Blame::Peer, &format!("refused: {text}"), now);
             }
             NodeReply::Failed(fault) => {
                 self.has_gone(node);
@@ -184,7 +184,7 @@ impl ControllerMachine {
         drop(peer);
         // What is safe on its disk still comes.
         if !is_safe {
-            self.trouble(node, FaultOwner::Peer, "its agent was started again", now);
+            self.trouble(node, Blame::Peer, "its agent was started again", now);
         }
     }
 
@@ -209,7 +209,7 @@ impl ControllerMachine {
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.trouble(
                     node,
-                    FaultOwner::Peer,
+                    Blame::Peer,
                     "did not start: the confirmation came too late (split_start)",
                     now,
                 );
@@ -219,7 +219,7 @@ impl ControllerMachine {
     }
 
     /// A node cannot go on.
-    pub(super) fn trouble(&mut self, node: &NodeName, blame: FaultOwner, what: &str, now: MonoTime) {
+    pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed, only the tick that says so is still to come: it counts as running.

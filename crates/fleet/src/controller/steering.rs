@@ -8,8 +8,9 @@
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::{ChangeOrder, ChangeStep, NodeCommand, NodeName};
-use crate::outcome::{FaultOwner, NodeFault};
+use crate::outcome::NodeFault;
 use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -84,7 +85,7 @@ impl ControllerMachine {
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.steered {
             let text = "the run is not running, or cannot be steered".to_owned();
-            return self.steered(number, Err(NodeFault { blame: FaultOwner::User, text }), now);
+            return self.steered(number, Err(NodeFault { blame: Blame::Plan, text }), now);
         }
         let open = self.present();
         let begins = steer.begins();
@@ -203,7 +204,7 @@ impl ControllerMachine {
         current.open.retain(|node| !self.peers.is_lost(node));
         if matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Hold(..)) {
             let text = format!("node {node} was lost before it made the change");
-            current.fault.get_or_insert(NodeFault { blame: FaultOwner::Peer, text });
+            current.fault.get_or_insert(NodeFault { blame: Blame::Peer, text });
         }
     }
 
@@ -213,7 +214,7 @@ impl ControllerMachine {
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
         if matches!(current.stage, ChangeStage::Hold(..) | ChangeStage::Undo) {
             let text = "the run was stopped before the change was made".to_owned();
-            current.fault.get_or_insert(NodeFault { blame: FaultOwner::User, text });
+            current.fault.get_or_insert(NodeFault { blame: Blame::Plan, text });
             current.stage = ChangeStage::Undo;
             current.open.clear();
         }

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User or world: the address cannot be bound.
+    /// The address cannot be bound.
     #[error("cannot listen on tcp://{address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    /// User: a TLS listener without a certificate.
+    /// A TLS listener without a certificate.
     #[error(
         "cannot listen on tls://{0} without a certificate and its private key; give both with --cert and --key"
     )]
     NoIdentity(SocketAddr),
-    /// User: a certificate or key file cannot be used.
+    /// A certificate or key file cannot be used.
     #[error("cannot use {what} in {}: {reason}", path.display())]
     Tls {
         /// Certificate, key or authorities.
@@ -23,16 +23,16 @@ pub enum Error {
         path: PathBuf,
         reason: String,
     },
-    /// User or world: a file of messages cannot be read.
+    /// A file of messages cannot be read.
     #[error("cannot read {}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// World: see [`packetrig_sys::Error`].
+    /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// World: the system has no room for another thread.
+    /// The system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// Bug: a thread panicked.
+    /// A thread panicked.
     #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
 }

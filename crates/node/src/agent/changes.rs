@@ -3,7 +3,7 @@
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
 use super::AgentShell;
-use crate::error::fault_of;
+use crate::blame::fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::agent::AgentEvent;

@@ -34,25 +34,25 @@ const LOOK: Nanos = Nanos::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// Peer: the node refused.
+    /// The node refused.
     #[error("{0}")]
     Refused(String),
-    /// Peer: it does not answer.
+    /// It does not answer.
     #[error(
         "the node does not answer; the part that was fetched is kept, and the next attempt continues there"
     )]
     Silent,
-    /// User: it was interrupted.
+    /// It was interrupted.
     #[error("interrupted; the part that was fetched is kept, and the next attempt continues there")]
     Interrupted,
-    /// World: the fetched bytes are not those of the node's file.
+    /// The fetched bytes are not those of the node's file.
     #[error(
         "the fetched capture has another hash than the file on the node, and was removed; fetch it again"
     )]
     Differs,
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
-    /// World: a file here.
+    /// A file here.
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }

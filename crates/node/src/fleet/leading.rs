@@ -95,7 +95,9 @@ where
                     let absent = settlement.absent.keys();
                     absent.filter(|node| held.contains_key(*node) && self.is_here(node)).cloned().collect()
                 }
-                Err(problems) => self.blocking(plan, run, &held).ok_or_else(|| problems.clone())?,
+                Err(problems) => {
+                    self.blocking(plan, run, &held).ok_or_else(|| Error::NotPlaced(problems.clone()))?
+                }
             };
             if !blocking.is_empty() || settled.is_err() {
                 let leads = leads_of(&of_these(&held, &blocking));
@@ -106,7 +108,7 @@ where
                 }
             }
             // Another controller may have been faster: then the next round finds it.
-            if let Some(leftovers) = self.take(run, settled?)? {
+            if let Some(leftovers) = self.take(run, settled.map_err(Error::NotPlaced)?)? {
                 return Ok(leftovers);
             }
         }

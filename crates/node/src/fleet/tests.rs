@@ -435,7 +435,7 @@ fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _node = TestNode::start(&fabric, "north", place.path(), false, false);
     let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
-    let Err(Error::Plan(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
+    let Err(Error::NotPlaced(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
     assert!(problems.0[0].to_string().contains("south"), "{problems:?}");
 }
 

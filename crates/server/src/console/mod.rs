@@ -20,9 +20,10 @@ use crate::tester::{
 use live::LiveCounts;
 use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
-use packetrig_fleet::outcome::{FaultOwner, NodeFault};
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
 use packetrig_stats::result::NeighbourState;
+use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -463,8 +464,10 @@ fn problem_line(problem: &PlanProblem) -> String {
 impl From<NodeFault> for TesterRefusal {
     fn from(fault: NodeFault) -> Self {
         match fault.blame {
-            FaultOwner::User => Self::validation(fault.text),
-            FaultOwner::World | FaultOwner::Peer | FaultOwner::Bug => Self::internal(fault.text),
+            Blame::Usage | Blame::Plan | Blame::Unconfirmed => Self::validation(fault.text),
+            Blame::World | Blame::Rights | Blame::Busy | Blame::Peer | Blame::Bug => {
+                Self::internal(fault.text)
+            }
         }
     }
 }

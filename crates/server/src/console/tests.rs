@@ -82,7 +82,7 @@ impl RunSource for FakeRun {
 impl ConsoleRun for FakeRun {
     fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
         if *self.refuses.lock().unwrap() {
-            return Err(NodeFault { blame: FaultOwner::World, text: "nobody answers".into() });
+            return Err(NodeFault { blame: Blame::World, text: "nobody answers".into() });
         }
         self.note(match steer {
             PlanChange::Replan(_) => "replan".into(),

@@ -6,30 +6,30 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// World: a file or directory.
+    /// A file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
-    /// User: the file is not Parquet, or is damaged.
+    /// The file is not Parquet, or is damaged.
     #[error("cannot read {} as Parquet: {source}", path.display())]
     Damaged { path: PathBuf, source: parquet::errors::ParquetError },
-    /// User: Parquet, but not flow records.
+    /// Parquet, but not flow records.
     #[error("{} contains no flow records: {why}", path.display())]
     Foreign { path: PathBuf, why: String },
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
-    /// World: a peer that cannot be reached, or stopped answering.
+    /// A peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
-    /// Peer: it refused, or its answer is not valid.
+    /// It refused, or its answer is not valid.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
-    /// Peer: a Kafka broker that no longer knows which batches it has from this producer.
+    /// A Kafka broker that no longer knows which batches it has from this producer.
     #[error("{peer} has forgotten the sequence of our batches")]
     OutOfSequence { peer: String },
-    /// User: not a target that records can be written to.
+    /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]
     Target { text: String, why: &'static str },
-    /// Bug: records that cannot be written as Parquet.
+    /// Records that cannot be written as Parquet.
     #[error("cannot encode flow records as Parquet: {0}; this is a bug")]
     Encode(parquet::errors::ParquetError),
 }

@@ -26,15 +26,15 @@ pub enum ProbeForm {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: the extension names no form.
+    /// The extension names no form.
     #[error("cannot tell the form of {} from its name; end it in .jsonl, .parquet or .pcapng", .0.display())]
     Form(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// Bug: a table that cannot be encoded.
+    /// A table that cannot be encoded.
     #[error("cannot encode probe records as Parquet: {0}; this is a bug")]
     Encode(#[from] ::parquet::errors::ParquetError),
-    /// Bug: a value that cannot be written as JSON.
+    /// A value that cannot be written as JSON.
     #[error("cannot encode probe records as JSON: {0}; this is a bug")]
     Json(#[from] serde_json::Error),
 }

@@ -43,13 +43,13 @@ struct SentCaptures {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllowanceError {
-    /// User: the owner of the node allows no more.
+    /// The owner of the node allows no more.
     #[error(
         "with its {bytes} B the captures of the run would be more than the {per_run} B that the node's owner allows; {sent} B \
          were sent before"
     )]
     UsedUp { bytes: u64, per_run: u64, sent: u64 },
-    /// World: the count could not be written.
+    /// The count could not be written.
     #[error(transparent)]
     Spool(#[from] Error),
 }

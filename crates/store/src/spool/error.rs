@@ -10,40 +10,40 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// World: a file or directory.
+    /// A file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// World: too full for this kind of segment, but not for others. Nothing was stored.
+    /// Too full for this kind of segment, but not for others. Nothing was stored.
     #[error("the spool is too full for segments of kind {kind}: {used} B of {most} B are in use")]
     Refused { kind: SegmentKind, used: u64, most: u64 },
-    /// World: full, even for results.
+    /// Full, even for results.
     #[error("the spool is full: {used} B of {most} B are in use")]
     Full { used: u64, most: u64 },
-    /// World: the disk itself is full, even for results.
+    /// The disk itself is full, even for results.
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
-    /// World: a run is not started if there is no room for its counters.
+    /// A run is not started if there is no room for its counters.
     #[error("the disk has no room for the results of a run: cannot set room aside in {}", .0.display())]
     NoRoom(PathBuf),
-    /// World: another process has locked it.
+    /// Another process has locked it.
     #[error("spool {} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// Bug: this run and attempt has a journal already.
+    /// This run and attempt has a journal already.
     #[error("run {run}, attempt {attempt} is already in the spool")]
     Taken { run: RunId, attempt: u32 },
-    /// Bug: it has its End.
+    /// It has its End.
     #[error("run {run}, attempt {attempt} has ended and takes nothing more")]
     Ended { run: RunId, attempt: u32 },
-    /// Peer: the segment was released, or never existed.
+    /// The segment was released, or never existed.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
     Unknown { run: RunId, attempt: u32, number: u64 },
-    /// Peer: a run's id becomes a directory's name.
+    /// A run's id becomes a directory's name.
     #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
-    /// World or user: a file that is not a valid segment.
+    /// A file that is not a valid segment.
     #[error("{}: {source}", path.display())]
     Broken { path: PathBuf, source: BrokenSegment },
-    /// Bug: a value that cannot be written as JSON, or a name too long for a segment.
+    /// A value that cannot be written as JSON, or a name too long for a segment.
     #[error("cannot write a segment: {0}")]
     Value(String),
 }

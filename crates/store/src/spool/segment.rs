@@ -98,15 +98,15 @@ pub struct ResultSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenSegment {
-    /// World: truncated, or something else.
+    /// Truncated, or something else.
     #[error("it is not a segment, or was truncated")]
     Form,
-    /// User: of another version.
+    /// Of another version.
     #[error(
         "it has version {0}, and this packetrig reads version {VERSION}; use the same packetrig on node and controller"
     )]
     Version(u8),
-    /// World: altered, or of another run, attempt or number.
+    /// Altered, or of another run, attempt or number.
     #[error("its checksum is wrong")]
     Checksum,
 }

@@ -86,7 +86,9 @@ impl FleetRigs {
 fn refusal(error: packetrig_node::Error) -> TesterRefusal {
     match error {
         // Problems that can be found only when the nodes are known.
-        packetrig_node::Error::Plan(problems) => TesterRefusal::from(problems),
+        packetrig_node::Error::Plan(problems) | packetrig_node::Error::NotPlaced(problems) => {
+            TesterRefusal::from(problems)
+        }
         error => TesterRefusal::from(error.fault()),
     }
 }

@@ -31,16 +31,16 @@ pub const NAME: &str = "log";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: another log is kept there.
+    /// Another log is kept there.
     #[error("{} is in use by a running log; stop that log, or choose another directory", .0.display())]
     InUse(PathBuf),
-    /// World: the disk refused.
+    /// The disk refused.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// User: a file is none of a log, or none any more.
+    /// A file is none of a log, or none any more.
     #[error("{}: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
-    /// World: there is too little room to begin with.
+    /// There is too little room to begin with.
     #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
         --rotate-size", path.display())]
     NoRoom { path: PathBuf, free: u64, wanted: u64 },

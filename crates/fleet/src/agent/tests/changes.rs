@@ -126,7 +126,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
     assert_eq!(hear(&mut agent, hold(2)), []);
     // What could not be held holds nothing.
     assert!(matches!(hear(&mut agent, hold(3))[..], [AgentAction::Step(3, _)]));
-    let fault = Some(NodeFault { blame: FaultOwner::User, text: "no".into() });
+    let fault = Some(NodeFault { blame: Blame::Plan, text: "no".into() });
     let refused = agent.handle(AgentEvent::Held(3, vec![], fault.clone()), at(7));
     assert_eq!(replies(&refused), [&NodeReply::Held { number: 3, fault, held: vec![] }]);
     assert_eq!(hear(&mut agent, hold(3)), refused);

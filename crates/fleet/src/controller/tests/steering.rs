@@ -49,7 +49,7 @@ fn done(number: u64) -> NodeReply {
 }
 
 fn fault(text: &str) -> NodeFault {
-    NodeFault { blame: FaultOwner::World, text: text.into() }
+    NodeFault { blame: Blame::World, text: text.into() }
 }
 
 fn held(number: u64, stream: usize) -> NodeReply {

@@ -1,0 +1,17 @@
+//! Whose fault the errors of this room are.
+
+use crate::fabric::Error;
+use packetrig_units::Blame;
+
+impl Error {
+    pub const fn blame(&self) -> Blame {
+        match self {
+            Self::Unknown(_) | Self::Gone(_) | Self::Exists(_) | Self::Stale(_) => Blame::Peer,
+            Self::Taken(_) => Blame::Busy,
+            // What is too large for one message is a plan, or the results that a plan asks for.
+            Self::TooLarge(_) => Blame::Plan,
+            Self::NotPermitted(_) => Blame::Rights,
+            Self::Full | Self::Unanswered(_) | Self::Down(_) => Blame::World,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Whose fault the errors of this room are.
+
+use crate::{Error, collect, export};
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::File { .. }
+            | Self::NoCapture { .. }
+            | Self::TooManyInputs { .. }
+            | Self::OneWorker { .. } => Blame::Usage,
+            Self::Metrics { source, .. } => Blame::of_io(source),
+            Self::Kernel(error) => error.blame(),
+            Self::Engine(error) => error.blame(),
+            Self::IndexTooLarge { .. } | Self::Thread(_) => Blame::World,
+            Self::Panicked(_) => Blame::Bug,
+        }
+    }
+}
+
+impl collect::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Listen { source, .. } => Blame::of_io(source),
+            Self::NoIdentity(_) | Self::Tls { .. } | Self::File { .. } => Blame::Usage,
+            Self::Kernel(error) => error.blame(),
+            Self::Thread(_) => Blame::World,
+            Self::Panicked(_) => Blame::Bug,
+        }
+    }
+}
+
+impl export::Error {
+    pub const fn blame(&self) -> Blame {
+        match self {
+            Self::NotFramed { .. } | Self::NoAuthorities { .. } | Self::Tls(_) => Blame::Usage,
+            Self::Target { .. } | Self::Thread(_) => Blame::World,
+        }
+    }
+}

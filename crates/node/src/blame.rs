@@ -1,0 +1,48 @@
+//! Whose fault the errors of this room are, and how they travel to a controller.
+
+use crate::Error;
+use crate::fleet::FetchError;
+use packetrig_fleet::outcome::NodeFault;
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Plan(_) => Blame::Plan,
+            Self::Engine(error) => error.blame(),
+            Self::Failed { fault } => fault.blame,
+            Self::Fabric(error) => error.blame(),
+            Self::Spool(error) => error.blame(),
+            Self::NodesTaken(_) | Self::OldController(_) => Blame::Busy,
+            Self::NotPermitted(_) => Blame::Unconfirmed,
+            // A plan that names an interface which is missing fails alike on one machine and on a fleet.
+            Self::NotPlaced(_) | Self::NeverRan | Self::LeadershipLost => Blame::World,
+            Self::Watch(source) | Self::Epoch(source) | Self::ClockSocket(source) | Self::Thread(source) => {
+                Blame::of_io(source)
+            }
+            Self::AgentDied(_) | Self::NotLed(_) | Self::NoJournal => Blame::Bug,
+        }
+    }
+
+    /// As a node reports it to its controller.
+    pub fn fault(&self) -> NodeFault {
+        NodeFault { blame: self.blame(), text: self.to_string() }
+    }
+}
+
+/// An error of the data plane as a node reports it to its controller.
+pub(crate) fn fault_of(error: &packetrig_engine::Error) -> NodeFault {
+    NodeFault { blame: error.blame(), text: error.to_string() }
+}
+
+impl FetchError {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Refused(_) | Self::Silent | Self::Differs => Blame::Peer,
+            // The command ends with the exit code of a signal; nothing failed.
+            Self::Interrupted => Blame::World,
+            Self::Fabric(error) => error.blame(),
+            Self::File { source, .. } => Blame::of_io(source),
+        }
+    }
+}

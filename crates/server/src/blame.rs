@@ -1,0 +1,14 @@
+//! Whose fault the errors of this room are.
+
+use crate::Error;
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Listen { source, .. } => Blame::of_io(source),
+            Self::File { .. } | Self::Tls(_) | Self::Options(_) => Blame::Usage,
+            Self::Runtime(_) => Blame::World,
+        }
+    }
+}

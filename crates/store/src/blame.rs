@@ -1,0 +1,71 @@
+//! Whose fault the errors of this room are.
+
+use crate::{Error, flows, probes, spool};
+use packetrig_units::Blame;
+use std::io;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NoPlace | Self::Unknown(_) | Self::Ambiguous { .. } | Self::NotUnfinished(_) => {
+                Blame::Usage
+            }
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Catalogue { .. }
+            | Self::NoRoom { .. }
+            | Self::NotStored { .. }
+            | Self::TooNew { .. }
+            | Self::Damaged { .. } => Blame::World,
+            Self::UnderWay { .. } => Blame::Busy,
+            Self::BadNode(_)
+            | Self::BadSegment { .. }
+            | Self::LateQuota { .. }
+            | Self::RunQuota { .. }
+            | Self::Differs(_) => Blame::Peer,
+            Self::OfBatch(error) => error.blame(),
+            // packetrig makes the ids of runs and asks each draft for its own segments.
+            Self::Taken(_) | Self::BadId(_) | Self::Foreign(_) => Blame::Bug,
+        }
+    }
+}
+
+impl spool::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Refused { .. }
+            | Self::Full { .. }
+            | Self::DiskFull(_)
+            | Self::NoRoom(_)
+            | Self::Broken { .. } => Blame::World,
+            Self::InUse(_) => Blame::Busy,
+            Self::Unknown { .. } | Self::BadId(_) => Blame::Peer,
+            Self::Taken { .. } | Self::Ended { .. } | Self::Value(_) => Blame::Bug,
+        }
+    }
+}
+
+impl flows::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Blame::Usage,
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Damaged { .. } | Self::Foreign { .. } | Self::Nothing { .. } | Self::Target { .. } => {
+                Blame::Usage
+            }
+            Self::Network { .. } => Blame::World,
+            Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
+            Self::Encode(_) => Blame::Bug,
+        }
+    }
+}
+
+impl probes::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Form(_) => Blame::Usage,
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Encode(_) | Self::Json(_) => Blame::Bug,
+        }
+    }
+}

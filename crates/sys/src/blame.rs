@@ -1,0 +1,33 @@
+//! Whose fault the errors of this room are.
+
+use crate::pcap::PcapError;
+use crate::{Error, UnsupportedFeature};
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            // The error number decides, because `io::ErrorKind` has no kind of its own for EPERM on every call.
+            Self::Call { .. } if self.is_permission() => Blame::Rights,
+            Self::Call { source, .. } => Blame::of_io(source),
+            Self::Busy { .. } => Blame::Busy,
+            Self::Missing { .. } => Blame::World,
+            Self::Unsupported(feature) => feature.blame(),
+        }
+    }
+}
+
+impl UnsupportedFeature {
+    pub const fn blame(&self) -> Blame {
+        Blame::World
+    }
+}
+
+impl PcapError {
+    pub const fn blame(&self) -> Blame {
+        match self {
+            Self::Unsupported(feature) => feature.blame(),
+            Self::Expression { .. } => Blame::Usage,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Whose fault the errors of this room are.
+
+use crate::device::Error;
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Kernel(error) => error.blame(),
+            Self::Panicked(_) => Blame::Bug,
+        }
+    }
+}

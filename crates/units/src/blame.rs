@@ -1,0 +1,62 @@
+//! Whose fault a failure is: the one answer behind the exit code of a command and what a node reports to its controller.
+
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Whose fault a failure is.
+///
+/// Every error type of the program has a method `blame` that names one of these for each variant, without a default: a
+/// new variant does not compile until somebody has decided. The exit code follows from it (`docs/book/exit-codes.md`), and
+/// a fault that a node reports carries it across the fleet, so that a command ends with the same code
+/// wherever its work was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Blame {
+    /// The command line, or a file, run or name that it gives.
+    Usage,
+    /// The plan, also where it does not fit the ports that it names. Protocol 3.0 of the fleet called this `user`.
+    #[serde(alias = "user")]
+    Plan,
+    /// The kernel, an interface, the disk, the network.
+    World,
+    /// The caller lacks the rights for it.
+    Rights,
+    /// Another process or another run uses what is needed.
+    Busy,
+    /// An interface, a node or a target that its owner has not allowed for this.
+    Unconfirmed,
+    /// Another node or program: silent, late, or contradicting itself.
+    Peer,
+    /// packetrig itself.
+    Bug,
+}
+
+impl Blame {
+    /// Of a failed system call on a file, socket or process.
+    pub fn of_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Rights,
+            io::ErrorKind::AddrInUse => Self::Busy,
+            _ => Self::World,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_the_protocol_before_is_understood() {
+        assert_eq!(serde_json::from_str::<Blame>("\"user\"").unwrap(), Blame::Plan);
+        assert_eq!(serde_json::to_string(&Blame::Unconfirmed).unwrap(), "\"unconfirmed\"");
+    }
+
+    #[test]
+    fn rights_and_addresses_in_use_are_told_from_other_failures() {
+        let blame = |kind: io::ErrorKind| Blame::of_io(&kind.into());
+        assert_eq!(blame(io::ErrorKind::PermissionDenied), Blame::Rights);
+        assert_eq!(blame(io::ErrorKind::AddrInUse), Blame::Busy);
+        assert_eq!(blame(io::ErrorKind::NotFound), Blame::World);
+    }
+}
