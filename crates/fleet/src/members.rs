@@ -417,8 +417,9 @@ mod tests {
         for (node, controller) in [(two, three), (three, two)] {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
             let text = NodeSkew::between(&said, controller).unwrap().to_string();
+            let ProtocolVersion { major, minor } = node;
             let words =
-                format!("its packetrig 1.2 speaks protocol {}.0; this controller accepts", node.major);
+                format!("its packetrig 1.2 speaks protocol {major}.{minor}; this controller accepts");
             assert!(text.starts_with(&words), "{text}");
         }
     }

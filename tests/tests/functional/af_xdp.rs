@@ -78,7 +78,7 @@ fn frames_too_long_for_live_ones_go_through_af_xdp() {
         if size == 3304 {
             assert_ran(&report, "xdp", &["asked for"]);
         } else {
-            assert_ran(&report, "af-xdp", &["AF_XDP (copy)", "flows[0]", "there is room for 3300"]);
+            assert_ran(&report, "af-xdp", &["AF_XDP (copy)", "flows[0]", "have room for 3300"]);
         }
     }
 }

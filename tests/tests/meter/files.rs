@@ -98,7 +98,7 @@ fn what_cannot_be_metered_is_refused_with_a_reason() {
     refused(&["/etc/passwd"], 2, &["/etc/passwd", "not a capture file"]);
     refused(&["nosuch0"], 4, &["nosuch0"]);
     refused(&["lo", "nosuch.pcap"], 2, &["one meter for each kind"]);
-    refused(&["lo", "--pace", "1x"], 2, &["--pace is for files"]);
+    refused(&["lo", "--pace", "1x"], 2, &["--pace works with capture files only"]);
     refused(&["lo", "--export", "sctp://198.18.0.9"], 2, &["sctp"]);
 }
 

@@ -137,7 +137,7 @@ fn who_is_not_allowed_gets_nothing_and_limits_end_a_series() {
         Running::start(&[&command[..], more].concat(), "").finish()
     };
     send(&[]).assert_refused(8, &[FAR]);
-    send(&["--to", FAR, "--allow", "192.0.2.0/24"]).assert_refused(2, &["named twice"]);
+    send(&["--to", FAR, "--allow", "192.0.2.0/24"]).assert_refused(2, &["given twice"]);
     assert_eq!(bench.arrived().len(), 0);
     // The usual limits: bursts of 50.
     let finished =
