@@ -71,6 +71,7 @@ impl DeviceAddress {
 
     /// Whether bits in which two addresses of `bits` bits differ are all behind the prefix.
     fn is_host_part(&self, differing: u128, bits: u8) -> bool {
+        // A shift by 128 bits (IPv6 with prefix 0) has no result and counts as equal: ::/0 has every address.
         let host = u32::from(bits.saturating_sub(self.prefix));
         differing.checked_shr(host).unwrap_or(0) == 0
     }

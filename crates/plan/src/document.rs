@@ -10,7 +10,9 @@ use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, S
 use std::collections::{HashMap, HashSet};
 
 pub const MOST_BYTES: usize = 32 << 20;
+// A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
 const MOST_NODES: usize = 4_000_000;
+// `NodeBuilder::node` calls itself for each level: deep nesting would overflow the stack.
 const DEEPEST: usize = 64;
 
 /// The position of a node in the text.
@@ -124,6 +126,7 @@ impl<'a> NodeBuilder<'a> {
         match self.events.next_event() {
             Some(Ok((event, mark))) => Ok(PlacedEvent { event, place: TextPosition::of(&mark, self.text) }),
             Some(Err(error)) => Err(Box::new(not_yaml(&error, self.text))),
+            // The parser has no more events. Callers see the usual end, so that they need no third case.
             None => Ok(PlacedEvent { event: Event::StreamEnd, place: TextPosition::default() }),
         }
     }
@@ -156,6 +159,7 @@ impl<'a> NodeBuilder<'a> {
             return Err(place.refuse(format!("the document is nested deeper than {DEEPEST} levels")).into());
         }
         let before = self.nodes;
+        // The parser numbers anchors from 1; 0 is a node without an anchor.
         let anchor = match event {
             Event::Scalar(_, _, anchor, _)
             | Event::SequenceStart(_, anchor, _)
@@ -186,6 +190,7 @@ impl<'a> NodeBuilder<'a> {
         };
         // Counted before it is copied: a document of a kilobyte could ask for terabytes.
         self.count(nodes, place)?;
+        // The copy has the position of the alias; values inside it keep the positions of the anchor.
         Ok(DocumentNode { value: self.anchors[&anchor].node.value.clone(), place })
     }
 
@@ -221,6 +226,7 @@ impl<'a> NodeBuilder<'a> {
             };
             let event = self.next()?;
             let value = self.node(event, depth + 1)?;
+            // Parsers differ in which of two values counts, so neither is taken.
             if !names.insert(name.clone()) {
                 return Err(place.refuse(format!("key `{name}` is given twice")).into());
             }
@@ -263,6 +269,7 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
 }
 
 fn scalar(text: &str, style: ScalarStyle) -> DocumentValue {
+    // Only plain words: a quoted "null" is text, as in YAML's core schema.
     if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
         DocumentValue::Null
     } else {

@@ -200,6 +200,7 @@ fn tag(stream: &Stream) -> String {
 
 /// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
 fn summary(header: &PacketHeader) -> String {
+    // Only the fields by which people recognise a packet: the whole stack must fit one line.
     let fields: &[&str] = match header.kind() {
         HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
         HeaderKind::Vlan => &["id"],
@@ -252,6 +253,7 @@ fn display(form: ValueForm, value: u128) -> String {
     match form {
         ValueForm::Number | ValueForm::Checksum => value.to_string(),
         ValueForm::Mac => {
+            // Of the 16 bytes of a u128, the last six are the MAC address.
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }

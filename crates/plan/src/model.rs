@@ -42,6 +42,7 @@ impl FromStr for PortLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Only the first slash divides: a second one stays in the interface name, which is then refused.
         let namespace = text.split_once('/').map(|(namespace, _)| namespace);
         let interface = text.split_once('/').map_or(text, |(_, interface)| interface);
         // IFNAMSIZ is 16 with the final zero.
@@ -53,6 +54,8 @@ impl FromStr for PortLocation {
 }
 
 fn is_name(name: &str) -> bool {
+    // The kernel refuses `.`, `..`, `/` and `:` in interface names. Other testers write `:`, `;` and `+`
+    // between the parts of a location; such a location needs an alias and is no interface here.
     !matches!(name, "" | "." | "..") && !name.contains(['/', ':', ';', '+', ' ', '\0'])
 }
 
@@ -149,6 +152,7 @@ impl FlowShare {
 
     /// How many of `frames` frames it sends.
     const fn share(self, frames: u64) -> u64 {
+        // The first `frames % of` parts send one frame more, so that all parts add up to `frames`.
         frames / self.of + (self.index < frames % self.of) as u64
     }
 }
@@ -163,6 +167,7 @@ impl FlowShare {
         }
         let shape = match whole.shape {
             SendPattern::Endless => SendPattern::Endless,
+            // A time limit becomes a count: each part would round its own last frame differently.
             SendPattern::Frames(_) | SendPattern::Within(_) => match self.share(whole.total().unwrap_or(0)) {
                 0 => return Err(self.too_few()),
                 frames => SendPattern::Frames(frames),
@@ -174,6 +179,7 @@ impl FlowShare {
                     self.of
                 ));
             }
+            // Fewer frames at a rate that is lower by the same factor take as long: the pause stays.
             SendPattern::Bursts { bursts, frames, pause } => {
                 SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }
@@ -214,6 +220,7 @@ impl MeanSize {
 
     /// The bytes of this many frames; `None` if no counter can hold them.
     pub(crate) fn bytes_of(self, frames: u64) -> Option<u64> {
+        // The product of two 64-bit numbers needs 128 bits.
         u64::try_from(u128::from(frames) * u128::from(self.bytes) / u128::from(self.frames)).ok()
     }
 }
@@ -230,6 +237,7 @@ impl InterFrameGap {
     /// Its time on a link of this speed; `None` if it needs the speed and that is unknown.
     fn on(self, link: Option<BitRate>) -> Option<Nanos> {
         match self {
+            // Zero bytes take no time on any link, so a document without pauses needs no link speed.
             Self::Bytes(0) => Some(Nanos::ZERO),
             Self::Bytes(bytes) => link.map(|speed| speed.time_for(bytes)),
             Self::Time(time) => Some(time),
@@ -350,6 +358,7 @@ impl Plan {
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
     ) -> Result<BoundPlan, PlanProblems> {
+        // Without this tail, `zip` would drop the ports for which the caller gives no speed.
         let of_links = speeds.iter().copied().chain(std::iter::repeat(None));
         let speeds: Vec<_> =
             self.ports.iter().zip(of_links).map(|(port, link)| port.speed.or(link)).collect();
@@ -359,6 +368,7 @@ impl Plan {
             let exact =
                 stream.bind(speeds[stream.tx]).map(|timeline| BoundStream { timeline, assumed: false });
             let bound = match exact {
+                // The sending node reports a real error itself; this node only receives the stream.
                 Err(_) if !is_here(stream.tx) => {
                     stream.bind(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
                 }
@@ -369,6 +379,7 @@ impl Plan {
                 Err(problem) => problems.push(stream.place.locate(*problem)),
             }
         }
+        // The load of a port is known only when all its streams have a schedule.
         if problems.is_empty() {
             problems = self.overload(&streams, &speeds);
         }
@@ -430,7 +441,9 @@ impl Stream {
     /// The schedule on a link of this speed.
     fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
         let size = MeanSize::from(self.frames.mean());
+        // An unpaced stream has no real rate: any speed will do to estimate how long it takes.
         let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
+        // OTG's `bps` counts layer 2 with FCS, its `percentage` counts layer 1 (preamble and gap included).
         let rate = match self.rate {
             Rate::Frames(rate) => Some(rate),
             Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
@@ -446,6 +459,7 @@ impl Stream {
             StreamAmount::Packets(packets) => SendPattern::Frames(packets),
             StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
             StreamAmount::Bursts { bursts, packets, between } => {
+                // `StreamTimeline::due` divides by the frames of a burst.
                 SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause(between, link)? }
             }
         };
@@ -473,6 +487,7 @@ impl Stream {
         let Some(template) = self.awaits.and_then(|_| self.frames.template()) else {
             return Ok(self.frames.clone());
         };
+        // Only device flows that begin with Ethernet await an address, so the first header is the right one.
         let mut spec = template.spec().clone();
         if let Some(ethernet) = spec.headers.first_mut() {
             let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
@@ -511,6 +526,7 @@ impl Stream {
 
     /// Copies that receivers should see of `sent` frames.
     pub fn expected(&self, sent: u64) -> u64 {
+        // 128 bits: the count of a long run times 1000 overflows 64.
         let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
         clamp_to_u64(expected)
     }

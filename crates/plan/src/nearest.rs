@@ -10,6 +10,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         return None;
     }
     // One wrong letter, and one more per four letters: more would suggest names that have nothing to do with the word.
+    // Of several names at the same distance the alphabetically first one counts, so the hint never changes.
     let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);
@@ -21,6 +22,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 /// Whether a word is the first letters of the words in a name: `ttl` of `time_to_live`.
 fn is_initials(word: &str, name: &str) -> bool {
     let initials = name.split('_').filter_map(|part| part.chars().next());
+    // Without an underscore, a single letter would match every name that begins with it.
     name.contains('_') && initials.eq(word.chars())
 }
 

@@ -46,6 +46,7 @@ impl PlanParts {
         let mut named_by_rest = BTreeSet::new();
         for (name, _, value) in members.iter().filter(|(name, ..)| name != "flows" && name != "ports") {
             write_member(&mut rest, name, value);
+            // Any text that equals a port's name counts: a missing port would make the part invalid.
             note_ports(value, &numbers, &mut named_by_rest);
         }
         let mut flows_at = vec![Vec::new(); ports.len()];
@@ -79,6 +80,7 @@ impl PlanParts {
         text.push_str(",\"flows\":[");
         next = 0;
         for flow in &flows {
+            // A gap takes the sending port of its first flow. That port is not here, so nothing is sent.
             write_gap(&mut text, *flow - next, self.flows.get(next));
             text.push_str(&self.flows[*flow].text);
             text.push(',');
@@ -236,6 +238,7 @@ fn close(text: &mut String, bracket: char) {
 fn write_text(text: &mut String, words: &str) {
     text.push('"');
     for c in words.chars() {
+        // The reader parses YAML, which does not allow control characters and DEL as they are.
         match c {
             '"' | '\\' => text.extend(['\\', c]),
             c if c < ' ' || c == '\u{7f}' => {

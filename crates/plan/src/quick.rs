@@ -81,6 +81,7 @@ pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<S
     /// Most copies in one document.
     const MOST: usize = 4096;
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
+    // Copies of one interface would be the same port twice; copies of a label are different ports.
     if !location.starts_with("any-") {
         return Err(format!("`{text}`: only `any-LABEL` can stand for several ports"));
     }
@@ -172,6 +173,7 @@ impl QuickPlan {
         for (tx, tx_name) in tx_names.iter().enumerate() {
             let apart = self.pattern.receivers(tx, rx_names.len());
             let of = clamp_to_u32(apart.len() as u64).saturating_mul(self.streams.max(1));
+            // Stream n goes to set n modulo the number of sets; `flow_name` relies on that.
             for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
                 let stream = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
@@ -246,10 +248,12 @@ impl QuickPlan {
 
     /// Every sender and receiver has its own addresses.
     fn addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
+        // Numbers count from 1: host part 0 would be the address of the network itself.
         let tx = stream.tx + 1;
         let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
         let [.., tx_high, tx_low] = tx.to_be_bytes();
         let [.., rx_high, rx_low] = rx.to_be_bytes();
+        // 02 in the first byte means "locally administered": no maker gives such an address to an interface.
         let src_mac = if self.is_plain() {
             "02:00:00:00:00:01".to_owned()
         } else {
@@ -280,6 +284,7 @@ impl QuickPlan {
 
     fn pace(&self, stream: &SenderStream<'_>) -> StreamPace {
         let streams = u64::from(stream.of);
+        // OTG's least `pps` is 1 and its least `bps` is 672: slower loads become bursts of one frame.
         let slow = match self.rate {
             Rate::Frames(rate) => {
                 let whole = rate.frames_within(Nanos::from_secs(1));
@@ -315,8 +320,10 @@ impl QuickPlan {
     /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
     fn singles(&self, period: Nanos) -> Value {
         let bursts = match self.length {
+            // Rounded up, and at least one: a run shorter than one period still sends its first frame.
             QuickLength::Time(time) => time.as_u64().div_ceil(period.as_u64()).max(1),
             QuickLength::Packets(packets) => packets,
+            // OTG: 0 bursts means until stopped.
             QuickLength::Continuous => 0,
         };
         let pause = period.saturating_sub(SLOT).as_u64();
@@ -330,6 +337,7 @@ impl QuickPlan {
             QuickSize::Range(min, max) => {
                 MeanSize { bytes: u64::from(min.bytes()) + u64::from(max.bytes()), frames: 2 }
             }
+            // OTG's predefined `imix`: 64, 570 and 1518 bytes in the proportion 7:4:1.
             QuickSize::Imix => MeanSize { bytes: 7 * 64 + 4 * 570 + 1518, frames: 12 },
         }
     }

@@ -75,6 +75,7 @@ impl FieldValues {
                     _ => Self::Range(0, mask),
                 }
             }
+            // Too many values for a list. The whole range is safe: it covers all that may be sent.
             FieldPattern::Value(_) | FieldPattern::Values(_) => Self::Range(0, mask),
         }
     }
@@ -109,12 +110,14 @@ impl Stream {
         if self.awaits.is_some() {
             reach.open.push(ASKED_FOR.to_owned());
         }
+        // OTG: an empty `packet` list means one Ethernet header.
         let plain = [PacketHeader::new(HeaderKind::Ethernet)];
         let headers = &template.spec().headers;
         let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
         reach.take(headers);
         if self.awaits.is_some() {
             // The MAC address in the document is a placeholder that no frame keeps.
+            // Only the outermost one: inner Ethernet headers keep the addresses of the document.
             if let Some(first) = reach.targets.iter().position(|target| target.family == AddressFamily::Mac) {
                 reach.targets.remove(first);
             }
@@ -165,6 +168,7 @@ impl PlanReach {
                     self.targets.push(PlanTarget { field: name, family, values });
                 }
             } else if is_type(kind, field.name) {
+                // The type of the next header opens nothing: the addresses of that header are listed.
                 let own = next.and_then(types_of).unwrap_or(&[]);
                 let other =
                     CARRIERS.iter().find(|carrier| values.can_be(**carrier) && !own.contains(carrier));

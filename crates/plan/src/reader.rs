@@ -33,6 +33,7 @@ impl ProblemNotes {
         if is_warning || self.warnings.get() == 0 {
             return;
         }
+        // Only errors refuse a document, so none may fall off the list as long as a warning can make room.
         if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == ProblemSeverity::Warning) {
             *warning = problem;
             self.warnings.set(self.warnings.get() - 1);
@@ -48,6 +49,7 @@ impl ProblemNotes {
         let mut problems = self.noted.into_inner();
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unlisted.get() > 0 {
+            // An error is unlisted only if all listed problems are errors, so the worst listed is the worst.
             let worst =
                 problems.iter().map(|problem| problem.severity).max().unwrap_or(ProblemSeverity::Error);
             let message = format!("{} more problems are not listed", self.unlisted.get());
@@ -167,6 +169,7 @@ impl<'a> DocumentObject<'a> {
     /// A member that is present and not null.
     pub(crate) fn get(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
+        // OTG: `null` is absent.
         self.present(name).filter(|item| item.node.value != DocumentValue::Null)
     }
 
@@ -271,6 +274,7 @@ impl<'a> DocumentObject<'a> {
     pub(crate) fn chosen(&self, name: &'static str) -> Option<Self> {
         match self.present(name) {
             Some(item) => item.object(),
+            // `choice` alone is enough if all members of the chosen object have defaults.
             None => Some(Self::of(self.item.clone(), &[])),
         }
     }

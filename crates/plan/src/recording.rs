@@ -65,6 +65,7 @@ impl FrameOrigin {
     pub fn mean(&self) -> (u64, u64) {
         match self {
             Self::Made(template) => template.spec().size.mean(),
+            // The count is the divisor of the mean, so it must not be zero.
             Self::Recorded(recording) => (recording.facts.bytes, recording.facts.frames.max(1)),
         }
     }
@@ -147,6 +148,7 @@ impl ReplaySpeed {
 
     /// The time that `ns` nanoseconds of the recording take.
     fn scaled(self, ns: u128) -> Nanos {
+        // 128 bits: the nanoseconds of a long recording times a million overflow 64.
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
         Nanos::new(clamp_to_u64(scaled))
     }
@@ -163,6 +165,7 @@ impl FromStr for ReplaySpeed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Read digit by digit: a float would not be exact to a millionth.
         let number = text.trim().trim_end_matches(['x', 'X']);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let is_number = !whole.is_empty() && is_digits(whole) && is_digits(fraction) && fraction.len() <= 6;
@@ -217,6 +220,7 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut bytes {
+        // `from_str_radix` alone would accept a sign as one of the two characters.
         let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+'))?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }

@@ -39,9 +39,11 @@ impl ReplayRequest {
             "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
+        // The reader refuses `rate` beside any other timing.
         if let Some(rate) = self.rate.filter(|_| self.recording.timing == ReplayTiming::Even) {
             flow["rate"] = rate_document(rate)?;
         }
+        // Each receiver is expected to get every frame.
         if names.len() > 1 {
             flow["metrics"]["rx_tx_ratio"] = json!({"choice": "rx_count", "rx_count": {}});
         }

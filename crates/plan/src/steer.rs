@@ -95,6 +95,7 @@ impl Plan {
         let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
         let mut places = Vec::with_capacity(newer.streams.len());
+        // New streams get the next indices here; the second loop pushes them in the same order.
         for key in keys(&newer.streams) {
             if let Some(place) = known.get(&key) {
                 places.push(*place);

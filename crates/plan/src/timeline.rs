@@ -61,6 +61,7 @@ impl StreamTimeline {
 
     /// Number of frames that are due before `elapsed` since the start of the run (never more than `total`).
     pub fn due_before(&self, elapsed: Nanos) -> u64 {
+        // "Before" excludes the time itself: a frame that is due exactly now does not count yet.
         if elapsed <= self.delay {
             return 0;
         }
@@ -106,6 +107,7 @@ impl StreamTimeline {
     /// When the last slot ends, from the start of the run; `None` if it sends until stopped.
     pub fn end(&self) -> Option<Nanos> {
         match self.shape {
+            // The stream holds its time limit to the end, although its last frame is due earlier.
             SendPattern::Within(time) => Some(self.delay + time),
             SendPattern::Bursts { frames, .. } => {
                 let last = self.total()?.saturating_sub(1);

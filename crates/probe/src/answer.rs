@@ -195,6 +195,7 @@ fn tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
         acknowledgement: be32(carried, 8)?,
         flags: *carried.get(13)?,
         window: be16(carried, 14)?,
+        // A data offset below five words makes an invalid range, and `get` then refuses the whole segment.
         options: carried.get(20..header)?,
         payload: carried.get(header..)?,
     })
@@ -203,6 +204,7 @@ fn tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
 fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
     let kind = *carried.first()?;
     let code = *carried.get(1)?;
+    // Echo replies are types 0 (RFC 792) and 129 (RFC 4443, 4.2); the other types are errors.
     let ether_type = match (protocol, kind) {
         (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
             let payload = carried.get(UDP..)?;
@@ -222,6 +224,7 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         source: quoted.from,
         target: quoted.to,
         protocol: quoted.protocol,
+        // RFC 792 promises eight bytes of what IP carried; with fewer, the probe cannot be identified.
         first: *quoted.carried.first_chunk()?,
         second: *quoted.carried.get(4..)?.first_chunk()?,
         rest: quoted.carried.get(UDP..)?,

@@ -54,6 +54,7 @@ impl ProbeBudget {
         self.check(full, train.clone())?;
         let mut late = full;
         let mut early = at;
+        // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
         while late.since(early) > FINE {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check(middle, train.clone()).is_ok() { late = middle } else { early = middle }

@@ -162,6 +162,7 @@ pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8
                 IpAddr::V6(ip) => sum.add(&ip.octets()),
             }
         }
+        // IPv6's pseudo header has wider fields (RFC 8200, 8.1), but the added zeros change no sum.
         sum.add(&[0, protocol]);
         sum.add(&clamp_to_u16(carried.len()).to_be_bytes());
     }

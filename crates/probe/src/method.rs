@@ -311,6 +311,7 @@ pub(crate) fn initial_sequence(seed: u64, n: u64) -> u32 {
     u32::try_from(mix(seed, n) >> 32).unwrap_or(u32::MAX)
 }
 
+// Sequence numbers repeat after 2^20 probes; `number` then finds the first probe that has it.
 const STRIDE: u32 = 1 << 12;
 
 impl ProbeMethod for SynMethod {

@@ -50,6 +50,7 @@ impl TargetLimits {
         loss_percent: 100,
     };
     /// For targets about which the owner of the machine says nothing.
+    // Decision 0015, 6: mild enough for targets whose owner has not agreed to more.
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
@@ -212,6 +213,7 @@ impl ProbePermit {
         }
         let of = self.targets.iter().filter(|target| target.network.contains(ip));
         let (now, ended): (Vec<_>, Vec<_>) =
+            // Dates of this form sort as text, so no calendar is needed. The last day itself is still valid.
             of.partition(|target| target.until.as_deref().is_none_or(|until| today <= until));
         // `max_by_key` takes the last of equals, so reversed the first entry for a network counts.
         match now.iter().rev().max_by_key(|target| target.network.bits()) {

@@ -60,6 +60,7 @@ impl ProbeStamp {
     }
 
     pub const fn middle(self) -> u64 {
+        // Not (lo + hi) / 2, which could overflow.
         self.lo + (self.hi - self.lo) / 2
     }
 

@@ -124,6 +124,7 @@ impl ProbeSchedule {
     pub fn fingerprint(&self) -> String {
         let mut sum = self.0.len() as u64;
         for probe in &self.0 {
+            // Numbers follow from the order, and kinds change nothing on the wire: neither is included.
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);
             sum = mix(mix(sum, probe.at.as_u64()), place);
         }

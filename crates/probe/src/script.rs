@@ -93,6 +93,7 @@ pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
+        // A line of names counts only in front of all rows: further down it would be a damaged row.
         if line.is_empty() || line.starts_with('#') || (planned.is_empty() && line.starts_with("offset_ns")) {
             continue;
         }

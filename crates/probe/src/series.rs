@@ -178,6 +178,7 @@ impl ProbeSeries {
         self.note_order(reply.number);
         if let Some(took) = took {
             self.jitter.record(took.ns);
+            // Jitter is a difference of two round trips.
             self.jittered |= self.counts.answered > 1;
         }
         AnswerMeaning::First(took)

@@ -111,6 +111,7 @@ const fn signed_difference(to: u64, from: u64) -> i64 {
 }
 
 fn has_left(record: &ProbeRecord) -> bool {
+    // A frame that the kernel dropped can have a release stamp, but it never reached the wire.
     let not = [ProbeFlag::Unsent, ProbeFlag::Dropped];
     record.left_here().is_some() && !record.flags.iter().any(|flag| not.contains(flag))
 }

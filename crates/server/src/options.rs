@@ -70,6 +70,7 @@ impl Default for ServerOptions {
             token: None,
             let_anyone_in: false,
             host_names: Vec::new(),
+            // Configurations of several MB are normal.
             most_request_bytes: 64 << 20,
             most_request_memory: 256 << 20,
             most_connections: 256,

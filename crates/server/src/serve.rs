@@ -218,6 +218,7 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
 
 /// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection.
 fn check_reach(options: &ServerOptions) -> Result<(), Error> {
+    // With a client CA, `check` has made sure of encryption, and every client shows a certificate.
     if options.let_anyone_in || options.client_ca.is_some() {
         return Ok(());
     }

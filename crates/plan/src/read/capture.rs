@@ -9,6 +9,7 @@ use std::collections::HashMap;
 /// A filter field: OTG's name, bit offset from its base, width.
 type FieldDef = (&'static str, u32, u32);
 
+// Bits from the start of the frame, of the tag control information, or of the IP header.
 const ETHERNET: &[FieldDef] = &[("dst", 0, 48), ("src", 48, 48), ("ether_type", 96, 16)];
 const VLAN: &[FieldDef] = &[("priority", 0, 3), ("cfi", 3, 1), ("id", 4, 12), ("protocol", 16, 16)];
 const IPV4: &[FieldDef] = &[
@@ -53,7 +54,9 @@ pub(super) fn captures(
             "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap,
         };
+        // OTG: without `packet_size`, the whole packet is captured.
         let snap_len = object.get("packet_size").map(|_| object.number("packet_size", 0, 1, 65_535));
+        // OTG combines filters with AND, so one list holds the conditions of all.
         let conditions = object.items("filters").iter().flat_map(conditions).collect();
         captures.push(PlannedCapture {
             name,
@@ -108,6 +111,7 @@ fn conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
 
 fn named(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
     let mut found = Vec::new();
+    // Only fields that the document names: with the default mask, an absent field would demand the value 0.
     for (name, bit_offset, bits) in table {
         if let Some(field) = fields.object(name) {
             let value = hex(&field, "value", *bits);

@@ -76,6 +76,7 @@ fn ethernet(
     }
     object.refuse(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
     object.close();
+    // Missing members count only now, after all others were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
     refuse_twins(item, &found, taken);
     Some(found)
@@ -86,6 +87,7 @@ type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>
 
 /// Refuses an address that another interface of the same network has: both would answer for it.
 fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
+    // Without the priority, which does not divide a link into networks.
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
@@ -144,6 +146,7 @@ fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Opt
     if gateway.is_multicast() {
         item.error(format!("gateway {gateway} is a multicast address"));
     }
+    // OTG requires a gateway, so documents give the unspecified address to say that there is none.
     let gateway = (!gateway.is_unspecified()).then_some(gateway);
     Some(DeviceAddress { name, ip: ip?, prefix, gateway, gateway_mac })
 }

@@ -143,6 +143,7 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
         object.item.error("a device flow needs a name on each side");
         return None;
     }
+    // The mesh is counted before it is built: two long lists of names would need gigabytes.
     let couples: Vec<(FlowEndpoint, FlowEndpoint)> = if one_to_one {
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
@@ -170,6 +171,7 @@ fn endpoints(
 ) -> Option<Vec<FlowEndpoint>> {
     let items = object.require(name).map(|item| item.list()).unwrap_or_default();
     let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
+    // A shorter list would pair the wrong ends; the unknown name is already an error.
     (found.len() == items.len()).then_some(found)
 }
 

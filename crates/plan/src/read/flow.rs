@@ -21,6 +21,7 @@ use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
 use packetrig_wire::{Error, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
+// The test tag has room for 65 536 stream numbers (decision 0001).
 pub(super) const MOST_STREAMS: usize = 1 << 16;
 /// Most recordings of a run: each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
@@ -79,6 +80,7 @@ fn read(
     };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
+    // Given up only here, after all members were read, so that users see the problems of all of them.
     let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
     match (ends, source?) {
@@ -330,6 +332,7 @@ fn usual_rate(unit: &str) -> Option<Rate> {
     match unit {
         "pps" => FrameRate::per_second(1000).map(Rate::Frames),
         "percentage" => Some(Rate::Share(Share::WHOLE)),
+        // OTG's defaults of bps, kbps, mbps and gbps are different numbers for the same rate.
         _ => Some(Rate::Bits(BitRate::new(1_000_000_000))),
     }
 }
@@ -351,6 +354,7 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     if bits.is_none() {
         item.error("the rate is higher than any link can carry");
     }
+    // OTG's minimum of `bps`. The larger units start above it.
     if bits.is_some_and(|bits| bits < 672) {
         item.error("the lowest bit rate is 672 bit/s: one smallest frame per second");
         return None;
@@ -360,6 +364,7 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
 
 fn percentage(item: &DocumentItem<'_>) -> Option<Rate> {
     let text = item.text()?;
+    // Seven places: one percent is 10^7 billionths.
     let share = decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
     if share.is_none() {
         item.error(format!("`{text}` is not a percentage above 0 and up to 100"));
@@ -368,6 +373,7 @@ fn percentage(item: &DocumentItem<'_>) -> Option<Rate> {
 }
 
 fn duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
+    // 12 bytes are OTG's default gap, and Ethernet's own.
     let forever =
         StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
     let Some(object) = flow.object("duration") else { return Some(forever) };
@@ -384,6 +390,7 @@ fn duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
         _ => StreamAmount::Continuous,
     };
     let gap_bytes = u32::try_from(inner.number("gap", 12, 0, 1 << 20)).ok()?;
+    // OTG gives every duration but `burst` a delay.
     let delay = if choice == "burst" { InterFrameGap::Bytes(0) } else { gap(inner.object("delay"))? };
     if inner.item.path != object.item.path {
         inner.close();

@@ -28,11 +28,13 @@ pub(super) fn metrics(flow: &DocumentObject<'_>, receivers: usize) -> WantedMetr
         tags.close();
     }
     object.close();
+    // Latency needs the send time in the tag, and without metrics frames carry no tag.
     WantedMetrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }
 
 fn expected(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
     let thousandths = if ratio.choice(&["value", "rx_count"], "value") == "rx_count" {
+        // The object is empty; it is read so that `close` finds unknown members in it.
         if let Some(inner) = ratio.object("rx_count") {
             inner.close();
         }

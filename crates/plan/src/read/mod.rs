@@ -32,6 +32,7 @@ const NOT_YET: &str = "packetrig does not do this yet";
 pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
     let root = document::parse(text).map_err(|problem| PlanProblems(vec![problem.shortened()]))?;
     let notes = ProblemNotes::default();
+    // OTG's default of `auto_start_all`, which also applies without `options`.
     let mut plan = Plan { auto_start: true, ..Plan::default() };
     if let Some(config) = DocumentItem::root(&root, &notes).object() {
         read(&config, options, &mut plan);
@@ -47,6 +48,7 @@ pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblem
 
 fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
     let mut names = UniqueNames::default();
+    // Ports first: all later sections refer to them by name.
     plan.ports = port::ports(config, options, &mut names);
     let port_names = PortNames::of(&plan.ports);
     port::layer1(config, &mut plan.ports, &port_names, &mut names);
@@ -133,6 +135,7 @@ fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     if found.is_none() {
         let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MOST_HINTED).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
+        // No hint from a part of the names: the name that the user meant may be in the other part.
         if let Some(near) = nearest(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {

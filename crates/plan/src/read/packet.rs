@@ -31,6 +31,7 @@ pub(super) fn headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<
 fn header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
     let union = item.object()?;
     let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
+    // The choice must know these words, so that the error says "not supported" and not "unknown".
     words.extend(UNSUPPORTED);
     union.do_not_suggest(UNSUPPORTED);
     let choice = union.choice(&words, "ethernet");
@@ -188,6 +189,7 @@ fn checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldSettin
         let value = object.require("custom")?.number(0, max_of(field))?;
         return Some(FieldSetting::Pattern(FieldPattern::Value(value)));
     }
+    // Without a setting, the template computes a right checksum, so "good" needs none.
     (object.word("generated", &["good", "bad"], "good") == "bad").then_some(FieldSetting::BadChecksum)
 }
 
@@ -210,6 +212,7 @@ fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext
         "increment" => step(object, "increment", field)?,
         "decrement" => step(object, "decrement", field)?,
         "random" => random(object, field, context)?,
+        // `auto`: no setting. The template computes the field, or the pair of interfaces fills it in.
         _ if field.extra == ExtraChoice::Auto || context.device => return None,
         _ => {
             let problem = PlanProblem::error(
@@ -257,6 +260,7 @@ fn random(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext)
     }
     draw.close();
     // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
+    // The field's position is part of the draw, so that two random fields of a flow differ.
     let seed =
         if seed == 0 { mix(context.options.seed, context.flow << 16 | u64::from(field.at)) } else { seed };
     Some(FieldPattern::Random { min, max, seed, count })

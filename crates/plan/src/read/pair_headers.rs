@@ -30,6 +30,7 @@ pub(super) fn headers_for_pair(
         reverse(&mut headers);
     }
     let from = &known.interfaces[pair.from.interface];
+    // Without Ethernet in front there are no tags and no MAC addresses to fill in.
     if headers[0].kind() != HeaderKind::Ethernet {
         return Ok(PairHeaders { headers, awaits: None });
     }
@@ -189,6 +190,7 @@ fn next_hop(
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant(ip);
     let IndexedAddress { index, address: source } = address_of(pair.from, is_v6, known)?;
+    // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
         headers[0].set("dst", mac_setting(mac));
         return Ok(None);

@@ -61,6 +61,7 @@ pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most:
 }
 
 fn port_elsewhere() -> Port {
+    // No node has an empty name, so this port belongs to no machine.
     let site = PortHost::Node(String::new());
     port_at(String::new(), site::PortPlace { site, location: PortLocation::unsettled() })
 }
@@ -77,6 +78,7 @@ pub(super) fn layer1(
         let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
         let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
         let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
+        // A wrong word is already an error; the fallback only lets the reading go on.
         let speed = object.get("speed").map(|_| object.word("speed", &words, SPEEDS[4].0));
         let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));
         let mtu = object.get("mtu").map(|_| object.number("mtu", 1500, 64, 14_000));
@@ -88,6 +90,7 @@ pub(super) fn layer1(
         object.close();
         for member in members {
             let port = &mut ports[member];
+            // An entry without a speed keeps the speed that an earlier entry gave the port.
             port.speed = mbits.map(|(_, mbits)| BitRate::new(mbits * 1_000_000)).or(port.speed);
             port.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).or(port.mtu);
             port.promiscuous = promiscuous;

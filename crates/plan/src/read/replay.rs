@@ -111,6 +111,7 @@ fn required_number(object: &DocumentObject<'_>, name: &'static str, least: u128)
 }
 
 fn facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
+    // The command line's survey writes these values, but users can edit them, so they are checked.
     let file_size = required_number(&object, "file_size", 0);
     let frames = required_number(&object, "frames", 1);
     let bytes = required_number(&object, "bytes", 1);

@@ -10,6 +10,7 @@ use packetrig_wire::size::{SizeMix, SizePattern};
 
 /// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
 const LARGEST: u64 = 16_383;
+// OTG allows sizes from 12 bytes in a mix; below 64 they are raised, with a warning.
 const SMALLEST: u64 = 12;
 
 /// OTG's named mixes: (size, weight in hundredths).
@@ -46,6 +47,7 @@ pub(super) fn size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<
             let max = bytes(&range, "max", 1518);
             ordered(&range, "min", min, "max", max)?;
             range.close();
+            // OTG gives sizes no seed. The run's seed is in the report, so the same sizes can be sent again.
             SizePattern::Random { min, max, seed: mix(context.options.seed, context.flow) }
         }
         "weight_pairs" => SizePattern::Weighted(weights(&object.chosen("weight_pairs")?)?),
@@ -68,6 +70,7 @@ fn weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     if object.choice(&["predefined", "custom"], "predefined") == "custom" {
         for item in object.items("custom") {
             let pair = item.object()?;
+            // In hundredths: an absent weight is 1.
             let weight = pair.get("weight").map_or(Some(100), |item| hundredths(&item));
             pairs.push((bytes(&pair, "size", 64), weight?));
             pair.close();
@@ -81,6 +84,7 @@ fn weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
             "tcp_imix" => TCP_IMIX,
             _ => IMIX,
         };
+        // The tables are sorted, so the first size is the smallest.
         if table[0].0 < 64 {
             object.item.warn("sizes below 64 bytes of this mix are sent as 64");
         }

@@ -95,6 +95,7 @@ impl RateEstimator for ChirpEstimator {
         let dispersion_rate = match self.settle.settled() {
             None => return Some(self.settle.ask()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
+            // At most three times the wanted chirps: a sender that is often disturbed must come to an end.
             Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => {
                 settled.bits_per_s
             }
@@ -210,6 +211,7 @@ fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
 
 /// The mean available rate during a chirp.
 fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
+    // Without an open excursion no rate of the chirp was too fast, so the fastest one stands for the answer.
     let turning = rates[last.unwrap_or(rates.len() - 1)];
     // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
     // path was busy just then. All others count with the rate at which the last, open excursion began.

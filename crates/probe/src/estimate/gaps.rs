@@ -16,6 +16,7 @@ pub(super) struct WholeTrain<'a>(pub(super) &'a [PassedProbe]);
 impl<'a> WholeTrain<'a> {
     /// The train, if it is whole; otherwise it is counted in `discarded`.
     pub(super) fn of(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
+        // The first reason counts, since it may be the cause of the later ones.
         let account = if train.iter().any(|probe| probe.disturbed) {
             &mut discarded.disturbed
         } else if train.iter().any(|probe| probe.left.is_none()) {

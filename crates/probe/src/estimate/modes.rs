@@ -49,6 +49,7 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
         });
         rest.drain(from..to);
     }
+    // The search takes the densest window first, but a wider bell may hold more samples.
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
     found
 }

@@ -157,6 +157,7 @@ impl PairEstimator {
         RateEstimate {
             method: self.name(),
             bits_per_s: rate,
+            // The range always contains the rate, and grows on both sides by the uncertainty of the stamps.
             low: low.min(rate) / (1.0 + doubt),
             high: high.max(rate) * (1.0 + doubt),
             packets_per_frame: packets_per_frame(self.settle.shape().length),

@@ -78,12 +78,14 @@ const ASTRAY: f64 = 4.0;
 const NOISE: f64 = 0.01;
 /// It gives up after this many times the streams of a fleet.
 const FUTILE: usize = 2;
+// Shorter streams have too few groups for a trend.
 const LEAST: u32 = 10;
 /// A stream that loses more than this share counts as too fast.
 const LOST: f64 = 0.03;
 
 impl RateSearch {
     fn new(dispersion_rate: f64) -> Self {
+        // The available rate is at most the rate at which trains come out (A <= ADR), apart from its error.
         let high = 1.2 * dispersion_rate;
         Self { low: 0.0, high, is_high_seen: false, grey: None, resolution: RESOLUTION * dispersion_rate }
     }
@@ -195,6 +197,7 @@ impl PathloadEstimator {
         let gap = nanos(self.gap(rate));
         let primers = self.primers();
         let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
+        // A pause as long as the stream halves the mean load and lets the queue drain.
         let takes = nanos(f64::from(measured) * gap.as_u64() as f64);
         let mut probes = spaced(primers, measured, ProbeKind::Train, length, gap);
         for primer in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Primer) {
@@ -216,6 +219,7 @@ impl PathloadEstimator {
         let places: Vec<_> = places(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
         // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
         let middle = median(&places);
+        // Lost probes have left, too, so the rate of those that arrived is scaled up to all of them.
         let rate = whole.bits(0, whole.last()) * 1e9 / whole.left(0, whole.last()).max(1.0)
             * (stream.len() - 1) as f64
             / whole.last() as f64;

@@ -102,6 +102,7 @@ impl TrainSettler {
         }
         if self.trains.len() >= TRAINS {
             self.judge();
+        // A sender that disturbs most of its own trains would otherwise go on for ever.
         } else if self.sent >= 8 * TRAINS {
             self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
         }

@@ -132,6 +132,7 @@ impl RateEstimator for SpruceEstimator {
         // Exponential pauses (a Poisson process), so that the pairs see the mean load and not a periodic part of it. 53 bits are what a
         // float holds; the share is in (0, 1], so its logarithm is finite.
         let share = ((mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        // The mean pause that keeps the load of pairs and primers within both of Spruce's limits.
         let mean = f64::from(primers + 2) * self.bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
         let gap = nanos(self.bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(nanos(-share.ln() * mean));
@@ -154,6 +155,7 @@ impl RateEstimator for SpruceEstimator {
         let sent = whole.left(first, second);
         let came = whole.came(first, second);
         let nominal = self.bits() * 1e9 / capacity;
+        // Closer pairs queue behind themselves, and wider ones let the link go idle between the two.
         if !(0.8 * nominal..=1.2 * nominal).contains(&sent) {
             self.discarded.unlike += 1;
             return;

@@ -92,6 +92,7 @@ impl RateEstimator for TrainEstimator {
         let bits = whole.bits(first, last);
         if took <= whole.doubt(first, last) {
             self.discarded.together += 1;
+        // Probes that left almost as slowly as the path carries them would show the sender's rate.
         } else if whole.left(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
             self.discarded.unlike += 1;
         } else {

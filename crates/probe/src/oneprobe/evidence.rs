@@ -145,6 +145,7 @@ impl ProbeEvidence {
         self.heard += 1;
         let nth = self.heard;
         let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
+            // Data from before the probe is a retransmission of something older, and tells nothing.
             self.is_odd |= after(sequence, self.due[0]);
             return;
         };
@@ -226,6 +227,7 @@ impl ProbeEvidence {
         if self.is_late {
             return ProbeVerdict::Ambiguous(UselessReason::Late);
         }
+        // An answer arrived that the server, by its own state, has not sent.
         if (count..2).any(|place| self.answers[place].is_some()) {
             return ProbeVerdict::Ambiguous(UselessReason::Contradiction);
         }

@@ -314,6 +314,7 @@ impl OneprobeMachine {
         tries: u32,
         probe: Option<PendingProbe>,
     ) -> Option<OneprobeStep> {
+        // Each attempt waits longer than the one before: the server may be slow, not silent.
         let again_at = asked_at + self.patience() * u64::from(tries);
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
@@ -354,6 +355,7 @@ impl OneprobeMachine {
         if now + LEAD < at {
             return Some(OneprobeStep::Wait(at - LEAD));
         }
+        // The next probe needs a later slot than this one.
         self.next_at = at + 1;
         Some(self.pair(number, at))
     }
@@ -449,6 +451,7 @@ impl OneprobeMachine {
     fn reopen(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.reset();
         self.futile += u32::from(!self.connection.is_used);
+        // 20 ms, so that the reset reaches the server before the next SYN from the same port.
         self.state = OneprobeState::Closed { again_at: now + 20 * MS };
         let is_mute = !self.connection.has_data;
         // Loss on the path may spoil some connections in a row, so without a sign that the server is to blame it tries four times as many.

@@ -108,6 +108,7 @@ impl OneprobeReport {
             ProbeVerdict::Ambiguous(why) => *self.ambiguous.entry(why).or_default() += 1,
             ProbeVerdict::Told { forward, reverse } => {
                 self.told += 1;
+                // A verdict means that both segments left: an unsent pair is ambiguous.
                 self.forward.sent += 2;
                 self.forward.lost += forward.lost();
                 if let ForwardOutcome::Both(order) = forward {

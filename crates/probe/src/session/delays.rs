@@ -135,6 +135,7 @@ impl ClockRelation {
             }
             Self::Exchanges(compared) => {
                 // The block that the probe belongs to: the last one that begins at or before it.
+                // A probe before the first block with answers has no relation, and gets no delay.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
                 Some(converted(far, fit.to_local(at), fit.bound_at(at).as_u64()))
@@ -187,6 +188,7 @@ impl FourStamps {
     fn of(record: &ProbeRecord, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
         let said = record.far_departure?;
         let truer = follow_ups.get(&record.number).map(|at| {
+            // The follow-up replaces the time only; the reflector's error estimate stays the bound.
             let bound = said.bound();
             ProbeStamp { lo: at.saturating_sub(bound), hi: at.saturating_add(bound), ..said }
         });

@@ -104,6 +104,7 @@ impl ReflectorSession {
             return true;
         }
         let ahead = number.wrapping_sub(self.highest);
+        // Numbers may wrap: less than half of their range ahead means newer.
         if ahead != 0 && ahead < 1 << 31 {
             self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
             self.highest = number;
@@ -197,6 +198,7 @@ impl StampReflector {
         let error = arrived.bound_ns.saturating_add(self.settings.synchronised_ns.unwrap_or(0));
         StampReflection {
             sequence,
+            // `finish` writes the departure time right before sending.
             sent: 0,
             estimate: ErrorEstimate::of(error, format, self.settings.synchronised_ns.is_some()),
             session: request.session,

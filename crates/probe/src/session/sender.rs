@@ -155,6 +155,7 @@ impl StampSender {
             self.told.tampered += 1;
             return None;
         }
+        // The first reflection only: a duplicate must not change which number belongs to the request.
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
         self.note_far(&reflection, payload.get(packet::length(key)..).unwrap_or(&[]));
@@ -188,6 +189,7 @@ impl StampSender {
 /// A time of the reflector, as wide as its estimate says.
 fn far_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
     let at = estimate.format.read(bits)?;
+    // Without an estimate the stamp looks exact, but then `note_far` does not accept UTC as the relation.
     let error = estimate.error_ns().unwrap_or(0);
     Some(ProbeStamp {
         clock: StampClock::Far,

@@ -90,6 +90,7 @@ impl ErrorEstimate {
     pub const fn read(bits: u16) -> Self {
         let format = if bits & 0x4000 == 0 { TimeFormat::Ntp } else { TimeFormat::Ptp };
         let [high, low] = bits.to_be_bytes();
+        // The low six bits of the first byte are the scale (RFC 4656, 4.1.2).
         Self { is_synchronised: bits & 0x8000 != 0, format, scale: high & 63, multiplier: low }
     }
 

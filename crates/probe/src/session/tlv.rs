@@ -103,6 +103,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
         let value = bytes.get(start..end)?;
         let is_malformed = value.len() < length || !kind.fits(length);
         let tlv = Tlv { flags: head[0], kind, value, at, is_malformed };
+        // The length that the packet states: behind a TLV that is cut off, the next read stops.
         at = start + length;
         Some(tlv)
     })
@@ -139,6 +140,7 @@ pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
             _ => last = Some(tlv),
         }
     }
+    // TLVs without a digest are as suspect as a wrong digest; no TLVs at all need none.
     last.is_none()
 }
 

@@ -144,6 +144,7 @@ pub(crate) fn answer(
     let document = settled(tester, call, request)?;
     let reply = match call {
         ApiCall::SetConfig => warnings(tester.set_config(document)?),
+        // The shape check comes again, so that a mistake of the tester never reaches a client.
         ApiCall::GetConfig => return checked(call, tester.config()),
         ApiCall::UpdateConfig => warnings(tester.update_config(document)?),
         ApiCall::AppendConfig => warnings(tester.append_config(document)?),
@@ -178,6 +179,7 @@ fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Va
     let mut errors = complaints.into_lines();
     if let Some(original) = original {
         let found = tester.problems(&original);
+        // The shape check has named these paths already; the tester would name the same mistakes again.
         errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
     }
     Err(TesterRefusal { kind: RefusalKind::Validation, errors })
@@ -189,6 +191,7 @@ fn is_about(line: &str, path: &str) -> bool {
 }
 
 fn warnings(warnings: Vec<String>) -> Value {
+    // The list is there even if it is empty: snappi fails on an answer `{}`.
     json!({ "warnings": warnings })
 }
 

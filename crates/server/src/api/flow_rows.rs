@@ -51,6 +51,7 @@ trait MemberSink {
 impl FlowRows {
     /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
+        // Checked before the first byte is written: an error cannot follow half an answer.
         let mut wrong = WrongNumber(None);
         for row in &rows {
             members(row, &columns, &mut wrong);
@@ -191,6 +192,7 @@ impl MemberSink for JsonMembers<'_> {
         self.out.push_str("\":");
         match says {
             MemberValue::Text(text) | MemberValue::Word(text, _) => print_text(self.out, text),
+            // ProtoJSON writes 64-bit integers as text, because many JSON parsers read numbers as floats.
             MemberValue::Count(count) => {
                 write!(self.out, "\"{count}\"").expect("writing to text cannot fail");
             }
@@ -220,6 +222,7 @@ impl MessageFields {
         self.0.push(value.to_le_bytes()[0]);
     }
 
+    // Wire types of protobuf: 0 a varint, 1 eight bytes, 2 a length and that many bytes, 5 four bytes.
     fn tag(&mut self, number: u32, kind: u32) {
         self.varint(u64::from(number << 3 | kind));
     }

@@ -53,6 +53,7 @@ fn float(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
 }
 
+// Text, as everywhere in ProtoJSON: a float cannot hold all 64 bits.
 fn count(value: u64) -> Value {
     Value::String(value.to_string())
 }
@@ -63,6 +64,7 @@ fn switch(on: bool, names: [&str; 2]) -> Value {
 
 fn port(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
     let mut members = Map::new();
+    // Without its name a row is useless, so no filter of columns leaves it out.
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),

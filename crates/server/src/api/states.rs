@@ -19,6 +19,7 @@ fn neighbour(row: &KnownNeighbour, family: IpFamily) -> Value {
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
     members.insert(address.to_owned(), Value::String(row.address.to_string()));
+    // Clients wait until this member appears: it is absent until the neighbour has answered.
     if let Some(mac) = &row.mac {
         members.insert("link_layer_address".to_owned(), Value::String(mac.clone()));
     }
@@ -40,12 +41,14 @@ pub(super) fn capture(request: &Value) -> Result<WantedCapture<'_>, TesterRefusa
         return Ok(WantedCapture { port, part: CapturePart::All });
     }
     let initial = &packets["slice"]["initial"];
+    // OTG's defaults: 100 frames from the first one.
     let start = number(initial, "start", 1)?;
     let count = number(initial, "count", 100)?;
     Ok(WantedCapture { port, part: CapturePart::Slice { start, count } })
 }
 
 fn number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {
+    // Settled JSON has 64-bit integers as text.
     match initial[name].as_str().map(str::parse::<u64>) {
         None => Ok(default),
         Some(Ok(number)) if number > 0 => Ok(number),

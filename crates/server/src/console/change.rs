@@ -24,6 +24,7 @@ pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterR
             errors.push(format!("flows.flows[{index}].name: there is no flow `{name}`"));
             continue;
         };
+        // OTG: `property_names` decides what changes. Other members of the sent flow are not looked at.
         for property in &properties {
             match change.get(property) {
                 Some(value) => flow[property] = value.clone(),
@@ -44,6 +45,7 @@ pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRe
     for (place, resources) in list(&append["config_append_list"]).iter().enumerate() {
         for (index, flow) in list(&resources["flows"]).iter().enumerate() {
             let name = name_of(flow);
+            // New names must also differ from each other, so each one is added to the set.
             if !names.insert(name.to_owned()) {
                 errors.push(format!(
                     "config_append_list[{place}].flows[{index}].name: there is a flow `{name}` already"
@@ -81,6 +83,7 @@ pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterR
 }
 
 fn checked(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
+    // All or nothing: OTG leaves the state after a failed append or delete open, packetrig does not.
     if errors.is_empty() { Ok(config) } else { Err(TesterRefusal { kind: RefusalKind::Validation, errors }) }
 }
 

@@ -80,6 +80,7 @@ impl LiveCounts {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
             } else {
+                // Only the first quiet sample counts: the time to settle begins there.
                 self.quiet_since.entry(*stream).or_insert(sample.at);
             }
         }
@@ -169,6 +170,7 @@ impl LiveCounts {
     /// The counts of all ports, if there is no traffic now. Traffic that begins then starts the counters of ports anew.
     pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest()?;
+        // A paused flow will go on with its counts, so it still belongs to the traffic so far.
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect())
     }
@@ -181,6 +183,7 @@ impl LiveCounts {
     /// What a port has sent and received since traffic last began.
     pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         let now = moved(plan, sample, port);
+        // Samples from before the start have smaller counts than `before`: nothing has moved since then.
         let before = self.before.get(&port).copied().unwrap_or_default();
         PortTotals {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),

@@ -120,6 +120,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, ChangeState> {
+        // A panic in one call must not end the server, so a poisoned lock is used as it is.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,6 +129,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     fn end_run(&self, changes: &mut ChangeState) {
+        // The view first: reads must not show the old configuration while its ports close.
         *self.view() = ClientView::without_config();
         let ChangeState { run, sent } = std::mem::take(changes);
         if let Some(run) = run {
@@ -147,6 +149,7 @@ impl<R: RunSource> TestConsole<R> {
             {
                 return;
             }
+            // The events that bring the answers need this lock.
             drop(live);
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -174,6 +177,7 @@ impl<R: RunSource> TestConsole<R> {
         if changes.run.is_none() {
             return Err(TesterRefusal::validation("there is no configuration to change"));
         }
+        // Before the view changes: if the run refuses, clients still see the old configuration.
         changes.steer(PlanChange::Replan(document))?;
         let mut view = self.view();
         // The run keeps the streams of removed flows, with their indices; so the plan shown here only grows.
@@ -222,6 +226,7 @@ impl<R: RunSource> TestConsole<R> {
             FlowChange::Resume => PlanChange::Resume(of),
         })?;
         if matches!(change, FlowChange::Start | FlowChange::Resume) {
+            // Only a run that has sent frames has a result worth keeping.
             changes.sent = true;
             let view = self.view();
             let mut live = view.live();
@@ -257,6 +262,7 @@ impl ClientView {
 impl<R: RunSource> Tester for TestConsole<R> {
     fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
+        // Scripts clean up with an empty configuration: it ends the run and opens nothing.
         if config.as_object().is_some_and(serde_json::Map::is_empty) {
             self.end_run(&mut changes);
             return Ok(Vec::new());
@@ -323,6 +329,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let changes = self.lock_changes();
+        // Taken under the lock of changes: the run requires numbers that only grow.
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
         let orders = (first..).zip(&requests).map(|(number, ping)| packetrig_plan::PingRequest {
             number,
@@ -339,6 +346,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let results = (first..).zip(requests).map(|(number, ping)| PingResult {
             source: ping.source,
             destination: ping.destination,
+            // An echo request without an answer in time has failed.
             succeeded: live.ping(number) == Some(true),
         });
         Ok(results.collect())
@@ -396,6 +404,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let changes = self.lock_changes();
         let ports = self.capturing_ports(&[port.to_owned()])?;
+        // OTG: `get_capture` stops the capture. Only then its file is complete.
         changes.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
         let file = {
             let view = self.view();

@@ -55,6 +55,7 @@ impl ConfigurationNames {
         let wanted: HashSet<usize> =
             names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
         check(names, |name| index.contains_key(name))?;
+        // In the order of the configuration, whatever the order of the request.
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
@@ -102,6 +103,7 @@ fn flows_of(config: &Value, plan: &Plan) -> Vec<NamedFlow> {
     let mut flows: Vec<NamedFlow> =
         config["flows"].as_array().into_iter().flatten().map(NamedFlow::without_routes).collect();
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
+    // The plan keeps the streams of removed flows (decision 0009, 5), which the configuration does not name.
     for (index, stream) in plan.streams.iter().enumerate() {
         let Some(flow) = place.get(&stream.flow_name).and_then(|place| flows.get_mut(*place)) else {
             continue;

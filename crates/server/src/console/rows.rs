@@ -34,6 +34,7 @@ pub(super) fn port(
     PortRow {
         name: plan.ports[port].name.clone(),
         location: names.location(port),
+        // OTG knows up and down only. Until the first sample reports the link, an open port counts as up.
         link_up: live.link_up(port).unwrap_or(true),
         capturing: live.is_capturing(port),
         transmitting,
@@ -46,6 +47,7 @@ pub(super) fn port(
         bytes_tx_rate: port_rate(sending, |totals| totals.bytes_tx),
         bytes_rx_rate: port_rate(&samples, |totals| totals.bytes_rx),
         last_change_ns: live.link_changed(port).map(wall),
+        // OTG's `speed` is in kilobytes per second, of 1000 bytes: 1 Gbit/s is 125 000.
         speed_kbytes: info.and_then(|info| info.speed).map(|speed| speed.bits_per_second() / 8000),
     }
 }
@@ -84,6 +86,7 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
     let out = sent_total(latest, &route.streams);
     let arrived = received_total(latest, &route.streams);
     let transmit = transmit(plan, live, latest, &route.streams);
+    // A flow that has stopped has no rate, although the samples of the last second still differ.
     let rates =
         if transmit == TransmitState::Started { rates(live, &route.streams) } else { StreamRates::default() };
     FlowRow {
@@ -239,6 +242,7 @@ fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> Coun
     };
     let span = to.since(from);
     CountRate {
+        // Both samples belong to the same start, whose counts only grow: the differences cannot underflow.
         frames: per_second(now.frames - before.frames, span),
         bytes: per_second(now.bytes - before.bytes, span),
     }

@@ -33,6 +33,7 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
     } else {
         // A classic file has a header of 24 bytes, and 16 before each frame; the captured length is the third word.
         out.extend(read(&mut file, 16)?);
+        // Behind the last wanted frame a classic file has only frames, so the rest need not be read.
         while frame + 1 < end
             && let Some(head) = head(&mut file, 16)?
         {
@@ -48,6 +49,7 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
 }
 
 fn rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
+    // A length below the bytes that were already read means damage; the subtraction would underflow.
     let length = size(word(head, 4))?.checked_sub(head.len()).ok_or_else(not_ours)?;
     read(file, length)
 }
@@ -58,6 +60,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn size(length: u32) -> io::Result<usize> {
+    // A damaged length must not make us allocate gigabytes.
     usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(not_ours)
 }
 

@@ -90,6 +90,7 @@ mod unique {
         fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
             let mut object = Map::new();
             while let Some((name, JsonDocument(value))) = members.next_entry::<String, JsonDocument>()? {
+                // serde_json's own map would keep the last of two values without a word.
                 if object.contains_key(&name) {
                     return Err(A::Error::custom(format_args!("`{name}` is given twice")));
                 }

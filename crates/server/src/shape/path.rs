@@ -61,6 +61,7 @@ pub(crate) struct ShapeComplaints {
 
 impl ShapeComplaints {
     pub(super) fn add(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
+        // Only a listed problem gets its path as text: for the others, counting is enough.
         if self.noted.len() < MOST {
             self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });
         } else {

@@ -141,6 +141,7 @@ fn narrow(number: i128) -> Value {
 
 /// `100.0` and `1e3` are whole numbers.
 fn whole(number: f64) -> Option<i128> {
+    // Below 2^53, about 9.007e15, a float is exact for whole numbers.
     #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
 }
@@ -151,6 +152,7 @@ fn float(value: &Value, most: f64) -> Result<Value, String> {
         Value::Number(number) => number.as_f64(),
         _ => None,
     };
+    // NaN compares as false, so it is refused here, too.
     let in_range = read.filter(|read: &f64| read.abs() <= most);
     in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
 }

@@ -67,6 +67,7 @@ fn message(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut Shape
             }
             value => match single(value, &field, here, complaints) {
                 Some(value) => value,
+                // Refused with a complaint, or an enumeration with 0, which means absent.
                 None => continue,
             },
         };

@@ -72,6 +72,7 @@ impl AccessRules {
 
     /// Whether a request with these headers is admitted, and why.
     pub(crate) fn admits(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
+        // The token is checked before the connection: it also proves that the caller is no web page.
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
             return Some(ClientCredential::Token);
         }
@@ -113,6 +114,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     // Exactly one header: with two, a proxy in front might have checked the other one.
     let Some(value) = only_header(headers, &AUTHORIZATION) else { return false };
     let Some((scheme, rest)) = split_scheme(value.as_bytes()) else { return false };
+    // Names of authentication schemes are case-insensitive (RFC 9110, 11.1).
     if scheme.eq_ignore_ascii_case(b"bearer") {
         return are_equal(rest, token.as_bytes());
     }

@@ -116,6 +116,7 @@ impl Body for PacedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // The deadline matters only while bytes are missing: bytes that are here are taken even after it.
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             ready!(self.deadline.as_mut().poll(context));
             return self.fail(BodyFault::TooSlow);

@@ -30,6 +30,7 @@ impl CallDispatcher {
         read: impl FnOnce() -> ApiRequest + Send + 'static,
         write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
+        // Waits before it takes a thread: changes that wait must not use up the threads that reads need.
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
@@ -57,6 +58,7 @@ pub(crate) fn pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::
         loop {
             let mut piece = Vec::new();
             let read = bytes.by_ref().take(size as u64).read_to_end(&mut piece);
+            // `read_to_end` returns fewer bytes than the limit only at the end of the file.
             let ended = read.is_err() || piece.len() < size;
             if (is_first || read.is_err() || !piece.is_empty())
                 && sender.blocking_send(read.map(|_| Bytes::from(piece))).is_err()

@@ -75,6 +75,7 @@ where
 
     fn admit(&self, credential: ClientCredential) {
         self.record.was_admitted.store(true, Ordering::Relaxed);
+        // From now on this client has precedence over strangers (decision 0018, 7).
         if credential == ClientCredential::Token {
             self.record.trust();
             self.shared.slots.note_token(&self.record.peer);

@@ -48,6 +48,7 @@ fn rpc(path: &str) -> Option<RpcCall> {
     let is_sliced = sliced.is_some();
     let name = sliced.unwrap_or(name);
     let call = ApiCall::ALL.into_iter().find(|call| call.name() == name)?;
+    // The model has `stream…` twins of these calls only, each sliced in one direction.
     let request = matches!(call, ApiCall::SetConfig | ApiCall::SetControlState | ApiCall::SetControlAction);
     let response =
         matches!(call, ApiCall::GetConfig | ApiCall::GetMetrics | ApiCall::GetStates | ApiCall::GetCapture);
@@ -170,6 +171,7 @@ fn read(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
         }
         None => shape::decode(bytes, &shape::empty(), &mut complaints),
     };
+    // Protobuf clients skip fields that they do not know, so new members do no harm.
     ApiRequest { document, complaints, knows_new_members: true }
 }
 

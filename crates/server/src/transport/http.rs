@@ -69,6 +69,7 @@ async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Bod
 fn read(call: ApiCall, body: &[u8]) -> ApiRequest {
     let mut complaints = ShapeComplaints::default();
     let document = call.request().and_then(|_| shape::parse(body, &mut complaints));
+    // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
     ApiRequest { document, complaints, knows_new_members: false }
 }
 

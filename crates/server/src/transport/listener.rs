@@ -103,6 +103,7 @@ impl TransportListener {
             let connection = ServedConnection { slot, builder: self.builder.clone(), stop: stop.clone() };
             connections.spawn(connection.run(stream, self.tls.clone(), front));
         }
+        // New clients are refused from here on, instead of waiting in the backlog for nobody.
         drop(self.socket);
         let ended = async { while connections.join_next().await.is_some() {} };
         // `shutdown` aborts the connections that remain.
@@ -118,6 +119,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 async fn accept(socket: &TcpListener, access: &AccessRules) -> std::io::Result<(TcpStream, ClientPeer)> {
     let (stream, client) = socket.accept().await?;
+    // Answers are small: Nagle's algorithm would hold them back until the client acknowledges earlier data.
     stream.set_nodelay(true)?;
     // If the client has already gone, the kernel cannot tell who it was: this address is not loopback, so it is not trusted.
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));

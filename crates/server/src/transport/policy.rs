@@ -49,6 +49,7 @@ impl RequestPolicy {
         if credential != Some(ClientCredential::Token) {
             self.check_host(head)?;
         }
+        // With the token as well: foreign pages are always refused (decision 0018, 5).
         self.check_origin(head)?;
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
@@ -88,6 +89,7 @@ impl RequestPolicy {
         let site_is_ours = headers
             .get_all(SEC_FETCH_SITE)
             .iter()
+            // `none` is a request that the user made, for example by typing the address.
             .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
         let ours = hosts(head).and_then(|hosts| hosts.into_iter().next());
         let origin_is_ours =

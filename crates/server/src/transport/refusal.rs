@@ -49,6 +49,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let mut kept: Vec<String> = Vec::new();
     let mut length = 200;
     for error in &refusal.errors {
+        // At most half of the room, so that one long error leaves some for others.
         let error = cut(error, LONGEST_ON_WIRE / 2);
         length += on_wire(&error) + 10;
         if length > LONGEST_ON_WIRE {
@@ -79,6 +80,7 @@ fn on_wire_char(c: char) -> usize {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | ',' | '-' | '_' | ':' | '[' | ']' | '(' | ')' => 1,
         ' '..='~' if c != '"' && c != '\\' => 3,
         '"' | '\\' => 6,
+        // A control character becomes `\u001f` in JSON: three bytes for the encoded backslash, and five more.
         c => (3 * c.len_utf8()).max(8),
     }
 }

@@ -82,6 +82,7 @@ pub(crate) struct RejectionCounters([AtomicU64; RejectionCause::ALL.len()]);
 
 impl RejectionCounters {
     pub(crate) fn add(&self, cause: RejectionCause) {
+        // Relaxed: reports only need totals, not the order of refusals.
         self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -181,6 +181,7 @@ impl ConnectionSlots {
             let made = close_idle(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
+        // Lock order: the table first, then the holders. No other code holds both.
         let holders = self.token_holders();
         let unknown = table.values().filter(|record| record.is_unknown_to(&holders)).count();
         let has_no_part = !holders.contains(&peer.key) && unknown >= self.strangers();
@@ -204,6 +205,7 @@ impl ConnectionSlots {
     /// Notes that a connection began or ended a request.
     pub(crate) fn note_activity(&self, record: &ConnectionRecord) {
         record.active_at.store(self.now(), Ordering::Relaxed);
+        // An idle connection can be closed for a client that waits for a slot.
         if record.is_idle() {
             self.freed.notify_one();
         }
@@ -214,6 +216,7 @@ impl ConnectionSlots {
     }
 
     fn now(&self) -> u64 {
+        // Relaxed: only the order of these numbers counts, and they order no other memory.
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 

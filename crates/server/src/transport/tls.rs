@@ -33,8 +33,10 @@ impl ServerIdentity {
     }
 
     fn made(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
+        // The names under which clients of this machine reach the server.
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let served = addresses.iter().flatten().map(SocketAddr::ip);
+        // `0.0.0.0` and `::` mean all addresses; no client can call them.
         names.extend(served.filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).map(|ip| ip.to_string()));
         let made = rcgen::generate_simple_self_signed(names).map_err(tls_error)?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -43,6 +45,7 @@ impl ServerIdentity {
 
     /// The acceptor for connections of one protocol, by its ALPN name.
     pub(crate) fn acceptor(&self, client_ca: Option<&Path>, protocol: &[u8]) -> Result<TlsAcceptor, Error> {
+        // Named here, because the program need not have installed a default provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));

@@ -78,6 +78,7 @@ impl ConnectionWatch {
 
     /// Why the connection must be closed now, `step` after the last check; `None` if it may stay.
     pub(crate) fn look(&mut self, now: ConnectionProgress, step: Duration) -> Option<RejectionCause> {
+        // Before the check for busy connections: a client that does not read keeps its own request busy.
         if self.has_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }

@@ -23,6 +23,7 @@ impl<S> WatchedStream<S> {
         if let Poll::Ready(Ok(written)) = polled {
             self.record.bytes_written.fetch_add((*written).into().0, Ordering::Relaxed);
         }
+        // Pending means that the kernel's send buffer is full, because the client does not read.
         self.record.is_write_blocked.store(polled.is_pending(), Ordering::Relaxed);
     }
 }

@@ -18,6 +18,7 @@ pub(super) enum DelayTrend {
 }
 
 /// Thresholds of the two tests, and how far around them nothing is said.
+// pathload's thresholds 0.55 and 0.4: above 1.1 times means increasing, below 0.9 times means not.
 const PCT: f64 = 0.55;
 const PDT: f64 = 0.4;
 const AROUND: f64 = 0.1;
@@ -25,12 +26,14 @@ const AROUND: f64 = 0.1;
 /// Of the delays of a stream, which differ by less than `noise` for no reason.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
 pub(super) fn of_stream(delays: &[f64], noise: f64) -> DelayTrend {
+    // About sqrt(n) groups of sqrt(n) delays, as in pathload: the median of a group hides single outliers.
     let size = ((delays.len() as f64).sqrt() as usize).max(1);
     let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
     let Some((first, last)) = medians.first().zip(medians.last()) else { return DelayTrend::Unclear };
     let pairs = medians.len() - 1;
     let up = medians.windows(2).filter(|two| two[1] > two[0]).count() as f64 / pairs.max(1) as f64;
     let moves: f64 = medians.windows(2).map(|two| (two[1] - two[0]).abs()).sum();
+    // Within the noise, any order of the medians is chance.
     if last - first <= noise {
         return DelayTrend::Level;
     }
