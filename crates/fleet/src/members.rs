@@ -418,8 +418,7 @@ mod tests {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
             let text = NodeSkew::between(&said, controller).unwrap().to_string();
             let ProtocolVersion { major, minor } = node;
-            let words =
-                format!("its packetrig 1.2 speaks protocol {major}.{minor}; this controller accepts");
+            let words = format!("its packetrig 1.2 speaks protocol {major}.{minor}; this controller accepts");
             assert!(text.starts_with(&words), "{text}");
         }
     }
