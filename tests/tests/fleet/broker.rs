@@ -24,7 +24,7 @@ fn a_server_that_is_killed_and_started_again_loses_no_result() {
     if !report.reasons().contains("complete") {
         report.assert_partial(&["node s"]);
     }
-    assert!(fleet.said("up").contains("is started again"), "{}", fleet.said("up"));
+    assert!(fleet.said("up").contains("starting it again"), "{}", fleet.said("up"));
     fleet.await_collected();
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
