@@ -3,8 +3,8 @@
 //! Each document is one that makes a careless reader compare everything with everything: many names, many that are wrong,
 //! many that are the same.
 
-use packetrig_engine::tap::{TapAccounts, TapState};
 use packetrig_fleet::permit::LendingPermit;
+use packetrig_link_io::tap::{TapAccounts, TapState};
 use packetrig_plan::Plan;
 use packetrig_probe::permit::ProbePermit as TargetPermit;
 use packetrig_tests::fuzz::cost::assert_proportional;

@@ -24,20 +24,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
     ("nats", &["units", "stats", "sys", "fleet"]),
-    ("testkit", &["units", "wire", "plan", "sys", "engine"]),
+    ("link", &["units", "wire", "plan"]),
+    ("link-io", &["units", "wire", "stats", "plan", "sys", "engine", "link"]),
+    ("testkit", &["units", "sys", "link"]),
     (
         "cli",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "probe",
-            "prober", "store", "server", "nats", "testkit",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "node",
+            "meter", "probe", "prober", "store", "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),
     (
         "tests",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "store", "server",
-            "nats", "testkit",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "probe",
+            "store", "server", "nats", "testkit",
         ],
     ),
     (

@@ -76,10 +76,12 @@ pub(crate) enum Error {
     #[error(transparent)]
     Enrol(#[from] packetrig_nats::enrol::Error),
     #[error(transparent)]
-    Log(#[from] packetrig_engine::capture::log::Error),
+    Tap(#[from] packetrig_link_io::Error),
+    #[error(transparent)]
+    Log(#[from] packetrig_link_io::log::Error),
     /// Impairments that are not valid.
     #[error(transparent)]
-    Impair(#[from] packetrig_engine::impair::BadSpec),
+    Impair(#[from] packetrig_link::BadSpec),
     /// The demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -117,6 +119,7 @@ impl Error {
             Self::Authority(error) => error.blame(),
             Self::Fetch(error) => error.blame(),
             Self::Enrol(error) => error.blame(),
+            Self::Tap(error) => error.blame(),
             Self::Log(error) => error.blame(),
             Self::Impair(error) => error.blame(),
             Self::Lab(error) => error.blame(),

@@ -1,8 +1,6 @@
 //! Whose fault the errors of this room are.
 
 use crate::Error;
-use crate::capture::log;
-use crate::impair::BadSpec;
 use packetrig_units::Blame;
 
 impl Error {
@@ -11,7 +9,7 @@ impl Error {
             Self::Kernel(error) => error.blame(),
             Self::Expression(error) => error.blame(),
             Self::File { source, .. } => Blame::of_io(source),
-            Self::Tap(_) | Self::Filter { .. } => Blame::Usage,
+            Self::Filter { .. } => Blame::Usage,
             Self::Plan(_)
             | Self::NotForBackEnd { .. }
             | Self::CannotSteer { .. }
@@ -23,22 +21,5 @@ impl Error {
             Self::Unresolved { .. } | Self::Thread { .. } | Self::Injected { .. } => Blame::World,
             Self::Panicked(_) | Self::Bug(_) => Blame::Bug,
         }
-    }
-}
-
-impl log::Error {
-    pub fn blame(&self) -> Blame {
-        match self {
-            Self::InUse(_) => Blame::Busy,
-            Self::File { source, .. } => Blame::of_io(source),
-            Self::Damaged { .. } => Blame::Usage,
-            Self::NoRoom { .. } => Blame::World,
-        }
-    }
-}
-
-impl BadSpec {
-    pub const fn blame(&self) -> Blame {
-        Blame::Usage
     }
 }

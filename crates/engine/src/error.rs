@@ -12,9 +12,6 @@ pub enum Error {
     /// The owner of the machine does not allow what a fleet asks of it.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
-    /// A tap cannot be like that.
-    #[error(transparent)]
-    Tap(#[from] crate::tap::TapRefusal),
     /// The plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::PlanProblems),

@@ -17,7 +17,6 @@ pub mod device;
 pub mod doctor;
 pub mod filter;
 pub mod gate;
-pub mod impair;
 pub mod packet;
 pub mod pktgen;
 pub mod port;
@@ -29,7 +28,6 @@ pub mod sender;
 pub mod sim;
 pub mod stream;
 pub mod take;
-pub mod tap;
 pub mod xdp;
 
 mod blame;

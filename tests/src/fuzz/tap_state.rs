@@ -1,6 +1,6 @@
 //! What a tap left in a file, or somebody else did.
 
-use packetrig_engine::tap::{TapAccounts, TapState};
+use packetrig_link_io::tap::{TapAccounts, TapState};
 
 /// State and accounts are read or refused; what is read is written as it was.
 pub fn tap_state(data: &[u8]) {

@@ -1,7 +1,8 @@
 //! Impairing allocates nothing once its buffers have been made.
 
 use super::allocations;
-use packetrig_engine::impair::{ImpairSpecs, ImpairTreatment, TruthFile};
+use packetrig_link::ImpairSpecs;
+use packetrig_link_io::impair::{ImpairTreatment, TruthFile};
 
 #[test]
 fn impairing_allocates_nothing_after_its_first_frames() {

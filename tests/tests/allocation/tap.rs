@@ -2,7 +2,8 @@
 //! forwards, so it sees what that thread asks for.
 
 use super::ALLOCATIONS;
-use packetrig_engine::tap::{FrameTreatment, MirrorSpec, RunningTap, TapMethod, TapSpec};
+use packetrig_link::FrameTreatment;
+use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapMethod, TapSpec};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::{skip, station};

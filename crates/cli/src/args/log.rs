@@ -3,7 +3,7 @@
 use super::capture::ReceiverArg;
 use super::quantities::BytesArg;
 use clap::{Args, Subcommand, ValueEnum};
-use packetrig_engine::capture::log;
+use packetrig_link_io::log;
 use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;

@@ -11,7 +11,6 @@
 
 mod encode;
 mod join;
-pub mod log;
 pub mod numbers;
 mod port;
 pub mod record;

@@ -12,7 +12,7 @@ fn since(now: u64, start: u64) -> u64 {
 
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
-pub(crate) struct InterfaceMeter {
+pub struct InterfaceMeter {
     links: NamespaceLinks,
     index: u32,
     start: LinkCounters,
@@ -23,19 +23,19 @@ pub(crate) struct InterfaceMeter {
 }
 
 impl InterfaceMeter {
-    pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
+    pub fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
         let mut links = NamespaceLinks::open(netns)?;
         let start = links.counters(index)?;
         Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
 
     /// The same without the frames that are counted there.
-    pub(crate) fn without(self, aside: &Arc<AtomicU64>) -> Self {
+    pub fn without(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }
     }
 
     /// Starts anew from here, where a ring has been opened since the first start.
-    pub(crate) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
+    pub fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
         let start = self.links.counters(self.index)?;
         self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
         self.start = start;
@@ -44,12 +44,12 @@ impl InterfaceMeter {
 
     /// Frames that arrived; `accounted` of them are known to have been in the ring. Ring and meter cannot be opened at the
     /// same time, so frames that came in between are counted where the numbers balance.
-    pub(crate) fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
+    pub fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// What was counted since the start; `None` once the interface is gone.
-    pub(crate) fn read(&mut self) -> Option<LinkCounters> {
+    pub fn read(&mut self) -> Option<LinkCounters> {
         // Read first: a frame counted aside is in the interface's count by then.
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.counters(self.index).ok()?;

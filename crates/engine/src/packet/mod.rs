@@ -16,11 +16,12 @@ mod stack;
 mod tap;
 mod tx;
 
-pub(crate) use facts::InterfaceMeter;
+pub use facts::InterfaceMeter;
 pub use rx::PacketRx;
 pub use tap::{BLOCKS, PacketTap, TapOptions};
+pub(crate) use tx::NETDOWN;
 pub use tx::PacketTx;
-pub(crate) use tx::{NETDOWN, StallWatch, lost_on_transmit};
+pub use tx::{StallWatch, lost_on_transmit};
 
 use crate::Error;
 use crate::device::PortSite;
@@ -103,7 +104,7 @@ pub(crate) struct InterfaceClaim {
 }
 
 /// The name under which an interface is locked, in its namespace.
-pub(crate) fn lock_name(index: u32) -> String {
+pub fn lock_name(index: u32) -> String {
     format!("packetrig/interface/{index}")
 }
 

@@ -37,14 +37,14 @@ impl PacketTx {
 
 /// How long frames have waited without any being taken or refused.
 #[derive(Debug, Default)]
-pub(crate) struct StallWatch {
+pub struct StallWatch {
     /// Since when, and at which count of finished frames, nothing has moved.
     stuck: Option<(u64, u64)>,
 }
 
 impl StallWatch {
     /// Whether frames that are pending have not moved for too long. Reads the clock only while frames are pending.
-    pub(crate) fn is_over(&mut self, pending: usize, finished: u64) -> bool {
+    pub fn is_over(&mut self, pending: usize, finished: u64) -> bool {
         if pending == 0 {
             self.stuck = None;
             return false;
@@ -111,7 +111,7 @@ pub(crate) const NETDOWN: i32 = 100;
 
 /// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
 /// than what it took and did not transmit.
-pub(crate) fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
+pub fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
     dropped.min(taken.saturating_sub(transmitted))
 }
 

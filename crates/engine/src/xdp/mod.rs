@@ -18,7 +18,7 @@ mod tx;
 pub use headers::{FrameHeader, HeaderListener};
 pub use rx::XdpFrames;
 pub use socket::SocketTx;
-pub(crate) use tap::translated;
+pub use tap::translated;
 pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 

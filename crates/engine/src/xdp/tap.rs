@@ -86,7 +86,7 @@ impl XdpTap {
 }
 
 /// A filter as the kernel's instructions, if it can be that.
-pub(crate) fn translated<'a>(
+pub fn translated<'a>(
     name: &str,
     program: &'a FilterProgram,
 ) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {

@@ -1,7 +1,7 @@
 //! The device on real rings: a thread per port.
 
 use super::{FaultPlan, KeyTruth};
-use packetrig_engine::impair::{FrameImpairer, KeyTruths};
+use packetrig_link::{FrameImpairer, KeyTruths};
 use packetrig_sys::clock;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;

@@ -6,8 +6,8 @@ use crate::exit::CommandExit;
 use crate::numbers::count;
 use crate::output::CommandOutput;
 use crate::table::table;
-use packetrig_engine::capture::log::{self, LogCheck, LogDoubt, LogFinding};
-use packetrig_engine::impair::DIRECTIONS;
+use packetrig_link::DIRECTIONS;
+use packetrig_link_io::log::{self, LogCheck, LogDoubt, LogFinding};
 use std::path::Path;
 
 /// What a cell shows whose number is unknown.

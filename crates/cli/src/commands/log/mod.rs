@@ -14,7 +14,6 @@ use crate::exit::CommandExit;
 use crate::numbers::count;
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
-use packetrig_engine::capture::log::{LogKeeper, LogRetention, NAME};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{
     self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
@@ -22,10 +21,11 @@ use packetrig_engine::capture::record::{
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
-use packetrig_engine::impair::DIRECTIONS;
 use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
+use packetrig_link::DIRECTIONS;
+use packetrig_link_io::log::{LogKeeper, LogRetention, NAME};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;

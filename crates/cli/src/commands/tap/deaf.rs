@@ -1,6 +1,6 @@
 //! Sides of a tap that accept no frame, and interfaces that are gone. Each is reported once, while the user can still react.
 
-use packetrig_engine::tap::{TapAccounts, TapDirection, TapLossCause};
+use packetrig_link_io::tap::{TapAccounts, TapDirection, TapLossCause};
 use std::collections::BTreeMap;
 
 /// The counters of each direction at the last look, and what was reported already.

@@ -6,7 +6,7 @@ use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
-use packetrig_engine::tap::{FoundTap, found};
+use packetrig_link_io::tap::{FoundTap, found};
 
 /// All taps, or one.
 pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {

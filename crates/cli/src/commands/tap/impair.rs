@@ -5,10 +5,8 @@ use crate::error::Error;
 use crate::numbers::count;
 use crate::output::remark;
 use crate::table::table;
-use packetrig_engine::impair::{
-    DIRECTIONS, DirectionSpec, ImpairAccount, ImpairSpecs, ImpairTreatment, ImpairWatch, TruthFile,
-};
-use packetrig_engine::tap::FrameTreatment;
+use packetrig_link::{DIRECTIONS, DirectionSpec, FrameTreatment, ImpairSpecs};
+use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, TruthFile};
 use packetrig_sys::clock;
 use std::path::Path;
 

@@ -16,7 +16,7 @@ use deaf::TapDeafness;
 use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::filter;
-use packetrig_engine::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
+use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
 use packetrig_sys::{clock, signal};
 
 /// How often the links of the tap are checked.
@@ -115,8 +115,8 @@ fn leave(tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
         // Ended in good order first, so that the interfaces are as before.
         let why = state.why.clone();
         tap.end()?;
-        let refusal = packetrig_engine::tap::TapRefusal::NeedsProcess(why);
-        return Err(packetrig_engine::Error::from(refusal).into());
+        let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);
+        return Err(packetrig_link_io::Error::from(refusal).into());
     }
     tap.leave()?;
     remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));

@@ -3,7 +3,7 @@
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_engine::capture::record::RecordingOutcome;
-use packetrig_engine::tap::{TapAccounts, TapDirection, TapState};
+use packetrig_link_io::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
 /// What happened since the last accounts, in a line.

@@ -5,9 +5,9 @@
 //!
 //! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
 
-use super::{DIRECTIONS, FrameDeeds, FramePosition, FrameWitness};
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_link::{DIRECTIONS, FrameDeeds, FramePosition, FrameWitness};
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
@@ -231,8 +231,8 @@ fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DirectionSpec, FaultPlan, FrameImpairer, ImpairSpecs};
     use super::*;
+    use packetrig_link::{DirectionSpec, FaultPlan, FrameImpairer, ImpairSpecs};
 
     /// What the log says of 2000 frames a microsecond apart, and the counts.
     fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {

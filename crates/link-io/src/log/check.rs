@@ -5,7 +5,7 @@
 use super::index::{FileEntry, IndexEntry, LogIndex};
 use super::keeper::index_of;
 use super::{Error, files, survey};
-use crate::capture::numbers::{NumberedDirection, TapNumbers};
+use packetrig_engine::capture::numbers::{NumberedDirection, TapNumbers};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! One direction: its ring, its way out, its mirrors.
 
 use super::super::copies::CopyShape;
-use super::super::treatment::FrameTreatment;
 use super::exit::{LaneExit, NotTaken};
 use super::tally::{LaneTally, PublishedTally};
 use crate::Error;
+use packetrig_link::FrameTreatment;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
 use packetrig_sys::packet::{RawFrame, RxRing};

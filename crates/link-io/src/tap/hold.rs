@@ -2,8 +2,8 @@
 
 use super::place::TapInterface;
 use crate::Error;
-use crate::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
-use crate::packet::{guard, lock_name};
+use packetrig_engine::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
+use packetrig_engine::packet::{guard, lock_name};
 use packetrig_plan::PortLocation;
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::lock::NameLock;
@@ -71,15 +71,18 @@ impl TapHold {
     /// Leaves it to the tap's own file to say what was changed: for a tap that goes on forwarding when its process is killed,
     /// because a run on the interface must not restore it before the tap ends.
     pub(super) fn stop_saving(&mut self) -> Result<(), Error> {
-        self.quieted.as_mut().map_or(Ok(()), QuietInterface::stop_saving)
+        if let Some(quieted) = &mut self.quieted {
+            quieted.stop_saving()?;
+        }
+        Ok(())
     }
 
     /// Switches the link up or down, until the interface is given back.
     pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
-        match &mut self.quieted {
-            Some(quieted) => quieted.switch_link(up),
-            None => Ok(()),
+        if let Some(quieted) = &mut self.quieted {
+            quieted.switch_link(up)?;
         }
+        Ok(())
     }
 
     /// Leaves it as it is now.
@@ -111,7 +114,7 @@ pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     if part.promiscuous {
         end_promiscuous_mode(netns, part.index);
     }
-    QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()
+    Ok(QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()?)
 }
 
 /// Best effort: the interface may be gone by now.

@@ -23,21 +23,19 @@ mod lanes;
 mod link_state;
 mod place;
 mod record;
-mod treatment;
 
 pub use account::{MirrorAccount, RecordingAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason};
 pub use choose::TapMethod;
 pub use found::{FoundTap, found};
 pub use place::TapState;
-pub use treatment::FrameTreatment;
 
 use crate::Error;
-use crate::capture::record::RecordingOutcome;
-use crate::port::WorkerClock;
 use hold::TapHold;
 use kernel::KernelTap;
 use lanes::TapLanes;
 use link_state::{LinkWatch, SeenLinks};
+use packetrig_engine::capture::record::RecordingOutcome;
+use packetrig_engine::port::WorkerClock;
 use packetrig_plan::PortLocation;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};

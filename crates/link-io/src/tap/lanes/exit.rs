@@ -2,7 +2,7 @@
 
 use super::super::hold::TapHold;
 use crate::Error;
-use crate::packet::StallWatch;
+use packetrig_engine::packet::StallWatch;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
 use std::sync::Arc;

@@ -7,11 +7,11 @@ use super::account::RecordingAccount;
 use super::hold::TapHold;
 use super::{TapSpec, WHOLE};
 use crate::Error;
-use crate::capture::record::{
+use packetrig_engine::capture::record::{
     CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
-use crate::packet::{BLOCKS, PacketTap, TapOptions};
-use crate::port::{FrameRx, RxFrame, WorkerClock};
+use packetrig_engine::packet::{BLOCKS, PacketTap, TapOptions};
+use packetrig_engine::port::{FrameRx, RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::xdp::tap::TapRings;
@@ -61,7 +61,7 @@ impl RecordSource {
                     stamp: StampKind::Driver,
                 });
             })),
-            Self::Socket(tap) => tap.receive(BATCH, sink),
+            Self::Socket(tap) => Ok(tap.receive(BATCH, sink)?),
         }
     }
 
@@ -166,7 +166,7 @@ impl RecordWork {
                 clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
             }
         }
-        self.recorder.finish(clock.now())
+        Ok(self.recorder.finish(clock.now())?)
     }
 
     fn turn(&mut self, clock: &impl WorkerClock) -> Result<usize, Error> {

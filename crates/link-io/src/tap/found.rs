@@ -4,7 +4,7 @@ use super::account::TapAccounts;
 use super::place::{TapInterface, TapPlace, TapState, names};
 use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
-use crate::packet::lock_name;
+use packetrig_engine::packet::lock_name;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::lock::NameLock;
 use packetrig_sys::xdp::tap::PinnedForwarding;

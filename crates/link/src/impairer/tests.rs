@@ -1,7 +1,7 @@
 //! The device's own truth, against frames that say themselves where they came from.
 
 use super::*;
-use crate::impair::{
+use crate::{
     DelayDistribution, DelayJitter, FaultRule, HeaderEdit, KeyTruth, KeyTruths, QueueLimit, RateQueue,
     RulePositions,
 };

@@ -1,7 +1,7 @@
 //! Reads a file of a log and counts what is in it: to check an index, and to repair the file of a killed log.
 
 use super::{Error, failed};
-use crate::capture::numbers::{TapNumbers, TrailerCounter};
+use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
 use packetrig_wire::trailer;
 use std::fs::File;

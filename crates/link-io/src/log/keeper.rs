@@ -2,8 +2,8 @@
 
 use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 use super::{Error, INDEX, failed, files, survey};
-use crate::capture::numbers::TapNumbers;
-use crate::capture::record::{FilePart, FileShelf, FullDiskPolicy};
+use packetrig_engine::capture::numbers::TapNumbers;
+use packetrig_engine::capture::record::{FilePart, FileShelf, FullDiskPolicy};
 use packetrig_sys::{clock, disk, private_files};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;

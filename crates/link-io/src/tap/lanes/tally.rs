@@ -2,7 +2,7 @@
 
 use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
 use super::super::place::TapState;
-use crate::packet::lost_on_transmit;
+use packetrig_engine::packet::lost_on_transmit;
 use packetrig_sys::link::LinkCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,7 +7,7 @@ use super::{
     RateQueue, RulePositions,
 };
 use packetrig_plan::document::{self, DocumentNode, DocumentValue};
-use packetrig_units::{BitRate, Nanos};
+use packetrig_units::{BitRate, Blame, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +25,12 @@ const KNOWN: &str =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("impairment {0}")]
 pub struct BadSpec(String);
+
+impl BadSpec {
+    pub const fn blame(&self) -> Blame {
+        Blame::Usage
+    }
+}
 
 /// What is done to the frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

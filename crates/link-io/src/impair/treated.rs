@@ -3,9 +3,9 @@
 //! Delays count from the moment the kernel stamped a frame's arrival, so how soon the tap notices it does not add to them,
 //! unless it notices later than the frame was due.
 
-use super::chronicle::TruthFile;
-use super::{FaultPlan, FrameImpairer, ImpairChronicle, ImpairCounts};
-use crate::tap::FrameTreatment;
+use super::chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
+use packetrig_link::FrameTreatment;
+use packetrig_link::{FaultPlan, FrameImpairer};
 use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::Arc;
@@ -153,8 +153,8 @@ impl FrameTreatment for ImpairTreatment {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ImpairSpecs;
     use super::*;
+    use packetrig_link::ImpairSpecs;
 
     #[test]
     fn both_directions_are_treated_each_in_its_way_and_their_books_balance() {

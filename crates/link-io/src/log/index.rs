@@ -3,7 +3,7 @@
 //! Lines are only ever added. The whole file is written anew when a log begins: removed files then become one sum.
 
 use super::{Error, INDEX, failed};
-use crate::capture::numbers::TapNumbers;
+use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};

@@ -1,6 +1,8 @@
 use super::*;
-use crate::capture::record::{CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget};
-use crate::port::RxFrame;
+use packetrig_engine::capture::record::{
+    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget,
+};
+use packetrig_engine::port::RxFrame;
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::{MonoTime, Nanos};

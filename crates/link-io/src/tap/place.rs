@@ -8,7 +8,7 @@ use super::choose::TapMethod;
 use super::hold::TapHold;
 use super::{TapRefusal, TapSpec};
 use crate::Error;
-use crate::packet::quiet::InterfaceChange;
+use packetrig_engine::packet::quiet::InterfaceChange;
 use packetrig_plan::PortLocation;
 use packetrig_sys::bpf;
 use packetrig_sys::netns::NetNs;

@@ -1,0 +1,28 @@
+//! Whose fault the errors of this room are.
+
+use crate::{Error, log};
+use packetrig_units::Blame;
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Engine(error) => error.blame(),
+            Self::Kernel(error) => error.blame(),
+            Self::Tap(_) => Blame::Usage,
+            Self::Thread { .. } => Blame::World,
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Panicked(_) | Self::Bug(_) => Blame::Bug,
+        }
+    }
+}
+
+impl log::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::InUse(_) => Blame::Busy,
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Damaged { .. } => Blame::Usage,
+            Self::NoRoom { .. } => Blame::World,
+        }
+    }
+}

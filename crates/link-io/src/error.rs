@@ -1,0 +1,27 @@
+//! What can go wrong with a tap and its impairments. A log has errors of its own: [`crate::log::Error`].
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Rings, guards or the recorder of the engine.
+    #[error(transparent)]
+    Engine(#[from] packetrig_engine::Error),
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    /// A tap cannot be like that.
+    #[error(transparent)]
+    Tap(#[from] crate::tap::TapRefusal),
+    /// The kernel allows no more threads, or has no memory for one.
+    #[error("cannot start thread `{name}`: {source}")]
+    Thread { name: String, source: std::io::Error },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    File { path: std::path::PathBuf, source: std::io::Error },
+    /// A thread panicked; interfaces were restored.
+    #[error("worker `{0}` panicked")]
+    Panicked(String),
+    /// Two parts of this crate disagree about the state of a tap.
+    #[error("{0}")]
+    Bug(&'static str),
+}

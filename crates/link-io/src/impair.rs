@@ -1,0 +1,7 @@
+//! Impairments on the threads of a tap: runs a [`packetrig_link::FrameImpairer`] for each direction, and keeps account of what it did.
+
+mod chronicle;
+mod treated;
+
+pub use chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
+pub use treated::{ImpairAccount, ImpairTreatment, ImpairWatch};

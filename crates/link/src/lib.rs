@@ -1,0 +1,39 @@
+//! What is done to frames on a link: impairments on purpose, from a seed, and exactly what was done to which frame.
+//!
+//! ```text
+//!  spec (text or YAML) -> FaultPlan -> FrameImpairer: frames and time in, frames out --> FrameWitness: what was done to each
+//!                                         ^  |                                    KeyTruths (tests), a chronicle (product)
+//!                    link-io: on the threads of a tap      reference device: on those of the test kit
+//! ```
+//! Pure: it reads no clock and opens nothing; `link-io` is its working half. A frame is known by its *key*, which a
+//! [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key that arrived before it.
+//! What happens to the frame at a position hangs on seed, rule and position only, but for the queue of a limited rate, which
+//! hangs on time.
+//!
+//! It knows nothing of streams, tags or sequence numbers: the truth must not come from the code that it is to judge.
+//!
+//! Invariant: arrived + copies = left + dropped + did not fit into the queue + still inside.
+#![forbid(unsafe_code)]
+
+mod draw;
+mod edit;
+mod impairer;
+mod plan;
+mod queue;
+mod spec;
+mod treatment;
+mod truth;
+
+pub use edit::HeaderEdit;
+pub use impairer::{FrameDeeds, FrameImpairer, FramePosition, FrameWitness};
+pub use plan::{
+    DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameClassifier, FrameFault, GilbertElliott,
+    KeyCourse, RulePositions,
+};
+pub use queue::{QueueLimit, RateQueue};
+pub use spec::{BadSpec, DirectionSpec, ImpairSpecs};
+pub use treatment::FrameTreatment;
+pub use truth::{ExpectedCounts, KeyTruth, KeyTruths};
+
+/// Names of the two directions of a line, as messages and the truth log write them.
+pub const DIRECTIONS: [&str; 2] = ["a->b", "b->a"];
