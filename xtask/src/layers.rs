@@ -13,25 +13,25 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("wire", &["units"]),
     ("stats", &["units"]),
     ("plan", &["units", "wire"]),
-    ("flow", &["units", "wire"]),
+    ("flow", &["units"]),
     ("sys", &["units"]),
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),
-    ("prober", &["units", "wire", "stats", "plan", "sys", "engine", "probe"]),
+    ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe"]),
-    ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "store"]),
-    ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
-    ("server", &["units", "plan", "stats", "fleet", "store"]),
-    ("nats", &["units", "stats", "sys", "fleet"]),
+    ("fleet-io", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "store"]),
+    ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
+    ("server", &["units", "plan", "stats", "fleet"]),
+    ("nats", &["units", "sys", "fleet"]),
     ("link", &["units", "wire", "plan"]),
     ("link-io", &["units", "wire", "stats", "plan", "sys", "engine", "link"]),
     ("testkit", &["units", "sys", "link"]),
     (
         "cli",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "node",
-            "meter", "probe", "prober", "store", "server", "nats", "testkit",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet",
+            "fleet-io", "flow-io", "probe", "probe-io", "store", "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),
@@ -45,8 +45,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "eval",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "prober", "store",
-            "node", "nats", "testkit", "tests",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io", "store",
+            "fleet-io", "nats", "testkit", "tests",
         ],
     ),
 ];
@@ -71,7 +71,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("hyper", &["server"]),
     ("parquet", &["store"]),
     ("ring", &["nats"]),
-    ("rustls", &["server", "meter", "nats"]),
+    ("rustls", &["server", "flow-io", "nats"]),
     ("tokio", &["server", "nats"]),
     ("tonic", &["server"]),
 ];
@@ -128,14 +128,19 @@ fn dependencies(room: &str, package: &Package) -> Vec<String> {
         return vec![format!("room `{room}` is not in the table; a new room needs a decision page")];
     };
     let used = package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
-    let violation = |name: &str| {
-        if let Some(other) = name.strip_prefix("packetrig-") {
-            return (!allowed.contains(&other)).then(|| format!("`{room}` must not use `{other}`"));
-        }
-        let (_, fence) = FENCED.iter().find(|(fenced, _)| *fenced == name)?;
-        (!fence.contains(&room)).then(|| format!("`{room}` must not use crate `{name}`"))
-    };
-    used.filter_map(|dependency| violation(&dependency.name)).collect()
+    let used: Vec<&str> = used.map(|dependency| dependency.name.as_str()).collect();
+    let unused = allowed.iter().filter(|other| !used.iter().any(|name| room_of(name) == **other));
+    let unused =
+        unused.map(|other| format!("`{room}` may use `{other}`, but does not: take it out of the table"));
+    used.iter().filter_map(|name| forbidden(room, allowed, name)).chain(unused).collect()
+}
+
+fn forbidden(room: &str, allowed: &[&str], dependency: &str) -> Option<String> {
+    if let Some(other) = dependency.strip_prefix("packetrig-") {
+        return (!allowed.contains(&other)).then(|| format!("`{room}` must not use `{other}`"));
+    }
+    let (_, fence) = FENCED.iter().find(|(fenced, _)| *fenced == dependency)?;
+    (!fence.contains(&room)).then(|| format!("`{room}` must not use crate `{dependency}`"))
 }
 
 fn source(room: &str, file: &str, text: &str) -> Vec<String> {

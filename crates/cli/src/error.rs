@@ -2,7 +2,7 @@
 
 use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
-use packetrig_node::fleet::FetchError;
+use packetrig_fleet_io::fleet::FetchError;
 use packetrig_units::Blame;
 use std::error::Error as _;
 use std::io;
@@ -44,15 +44,15 @@ pub(crate) enum Error {
     #[error(transparent)]
     Server(#[from] packetrig_server::Error),
     #[error(transparent)]
-    Run(#[from] packetrig_node::Error),
+    Run(#[from] packetrig_fleet_io::Error),
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
     #[error(transparent)]
-    Export(#[from] packetrig_meter::export::Error),
+    Export(#[from] packetrig_flow_io::export::Error),
     #[error(transparent)]
-    Meter(#[from] packetrig_meter::Error),
+    Meter(#[from] packetrig_flow_io::Error),
     #[error(transparent)]
-    Probe(#[from] packetrig_prober::Error),
+    Probe(#[from] packetrig_probe_io::Error),
     #[error(transparent)]
     ProbeFile(#[from] packetrig_store::probes::Error),
     /// The permit file for probes is invalid.
@@ -66,7 +66,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
     #[error(transparent)]
-    Collect(#[from] packetrig_meter::collect::Error),
+    Collect(#[from] packetrig_flow_io::collect::Error),
     #[error(transparent)]
     Broker(#[from] packetrig_nats::broker::Error),
     #[error(transparent)]
@@ -182,7 +182,7 @@ mod tests {
             remedy: None,
         };
         assert_eq!(Error::from(forbidden).exit(), CommandExit::Rights);
-        let listening = |kind: io::ErrorKind| packetrig_meter::Error::Metrics {
+        let listening = |kind: io::ErrorKind| packetrig_flow_io::Error::Metrics {
             address: "198.18.0.1:9".parse().unwrap(),
             source: kind.into(),
         };
@@ -216,10 +216,10 @@ mod tests {
             (Engine::Bug("a case that cannot be"), CommandExit::Bug),
         ];
         for (error, exit) in cases {
-            let fault = packetrig_node::Error::Engine(error).fault();
+            let fault = packetrig_fleet_io::Error::Engine(error).fault();
             let json = serde_json::to_string(&fault).unwrap();
             let fault = serde_json::from_str(&json).unwrap();
-            assert_eq!(Error::Run(packetrig_node::Error::Failed { fault }).exit(), exit, "{json}");
+            assert_eq!(Error::Run(packetrig_fleet_io::Error::Failed { fault }).exit(), exit, "{json}");
         }
     }
 

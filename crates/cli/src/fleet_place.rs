@@ -18,10 +18,10 @@ use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet::report::RunReport;
+use packetrig_fleet_io::fleet::{FleetRoster, KnownNodes};
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::broker::BrokerHealth;
 use packetrig_nats::{NatsFabric, ServerAccess};
-use packetrig_node::fleet::{FleetRoster, KnownNodes};
 use packetrig_store::NodeHistory;
 use packetrig_sys::clock::{self, state};
 use packetrig_sys::private_files;
@@ -227,7 +227,7 @@ impl FleetPlace {
         let mut access = ServerAccess::to(String::new(), Some(credentials));
         access.servers = servers;
         access.keys = Some(keys);
-        Ok(NatsFabric::new(access).map_err(packetrig_node::Error::from)?)
+        Ok(NatsFabric::new(access).map_err(packetrig_fleet_io::Error::from)?)
     }
 
     /// Starts a thread that renews the certificate of this controller in time. Open connections stay; the next
@@ -236,7 +236,7 @@ impl FleetPlace {
         let place = self.clone();
         let thread = std::thread::Builder::new().name("renewal".to_owned());
         let started = thread.spawn(move || place.renew_for_ever(&fabric));
-        started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+        started.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
     }
 
     fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {

@@ -4,7 +4,7 @@
 //! [`message`]s over a [`fabric`] (in one process: [`local`]). What happens is one stream of [`event`]s; what came
 //! out is a [`report`], made from the node results by a pure function.
 //!
-//! It reads no clock, starts no thread and knows no data plane: `node` performs what the agent asks.
+//! It reads no clock, starts no thread and knows no data plane: `fleet-io` performs what the agent asks.
 //!
 //! Invariant: whatever is lost, repeated or late between the machines, every run ends; nothing is sent before every
 //! receiver is armed; receivers stop only when every sender has; a result that is missing is never counted as zero.

@@ -17,7 +17,7 @@ struct slot {
 /*
  * Spins until the release time and returns the reading of the clock that reached it. The verifier walks through every iteration and
  * accepts some thousands. So while the release time is more than NEAR ns away, an iteration reads the clock 17 times and compares once.
- * At 30 ns a reading, FAR_TURNS last 1.5 ms (nothing waits longer than 1 ms, see src/hold/mod.rs) and NEAR_TURNS 30 us.
+ * At 30 ns a reading, FAR_TURNS last 1.5 ms (nothing waits longer than 1 ms, see src/hold.rs) and NEAR_TURNS 30 us.
  */
 #define NEAR 4000ull
 #define FAR_TURNS 3000

@@ -2,8 +2,8 @@
 
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use packetrig_meter::source::{FileOptions, PacketSource, TakeOutcome, open_files};
-use packetrig_meter::{OutputChannels, OutputQueues, PacketIntake};
+use packetrig_flow_io::source::{FileOptions, PacketSource, TakeOutcome, open_files};
+use packetrig_flow_io::{OutputChannels, OutputQueues, PacketIntake};
 
 const PACKETS: u64 = 60_000;
 

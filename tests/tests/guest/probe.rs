@@ -5,8 +5,8 @@
 use super::inside;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ReleaseMechanism, StampClock};
-use packetrig_prober::Error;
-use packetrig_prober::release::{self, DepartedFrame, DueFrame, ReleaseOptions};
+use packetrig_probe_io::Error;
+use packetrig_probe_io::release::{self, DepartedFrame, DueFrame, ReleaseOptions};
 use packetrig_sys::clock;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::link::NamespaceLinks;

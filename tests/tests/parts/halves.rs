@@ -5,7 +5,7 @@ use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
-use packetrig_node::{DataPlane, EnginePlane, MachineLoan, PlaneSource};
+use packetrig_fleet_io::{DataPlane, EnginePlane, MachineLoan, PlaneSource};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;

@@ -3,7 +3,7 @@
 use super::quantities::BytesArg;
 use clap::Args;
 use packetrig_flow::collect::ExporterNetwork;
-use packetrig_meter::collect::ListenAddress;
+use packetrig_flow_io::collect::ListenAddress;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 

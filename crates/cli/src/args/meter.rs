@@ -2,7 +2,7 @@
 
 use super::quantities::BytesArg;
 use clap::{Args, ValueEnum};
-use packetrig_meter::FlowShareFilter;
+use packetrig_flow_io::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};

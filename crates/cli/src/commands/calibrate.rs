@@ -15,7 +15,7 @@ use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
-use packetrig_node::RunOptions;
+use packetrig_fleet_io::RunOptions;
 use packetrig_plan::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
@@ -170,7 +170,7 @@ impl TrialBench<'_> {
             criteria: AcceptanceCriteria::default(),
         };
         let document = document(&self.tx, &self.rx, size, asked, self.arguments.time)?;
-        let report = packetrig_node::run_local(&document, options, &is_interrupted, &mut |_| {})?;
+        let report = packetrig_fleet_io::run_local(&document, options, &is_interrupted, &mut |_| {})?;
         let stream = &report.streams[0];
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
         let unsent = stream.sent.as_ref().map_or(0, |sent| sent.unsent);

@@ -19,7 +19,7 @@ use crate::{fleet_place, results, speeds};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_node::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
+use packetrig_fleet_io::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
 use packetrig_plan::{Plan, PortHost, ReadOptions, Stream};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
@@ -226,7 +226,7 @@ fn run(
     options: RunOptions,
     mut progress: RunProgressLine,
 ) -> Result<FinishedRun, Error> {
-    let ran = packetrig_node::run_to_end(
+    let ran = packetrig_fleet_io::run_to_end(
         ground,
         &request.document.text,
         options,
@@ -237,17 +237,17 @@ fn run(
     Ok(FinishedRun { report, open })
 }
 
-fn refused(request: &ExecutionRequest, error: packetrig_node::Error) -> Error {
+fn refused(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Error {
     match error {
         // Problems that need the link speeds to be found; they are shown like those that were found when the plan was read.
-        packetrig_node::Error::Plan(problems)
-        | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
+        packetrig_fleet_io::Error::Plan(problems)
+        | packetrig_fleet_io::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
             plan::refused(&request.document, &problems.0, Blame::Plan)
         }
-        packetrig_node::Error::NotPlaced(problems) => {
+        packetrig_fleet_io::Error::NotPlaced(problems) => {
             plan::refused(&request.document, &problems.0, Blame::World)
         }
-        error @ packetrig_node::Error::NodesTaken(_) if !request.waits_for_nodes => {
+        error @ packetrig_fleet_io::Error::NodesTaken(_) if !request.waits_for_nodes => {
             remark("`--wait-for-nodes` waits until they are free");
             error.into()
         }

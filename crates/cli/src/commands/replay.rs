@@ -14,7 +14,7 @@ use packetrig_wire::foreign::FrameRewrite;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let rewrite = rewrite(&arguments);
-    let survey = survey(&arguments.file, &rewrite).map_err(packetrig_node::Error::Engine)?;
+    let survey = survey(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
     let document = document(&arguments, rewrite, &survey)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);

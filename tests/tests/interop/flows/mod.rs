@@ -7,8 +7,8 @@ mod tshark;
 
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, TunnelKind};
-use packetrig_meter::SharedPatience;
-use packetrig_meter::export::{ExportContent, ExportDestination, ExportThread, MeterExport, queue, spawn};
+use packetrig_flow_io::SharedPatience;
+use packetrig_flow_io::export::{ExportContent, ExportDestination, ExportThread, MeterExport, queue, spawn};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 

@@ -3,8 +3,8 @@
 use super::{NOW, address, received, write_pcap};
 use packetrig_flow::sim::{PORT, SimEvent};
 use packetrig_flow::{FlowKey, MeterLedger, TunnelKind};
-use packetrig_meter::SharedPatience;
-use packetrig_meter::export::{ExportContent, ExportDestination, MeterExport, queue, spawn};
+use packetrig_flow_io::SharedPatience;
+use packetrig_flow_io::export::{ExportContent, ExportDestination, MeterExport, queue, spawn};
 use packetrig_tests::skip;
 use std::path::Path;
 use std::process::Command;

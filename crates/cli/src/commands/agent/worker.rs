@@ -19,12 +19,12 @@ use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultOutlet};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
-use packetrig_nats::enrol::FleetMembership;
-use packetrig_nats::{NatsFabric, ServerAccess};
-use packetrig_node::{
+use packetrig_fleet_io::{
     CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ResultUplink, epoch,
     serve_fleet,
 };
+use packetrig_nats::enrol::FleetMembership;
+use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_plan::PortLocation;
 use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
@@ -92,9 +92,9 @@ pub(super) fn perform(
     let node = membership.name.clone();
     let access = ServerAccess { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
     // The threads that talk to the message server have none of the rights that runs need.
-    let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
+    let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
     let Some(endpoint) = await_server(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
-    let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
+    let endpoint = endpoint.map_err(packetrig_fleet_io::Error::from)?;
     // Shut until the first grant: a node sends only while a controller renews its lease.
     let gate = SendGate::leased();
     let epoch_file = home.file("epoch");
@@ -140,7 +140,7 @@ fn keep_certificate_valid(home: &NodeHome, fabric: NatsFabric) -> Result<(), Err
     let home = home.clone();
     let thread = std::thread::Builder::new().name("renewal".to_owned());
     let started = thread.spawn(move || renew_for_ever(&home, &fabric));
-    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+    started.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
 }
 
 fn renew_for_ever(home: &NodeHome, fabric: &NatsFabric) -> ! {
@@ -202,7 +202,8 @@ fn uplink(
 ) -> Result<ResultUplink, Error> {
     let limits = SpoolLimits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
     let free = Box::new(|path: &std::path::Path| disk::free(path).ok());
-    let spool = ResultSpool::open(&home.file("spool"), limits, free).map_err(packetrig_node::Error::from)?;
+    let spool =
+        ResultSpool::open(&home.file("spool"), limits, free).map_err(packetrig_fleet_io::Error::from)?;
     let found = spool.recovered();
     if found.cut_short > 0 || found.torn > 0 {
         remark(format_args!(
@@ -258,5 +259,5 @@ fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {
         }
         over.store(true, Ordering::Release);
     });
-    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+    started.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
 }

@@ -8,7 +8,7 @@ use crate::numbers::count;
 use crate::table::table;
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::SESSION_COUNTS;
-use packetrig_meter::collect::{CollectLedger, MissingData};
+use packetrig_flow_io::collect::{CollectLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
 
 /// What exporters sent and no sink stored.
@@ -188,7 +188,8 @@ mod tests {
 
     fn ledger() -> Value {
         let total = serde_json::to_value(packetrig_flow::collect::SessionCounts::default()).unwrap();
-        let intake = packetrig_meter::collect::IntakeCounts { place: "udp://a".into(), ..Default::default() };
+        let intake =
+            packetrig_flow_io::collect::IntakeCounts { place: "udp://a".into(), ..Default::default() };
         json!({
             "elapsed_ns": 1,
             "intake": [intake],
@@ -197,7 +198,7 @@ mod tests {
             "refused": packetrig_flow::collect::RefusedMessages::default(),
             "forgotten": packetrig_flow::collect::ForgottenExporters::default(),
             "memory": 0,
-            "handed": packetrig_meter::collect::HandedRecords::default(),
+            "handed": packetrig_flow_io::collect::HandedRecords::default(),
         })
     }
 

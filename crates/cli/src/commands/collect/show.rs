@@ -5,7 +5,7 @@ use super::sinks::StoredCounts;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
-use packetrig_meter::collect::{CollectLedger, ExporterLedger, MissingData, PacketBalance, PacketLoss};
+use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData, PacketBalance, PacketLoss};
 use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::output::remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{FlowRecord, MeterLedger};
-use packetrig_meter::collect::RecordOutlet;
+use packetrig_flow_io::collect::RecordOutlet;
 use packetrig_store::flows::recover::RecoveredFiles;
 use packetrig_store::flows::{
     self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget,

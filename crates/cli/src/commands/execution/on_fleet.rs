@@ -13,8 +13,8 @@ use crate::progress::RunProgressLine;
 use crate::{fleet_place, speeds};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
+use packetrig_fleet_io::fleet::FleetGround;
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::FleetGround;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::{kernel, signal};
@@ -108,7 +108,7 @@ impl TakenFleet {
                 show_result(request, &report, stored, output)
             }
             // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.
-            Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
+            Err(error @ Error::Run(packetrig_fleet_io::Error::Fabric(_))) => {
                 remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
                 Err(error)
             }

@@ -13,11 +13,11 @@ use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::term::{Identity, TermState, TermTimes};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{
+use packetrig_fleet_io::fleet::{
     ControllerCharge, FleetGround, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice,
 };
-use packetrig_node::{RunOptions, RunUser};
+use packetrig_fleet_io::{RunOptions, RunUser};
+use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_store::{ReportSize, RunCatalogue, UnfinishedRun};
 use packetrig_sys::clock::{self, state};
@@ -355,7 +355,7 @@ impl<'a> RunEnding<'a> {
             &unfinished.plan,
             ReadOptions { seed: options.seed, fleet: true, ..ReadOptions::default() },
         )
-        .map_err(packetrig_node::Error::from)?;
+        .map_err(packetrig_fleet_io::Error::from)?;
         // An error means that nothing ran, so there is nothing to report.
         let Ok(mut report) = ended.report(&plan) else {
             name_kept(self.shelf.give_up()?.as_ref());

@@ -15,7 +15,7 @@ use crate::progress::LiveLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_node::fleet::{FetchProgress, FetchUser, fetch_capture};
+use packetrig_fleet_io::fleet::{FetchProgress, FetchUser, fetch_capture};
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use std::path::Path;
@@ -83,7 +83,7 @@ fn fetch_one(
     is_quiet: bool,
 ) -> Result<(), Error> {
     let mut requests =
-        place.fabric()?.fetch_captures_of(&capture.node).map_err(packetrig_node::Error::from)?;
+        place.fabric()?.fetch_captures_of(&capture.node).map_err(packetrig_fleet_io::Error::from)?;
     let name = CaptureName { run: run.clone(), file: capture.file.clone() };
     let mut line = LiveLine::new(!is_quiet);
     let began = clock::monotonic_ns();

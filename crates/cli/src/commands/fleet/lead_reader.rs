@@ -18,7 +18,7 @@ pub(super) struct LeadReader<R = NatsRecords>(R);
 
 impl LeadReader {
     pub(super) fn open(place: &FleetPlace) -> Result<Self, Error> {
-        Ok(Self(place.fabric()?.records().map_err(packetrig_node::Error::from)?))
+        Ok(Self(place.fabric()?.records().map_err(packetrig_fleet_io::Error::from)?))
     }
 }
 
@@ -29,7 +29,7 @@ impl<R: RecordStore> LeadReader<R> {
         nodes: impl IntoIterator<Item = &'a NodeName>,
     ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
         let nodes: Vec<NodeName> = nodes.into_iter().cloned().collect();
-        Ok(shown_leads(&mut self.0, &nodes).map_err(packetrig_node::Error::from)?)
+        Ok(shown_leads(&mut self.0, &nodes).map_err(packetrig_fleet_io::Error::from)?)
     }
 }
 

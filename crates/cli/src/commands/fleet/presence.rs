@@ -37,7 +37,7 @@ impl PresenceWatch {
         let over = Arc::new(AtomicBool::new(false));
         let listener = PresenceListener::new(place.clone(), Arc::clone(&over));
         let thread = std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.run());
-        Ok(Self { over, thread: Some(thread.map_err(packetrig_node::Error::Thread)?) })
+        Ok(Self { over, thread: Some(thread.map_err(packetrig_fleet_io::Error::Thread)?) })
     }
 }
 
@@ -97,7 +97,7 @@ impl PresenceListener {
             match self
                 .place
                 .fabric()
-                .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_node::Error::from)?))
+                .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_fleet_io::Error::from)?))
             {
                 Ok(observer) => self.listen(&observer),
                 Err(_) => std::thread::sleep(RETRY_PAUSE),

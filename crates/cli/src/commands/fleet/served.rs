@@ -11,9 +11,9 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::report::AcceptanceCriteria;
+use packetrig_fleet_io::fleet::{FleetGround, RunShelf};
+use packetrig_fleet_io::{RunOptions, RunSession, SharedGround};
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{FleetGround, RunShelf};
-use packetrig_node::{RunOptions, RunSession, SharedGround};
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_server::{ConsoleRun, EventSink, RunSource, TesterRefusal};
 use packetrig_stats::port::BackEnd;
@@ -63,7 +63,7 @@ impl FleetRigs {
         let mut fleet = self.own_fleet();
         let leftovers = match fleet.lead(plan, run, &mut patience(false)) {
             // This process stood still for so long that another controller has ended its term. It becomes a new controller.
-            Err(packetrig_node::Error::LeadershipLost) => {
+            Err(packetrig_fleet_io::Error::LeadershipLost) => {
                 let reopened =
                     open(&self.place, &self.shelf, RunPolicies::default(), LateResults::OfKnownRuns);
                 *fleet = reopened.map_err(|error| TesterRefusal::internal(error.chain()))?;
@@ -83,10 +83,10 @@ impl FleetRigs {
     }
 }
 
-fn refusal(error: packetrig_node::Error) -> TesterRefusal {
+fn refusal(error: packetrig_fleet_io::Error) -> TesterRefusal {
     match error {
         // Problems that can be found only when the nodes are known.
-        packetrig_node::Error::Plan(problems) | packetrig_node::Error::NotPlaced(problems) => {
+        packetrig_fleet_io::Error::Plan(problems) | packetrig_fleet_io::Error::NotPlaced(problems) => {
             TesterRefusal::from(problems)
         }
         error => TesterRefusal::from(error.fault()),

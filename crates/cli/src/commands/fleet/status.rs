@@ -56,7 +56,7 @@ fn listen_and_show(
     arguments: &StatusArgs,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
+    let observer = place.fabric()?.observe().map_err(packetrig_fleet_io::Error::from)?;
     signal::latch()?;
     let mut members = FleetMembers::default();
     members.assign_labels(place.roster()?.labels);
@@ -89,7 +89,7 @@ fn show(
 
 /// All nodes that are heard within a period, and all that were heard earlier and still belong to the fleet.
 pub(crate) fn who_belongs(place: &FleetPlace) -> Result<FleetMembers, Error> {
-    let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
+    let observer = place.fabric()?.observe().map_err(packetrig_fleet_io::Error::from)?;
     let mut members = FleetMembers::default();
     listen(&observer, &mut members);
     place.roster()?.recall(&mut members);

@@ -76,7 +76,7 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
 
 fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
-    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(packetrig_node::Error::Thread)?)
+    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(packetrig_fleet_io::Error::Thread)?)
 }
 
 /// Saves the state of the server for `fleet status`, and restarts the server if that helps.
@@ -167,7 +167,7 @@ fn at(host: &str, listens: SocketAddr) -> String {
 
 /// Creates the streams and the record store on the message server, before any node needs them.
 fn create_record_store(place: &FleetPlace) -> Result<(), Error> {
-    place.fabric()?.records().map_err(packetrig_node::Error::from)?;
+    place.fabric()?.records().map_err(packetrig_fleet_io::Error::from)?;
     Ok(())
 }
 

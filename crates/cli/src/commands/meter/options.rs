@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::identity::entropy;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
-use packetrig_meter::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
-use packetrig_meter::{MeterInput, MeterOptions};
+use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
+use packetrig_flow_io::{MeterInput, MeterOptions};
 use std::path::{Path, PathBuf};
 
 /// Endings that make a name the name of a file, also if there is no such file.

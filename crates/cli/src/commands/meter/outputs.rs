@@ -6,10 +6,12 @@ use crate::commands::flows::recover_before;
 use crate::error::Error;
 use packetrig_flow::ExportCounts;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
-use packetrig_meter::export::{self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles};
-use packetrig_meter::ledger::MeterBooks;
-use packetrig_meter::source::InterfaceCounts;
-use packetrig_meter::{MeterInput, MeterOptions, WorkerBatch};
+use packetrig_flow_io::export::{
+    self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles,
+};
+use packetrig_flow_io::ledger::MeterBooks;
+use packetrig_flow_io::source::InterfaceCounts;
+use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -173,7 +175,7 @@ fn keep(
             keeper.tick();
         }
     });
-    started.map_err(|error| packetrig_meter::Error::Thread(error).into())
+    started.map_err(|error| packetrig_flow_io::Error::Thread(error).into())
 }
 
 fn counts(kept: &KeptCounts) -> ExportCounts {

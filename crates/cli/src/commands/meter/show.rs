@@ -2,7 +2,7 @@
 
 use crate::numbers::{count, per_second, percent, scaled};
 use crate::table::table;
-use packetrig_meter::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
+use packetrig_flow_io::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
 use packetrig_units::Nanos;
 
 /// What happened since the last report, in a line.

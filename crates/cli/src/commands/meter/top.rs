@@ -4,9 +4,9 @@ use super::show;
 use crate::numbers::{per_second, scaled};
 use crate::table::table;
 use packetrig_flow::FlowKey;
-use packetrig_meter::RunningMeter;
-use packetrig_meter::ledger::LedgerReport;
-use packetrig_meter::top::{TopBoard, TrafficShare, largest};
+use packetrig_flow_io::RunningMeter;
+use packetrig_flow_io::ledger::LedgerReport;
+use packetrig_flow_io::top::{TopBoard, TrafficShare, largest};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -66,5 +66,5 @@ pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarg
 pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
     let now = identity::date(clock::wall_clock_ns());
     let today = now.split(' ').next().unwrap_or_default();
-    Ok(permit.permitted(target, today).map_err(packetrig_prober::Error::from)?)
+    Ok(permit.permitted(target, today).map_err(packetrig_probe_io::Error::from)?)
 }

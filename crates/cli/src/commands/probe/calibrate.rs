@@ -12,7 +12,7 @@ use crate::table::table;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ErrorSpread, ReleaseMechanism};
-use packetrig_prober::calibrate::{self, CalibrationExtent, FoundMechanism};
+use packetrig_probe_io::calibrate::{self, CalibrationExtent, FoundMechanism};
 use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;

@@ -7,7 +7,7 @@ use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_plan::PortLocation;
 use packetrig_probe::DepartureStage;
-use packetrig_prober::release::{MechanismCapability, capabilities};
+use packetrig_probe_io::release::{MechanismCapability, capabilities};
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::clock::{self, ClockState};
 use packetrig_sys::ethtool::EthtoolCalls;

@@ -7,8 +7,8 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::ProbeBudget;
 use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ReleaseMechanism, TargetLimits};
-use packetrig_prober::circumstances;
-use packetrig_prober::release::{self, ReleaseDispatcher, ReleaseOptions};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::release::{self, ReleaseDispatcher, ReleaseOptions};
 use packetrig_sys::kernel;
 use std::path::PathBuf;
 

@@ -12,7 +12,7 @@ use crate::output::{CommandOutput, remark};
 use packetrig_probe::oneprobe::{
     DirectionCounts, HttpRequest, OneprobeMachine, OneprobeOptions, OneprobeReport, TimeSpread,
 };
-use packetrig_prober::oneprobe::{End, OneprobeTalk};
+use packetrig_probe_io::oneprobe::{End, OneprobeTalk};
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;

@@ -10,7 +10,7 @@ use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_probe::session::StampReflector;
 use packetrig_probe::session::reflector::ReflectorSettings;
-use packetrig_prober::reflect::{self, RequestCounts};
+use packetrig_probe_io::reflect::{self, RequestCounts};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};

@@ -12,9 +12,9 @@ use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
-use packetrig_prober::circumstances;
-use packetrig_prober::path::{self, OpenLoopback};
-use packetrig_prober::send::{self, ProbeAim, ProbeContent, SendOutcome};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::path::{self, OpenLoopback};
+use packetrig_probe_io::send::{self, ProbeAim, ProbeContent, SendOutcome};
 use packetrig_store::probes::{self, ProbeForm};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
@@ -140,7 +140,7 @@ fn conclude(
         remark(format_args!("probe send: {line}"));
     }
     if let Some(refused) = sent.refused {
-        return Err(packetrig_prober::Error::from(refused).into());
+        return Err(packetrig_probe_io::Error::from(refused).into());
     }
     Ok(match signal::received() {
         Some(_) => CommandExit::Interrupted,

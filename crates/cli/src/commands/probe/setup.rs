@@ -8,10 +8,10 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ProbePermit, TargetLimits};
-use packetrig_prober::circumstances;
-use packetrig_prober::listener::{PacketListener, SilencedPort, WantedPackets};
-use packetrig_prober::path::{self, OpenLoopback, ProbePath};
-use packetrig_prober::release::ReleaseDispatcher;
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_probe_io::path::{self, OpenLoopback, ProbePath};
+use packetrig_probe_io::release::ReleaseDispatcher;
 use std::net::IpAddr;
 
 pub(super) struct ProbeSetup {

@@ -3,7 +3,7 @@
 use crate::numbers::{count, percent};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::series::{MeasuredTime, SeriesSummary, SeriesTimes};
-use packetrig_prober::ask::{LineEnd, LineOutcome};
+use packetrig_probe_io::ask::{LineEnd, LineOutcome};
 use serde_json::{Value, json};
 
 /// Nanoseconds with a sign, in a unit that fits their size.

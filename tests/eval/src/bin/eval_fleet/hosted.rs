@@ -11,11 +11,11 @@ use packetrig_fleet::fabric::{Fabric, ResultOutlet};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
-use packetrig_nats::NatsFabric;
-use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
-use packetrig_node::{
+use packetrig_fleet_io::{
     DataPlane, NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, serve_fleet,
 };
+use packetrig_nats::NatsFabric;
+use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
 use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};

@@ -10,7 +10,7 @@ use crate::sender::{Sender, Train, Way};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_probe::{DepartureStage, ReleaseMechanism};
-use packetrig_prober::release::DepartedFrame;
+use packetrig_probe_io::release::DepartedFrame;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 

@@ -7,7 +7,7 @@ use packetrig_eval::output::{Goal, Output};
 use packetrig_eval::plot::{self, Titles};
 use packetrig_probe::choice::choose;
 use packetrig_probe::{ProbeStamp, ReleaseMechanism};
-use packetrig_prober::release::{DepartedFrame, ReleaseOptions};
+use packetrig_probe_io::release::{DepartedFrame, ReleaseOptions};
 
 /// The sequential sender's p99 error is to be this many times the best one's.
 const TIMES: f64 = 10.0;

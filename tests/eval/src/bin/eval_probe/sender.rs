@@ -3,8 +3,8 @@
 use crate::frames::{self, Key};
 use packetrig_plan::PortLocation;
 use packetrig_probe::ReleaseMechanism;
-use packetrig_prober::Error;
-use packetrig_prober::release::{self, DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
+use packetrig_probe_io::Error;
+use packetrig_probe_io::release::{self, DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_units::{MonoTime, Nanos};
 

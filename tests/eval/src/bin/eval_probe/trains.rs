@@ -12,7 +12,7 @@ use crate::sender::{Sender, Train, Way};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_probe::ReleaseMechanism;
-use packetrig_prober::release::{DepartedFrame, ReleaseOptions};
+use packetrig_probe_io::release::{DepartedFrame, ReleaseOptions};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::pattern::mix;

@@ -8,7 +8,7 @@
 //!                                               '- draft      fields -> FlowRecord
 //! ```
 //! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets
-//! [`FlowGatherer`] makes records of. It does not listen: `meter` does. It neither scales sampled counts up nor joins the
+//! [`FlowGatherer`] makes records of. It does not listen: `flow-io` does. It neither scales sampled counts up nor joins the
 //! parts of a flow.
 //!
 //! Invariant: any bytes are fine. What is kept of all exporters together is bounded in memory, whatever they send; the work is

@@ -48,5 +48,5 @@ const RING_BYTES: usize = crate::layout::rings::RING_BYTES;
 const SECTION: &str = "xdp";
 
 #[cfg(test)]
-#[path = "ring/tests.rs"]
+#[path = "xdp/ring/tests.rs"]
 mod ring_tests;

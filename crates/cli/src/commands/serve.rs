@@ -17,7 +17,7 @@ use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
-use packetrig_node::{EnginePlane, LocalGround, RunOptions, RunSession};
+use packetrig_fleet_io::{EnginePlane, LocalGround, RunOptions, RunSession};
 use packetrig_plan::{Plan, PlanChange};
 use packetrig_server::{
     BoundAddresses, ConsoleRun, EventSink, IdentityFiles, RejectionObserver, RunSource, ServerOptions,
@@ -212,7 +212,7 @@ impl MachineRigs {
         );
         let session = opened.map_err(|error| match error {
             // Problems that can be found only when the link speeds are known.
-            packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
+            packetrig_fleet_io::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
                 TesterRefusal::from(problems)
             }
             error => TesterRefusal::from(error.fault()),

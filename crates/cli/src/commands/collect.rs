@@ -13,10 +13,10 @@ use crate::output::{CommandOutput, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{CollectorOptions, MessageTransport, SessionOptions};
-use packetrig_meter::collect::{
+use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
 };
-use packetrig_meter::metrics::MetricsResponder;
+use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
@@ -196,7 +196,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
 mod tests {
     use super::*;
     use packetrig_flow::collect::{ForgottenExporters, RefusedMessages, SessionCounts};
-    use packetrig_meter::collect::{HandedRecords, IntakeCounts};
+    use packetrig_flow_io::collect::{HandedRecords, IntakeCounts};
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
         let (total, handed) = (SessionCounts::default(), HandedRecords::default());

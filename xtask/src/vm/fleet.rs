@@ -21,7 +21,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const PLAN: &str = include_str!("plan.yaml");
+const PLAN: &str = include_str!("fleet/plan.yaml");
 /// How QEMU's network of one calls the host.
 const HOST: &str = "10.0.2.2";
 /// Frames a second, and frames: on a machine that has much else to do an emulated sender may not renew its lease in time
