@@ -65,8 +65,6 @@ pub struct RigOptions {
     pub limits: Vec<RigLimit>,
     /// Streams do not begin at T, but when they are steered to.
     pub steered: bool,
-    /// Seed for the values that the document leaves random.
-    pub seed: u64,
     /// Where the ports of the plan are, and the permit that they need.
     pub site: RigSite,
     /// Until when the ports that are here may send; open without a lease.
@@ -78,7 +76,6 @@ pub struct RigOptions {
 pub struct TestRig {
     plan: BoundPlan,
     key: TagKey,
-    seed: u64,
     specs: Vec<Arc<StreamSpec>>,
     /// MAC addresses that streams awaited, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
@@ -153,7 +150,6 @@ impl TestRig {
             resolved: BTreeMap::new(),
             pings: VecDeque::new(),
             key: options.key,
-            seed: options.seed,
             specs,
             places,
             gate: options.gate.clone(),

@@ -14,6 +14,7 @@ use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, Nonce, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::NodeFault;
+use packetrig_plan::{GrowingPlan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -60,12 +61,21 @@ pub(crate) fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
+/// The plan of the run that this node takes part in.
+struct NodePlan {
+    plan: GrowingPlan,
+    /// How its documents are read.
+    reading: ReadOptions,
+}
+
 struct AgentShell<'a, E> {
     endpoint: E,
     planes: &'a mut dyn PlaneSource,
     agent: AgentMachine,
     membership: Option<NodeMembership>,
     plane: Option<Box<dyn DataPlane>>,
+    /// What the run is here. Membership and plane are told of it, and read no document themselves.
+    plan: Option<NodePlan>,
     /// A plane that is finished and not yet closed: closing takes a while, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
     /// The plane's receivers are at work: they serve a further attempt as they are.
@@ -92,6 +102,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             agent,
             membership,
             plane: None,
+            plan: None,
             finished: None,
             is_armed: false,
             failure: None,
@@ -177,6 +188,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
             AgentAction::Release => {
                 self.plane = None;
+                self.plan = None;
                 self.pulse = None;
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave);
                 return Self::failure_event(left);
@@ -219,13 +231,20 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             },
             _ => preparation.clone(),
         };
-        let prepared = self.planes.prepare(&own);
-        // The rig has asked the owner's permit. Only for a permitted run does this node read the plan, keep results and compare clocks.
+        let reading =
+            ReadOptions { seed: own.seed, fleet: self.membership.is_some(), part: own.part_of.is_some() };
+        let plan = match own.document.read(reading) {
+            Ok(read) => Arc::clone(read.plan()),
+            Err(problems) => return self.failed(problems.into()),
+        };
+        let prepared = self.planes.prepare(&own, Arc::clone(&plan));
+        // The rig has asked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
-            && let Err(error) = member.begin(head, &own)
+            && let Err(error) = member.begin(head, &own, &plan)
         {
             return AgentEvent::Failed(error.fault());
         }
+        self.plan = Some(NodePlan { plan: GrowingPlan::new(plan), reading });
         match prepared {
             Ok((plane, ports)) => {
                 self.plane = Some(plane);

@@ -41,8 +41,8 @@ use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparatio
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
-use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_plan::{PlanDocument, ReadOptions};
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
@@ -288,8 +288,7 @@ where
 
     fn execute(
         &mut self,
-        document: &str,
-        plan: &Plan,
+        document: &PlanDocument,
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
@@ -298,15 +297,15 @@ where
         let epoch = led.epoch;
         let PlaceSettlement { places, absent } = led.settlement.clone();
         let nodes = places::nodes(&places);
-        let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
+        let facts = RunFacts { places: places.clone(), ..facts(document.text(), &options, nodes.clone()) };
         let limits = RunLimits::fleet(self.round_trips.longest(&nodes), options.drain);
-        let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: PlanHash::of(document) };
+        let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
         let steered = options.steered;
         let mut preparation = RunPreparation { places, say_every, clock, ..preparation(document, options) };
         // A change of a steered run refers to the whole plan, so every node needs all of it.
-        let shares = (!steered).then(|| NodeShares::of(plan, &mut preparation));
+        let shares = (!steered).then(|| NodeShares::of(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
             .without(absent);

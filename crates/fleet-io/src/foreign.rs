@@ -1,6 +1,6 @@
 //! Streams that come to this node from other nodes, and how their senders' clocks relate to its own.
 //!
-//! Pure. A changed plan is known here as soon as it is decided, so that the latency of an added stream is measured from its first frame.
+//! Pure. It follows a changed plan as soon as that is decided, so that the latency of an added stream is measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
@@ -12,9 +12,6 @@ use packetrig_units::MonoTime;
 #[derive(Debug)]
 pub(crate) struct ForeignFrames {
     own: NodeName,
-    plan: Plan,
-    /// What the plan becomes if a change is decided.
-    newer: Option<Plan>,
     places: Vec<PortPlace>,
     /// By index, with the node that sends it.
     streams: Vec<(usize, NodeName)>,
@@ -24,15 +21,15 @@ pub(crate) struct ForeignFrames {
 
 impl Default for ForeignFrames {
     fn default() -> Self {
-        Self::of(Plan::default(), Vec::new(), NodeName::local())
+        Self::of(&Plan::default(), Vec::new(), NodeName::local())
     }
 }
 
 impl ForeignFrames {
     /// What comes to `own`.
-    pub(crate) fn of(plan: Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
-        let streams = streams(&plan, &places, &own);
-        Self { own, plan, newer: None, places, streams, fits: Vec::new() }
+    pub(crate) fn of(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
+        let streams = streams(plan, &places, &own);
+        Self { own, places, streams, fits: Vec::new() }
     }
 
     /// The nodes' clocks are known, or known better.
@@ -40,23 +37,9 @@ impl ForeignFrames {
         self.fits = fits;
     }
 
-    /// The plan is to be what `newer` says.
-    pub(crate) fn consider(&mut self, newer: &Plan) {
-        let mut plan = self.plan.clone();
-        plan.grow(newer);
-        self.newer = Some(plan);
-    }
-
-    /// The change is decided. Says whether there was one.
-    pub(crate) fn agree(&mut self) -> bool {
-        let Some(plan) = self.newer.take() else { return false };
-        self.streams = streams(&plan, &self.places, &self.own);
-        self.plan = plan;
-        true
-    }
-
-    pub(crate) fn drop_newer(&mut self) {
-        self.newer = None;
+    /// The plan has grown.
+    pub(crate) fn follow(&mut self, plan: &Plan) {
+        self.streams = streams(plan, &self.places, &self.own);
     }
 
     /// The relation of each sender's clock to this node's, at `now`.
@@ -114,7 +97,7 @@ mod tests {
     fn what_is_added_has_a_shift_once_it_is_decided() {
         let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth1".into() };
         let west = NodeName("west".into());
-        let mut foreign = ForeignFrames::of(plan(&[("b", "a")]), vec![place("east"), place("west")], west);
+        let mut foreign = ForeignFrames::of(&plan(&[("b", "a")]), vec![place("east"), place("west")], west);
         let east = ClockFit { offset_ns: 5_000, ..ClockFit::same() };
         foreign.learn(vec![(NodeName("east".into()), east)]);
         let of = |foreign: &ForeignFrames| {
@@ -122,14 +105,7 @@ mod tests {
             shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
         };
         assert_eq!(of(&foreign), []);
-        foreign.consider(&plan(&[("b", "a"), ("a", "b")]));
-        assert_eq!(of(&foreign), [], "not yet");
-        assert!(foreign.agree());
-        assert_eq!(of(&foreign), [(1, -5_000)]);
-        // What was given up is not decided by a later change that leaves the plan alone.
-        foreign.consider(&plan(&[("a", "b")]));
-        foreign.drop_newer();
-        assert!(!foreign.agree());
+        foreign.follow(&plan(&[("b", "a"), ("a", "b")]));
         assert_eq!(of(&foreign), [(1, -5_000)]);
     }
 }

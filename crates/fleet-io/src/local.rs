@@ -13,7 +13,7 @@ use packetrig_fleet::message::{MessageHead, RunPreparation};
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanDocument, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
@@ -86,7 +86,7 @@ pub fn run_to_end(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
-    let plan = Plan::read_with(document, ground.reading(options.seed))?;
+    let document = PlanDocument::read(document, ground.reading(options.seed))?;
     let mut stopped = false;
     let user = RunUser {
         wishes: &mut || {
@@ -98,20 +98,19 @@ pub fn run_to_end(
         turn: TURN,
         on_event,
     };
-    let ended = ground.execute(document, &plan, options, user)?;
+    let ended = ground.execute(&document, options, user)?;
     let open = OpenRun::of(&ended);
-    Ok((ended.report(&plan)?, open))
+    Ok((ended.report(document.plan())?, open))
 }
 
 /// Where runs take place: on this machine, or on a fleet.
 pub trait RunGround: Send {
     /// How documents are read here.
     fn reading(&self, seed: u64) -> ReadOptions;
-    /// Runs `document`, which means `plan`, to its end.
+    /// Runs `document` to its end.
     fn execute(
         &mut self,
-        document: &str,
-        plan: &Plan,
+        document: &PlanDocument,
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error>;
@@ -153,15 +152,13 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
 
     fn execute(
         &mut self,
-        document: &str,
-        plan: &Plan,
+        document: &PlanDocument,
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
         let planes = &mut self.0;
-        planes.know(document, options.seed, plan.clone());
         let node = NodeName::local();
-        let facts = facts(document, &options, vec![node.clone()]);
+        let facts = facts(document.text(), &options, vec![node.clone()]);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
         let limits = RunLimits::local(options.drain);
         let machine =
@@ -197,9 +194,9 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-pub(crate) fn preparation(document: &str, options: RunOptions) -> RunPreparation {
+pub(crate) fn preparation(document: &PlanDocument, options: RunOptions) -> RunPreparation {
     RunPreparation {
-        document: document.to_owned(),
+        document: document.clone().into(),
         part_of: None,
         tag_key: options.tag_key,
         run: options.run.0.clone(),

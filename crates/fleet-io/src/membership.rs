@@ -18,7 +18,7 @@ use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{
     ChangeStep, ClockServer, MessageHead, NodeCommand, Nonce, RunPreparation, StoredWatermark,
 };
-use packetrig_plan::{Plan, PlanChange, ReadOptions};
+use packetrig_plan::Plan;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_sys::clock;
@@ -68,8 +68,6 @@ pub struct NodeMembership {
     /// Something of the run at hand is in the spool.
     is_kept: bool,
     described: Option<NodeHello>,
-    /// Of the run at hand.
-    preparation: Option<RunPreparation>,
     /// Senders may be at work: the supervisor watches them.
     is_sending: bool,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
@@ -100,7 +98,6 @@ impl NodeMembership {
             start: None,
             is_kept: false,
             described: None,
-            preparation: None,
             is_sending: false,
             slept: Nanos::ZERO,
         }
@@ -159,8 +156,12 @@ impl NodeMembership {
     }
 
     /// The owner allows it and the ports are open: begins to keep what comes of it and to compare clocks.
-    pub(crate) fn begin(&mut self, head: &MessageHead, preparation: &RunPreparation) -> Result<(), Error> {
-        let plan = Plan::read_with(&preparation.document, reading(preparation))?;
+    pub(crate) fn begin(
+        &mut self,
+        head: &MessageHead,
+        preparation: &RunPreparation,
+        plan: &Plan,
+    ) -> Result<(), Error> {
         self.uplink.begin(head)?;
         self.foreign = ForeignFrames::of(plan, preparation.places.clone(), self.site.node.clone());
         self.comparing = match &preparation.clock {
@@ -168,7 +169,6 @@ impl NodeMembership {
             Some(server) if self.is_same(server) => ClockComparing::Same,
             Some(server) => ClockComparing::With(ClockProber::start(server.clone())?, None),
         };
-        self.preparation = Some(preparation.clone());
         Ok(())
     }
 
@@ -179,17 +179,6 @@ impl NodeMembership {
         }
         self.is_kept = false;
         self.uplink.begin(head)
-    }
-
-    /// Takes note of a change of a run under way. Nothing is changed yet.
-    pub(crate) fn consider(&mut self, steer: &PlanChange) -> Result<(), Error> {
-        // A change that was considered before and not made is forgotten, even if this one leaves the plan alone.
-        self.foreign.drop_newer();
-        if let (PlanChange::Replan(document), Some(preparation)) = (steer, &self.preparation) {
-            let plan = Plan::read_with(document, reading(preparation))?;
-            self.foreign.consider(&plan);
-        }
-        Ok(())
     }
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
@@ -230,11 +219,9 @@ impl NodeMembership {
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
-    /// The change that was considered is decided: what that means for streams of other nodes.
-    pub(crate) fn agree(&mut self) -> Vec<(usize, ClockShift)> {
-        if !self.foreign.agree() {
-            return Vec::new();
-        }
+    /// The plan has grown: what that means for streams of other nodes.
+    pub(crate) fn follow(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
+        self.foreign.follow(plan);
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
@@ -367,8 +354,4 @@ impl NodeMembership {
     pub(crate) fn remember(&self, epoch: u64) -> Result<(), Error> {
         crate::epoch::write(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }
-}
-
-const fn reading(preparation: &RunPreparation) -> ReadOptions {
-    ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() }
 }

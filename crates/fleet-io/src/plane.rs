@@ -5,7 +5,7 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, RunPreparation, SentTotal};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanProblem, PlanProblems, PortLocation, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -28,10 +28,10 @@ pub trait DataPlane {
     }
     fn sample(&mut self) -> Result<CountSample, Error>;
     /// Changes something of a steered run, here alone. An error leaves the run as it was.
-    fn steer(&mut self, steer: &PlanChange) -> Result<(), Error>;
+    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
     /// First step of a change that several nodes make: holds the streams concerned that are sent here. An error leaves the
     /// run as it was.
-    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error>;
+    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
     /// Second step: receivers hear of the takes that follow what was held anywhere.
     fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
     /// Third step: the senders go on, at `at` if that is still to come.
@@ -58,12 +58,8 @@ pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
 /// Where data planes come from.
 pub trait PlaneSource {
-    /// Gets the plan that `document` was read as, so that it need not be read again.
-    fn know(&mut self, document: &str, seed: u64, plan: Plan) {
-        let _ = (document, seed, plan);
-    }
-    /// Opens what the preparation asks for.
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, Error>;
+    /// Opens what the preparation asks for. `plan` is what its document was read as.
+    fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error>;
 }
 
 /// The engine's rig on this machine's interfaces.
@@ -71,7 +67,6 @@ pub trait PlaneSource {
 pub struct EnginePlane {
     /// What the machine lends to a fleet; `None`: the plan is its user's own.
     lent: Option<MachineLoan>,
-    known: Option<(String, u64, Plan)>,
 }
 
 /// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
@@ -167,7 +162,6 @@ fn common_options(preparation: &RunPreparation) -> RigOptions {
         back_end: None,
         limits: Vec::new(),
         steered: preparation.steered,
-        seed: preparation.seed,
         site: RigSite::EveryPortHere,
         gate: SendGate::open(),
         run: preparation.run.clone(),
@@ -176,36 +170,19 @@ fn common_options(preparation: &RunPreparation) -> RigOptions {
 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
-    pub fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan), known: None }
-    }
-
-    fn plan_of(&mut self, preparation: &RunPreparation) -> Result<Plan, Error> {
-        let RunPreparation { document, seed, .. } = preparation;
-        let fleet = self.lent.is_some();
-        // For one run only. On a lent machine the document comes from a controller, so it is always read here.
-        match self.known.take() {
-            Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
-            _ => Ok(Plan::read_with(
-                document,
-                ReadOptions { seed: *seed, fleet, part: preparation.part_of.is_some() },
-            )?),
-        }
+    pub const fn lent(loan: MachineLoan) -> Self {
+        Self { lent: Some(loan) }
     }
 }
 
 impl PlaneSource for EnginePlane {
-    fn know(&mut self, document: &str, seed: u64, plan: Plan) {
-        self.known = Some((document.to_owned(), seed, plan));
-    }
-
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, Error> {
+    fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error> {
         let options = match &self.lent {
             Some(loan) => loan.options(preparation)?,
             None => own_options(preparation)?,
         };
-        let plan = self.plan_of(preparation)?;
-        let rig = TestRig::prepare(plan, &options)?;
+        // The rig writes its interfaces into the plan, so it has a copy of its own.
+        let rig = TestRig::prepare(Arc::unwrap_or_clone(plan), &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }
@@ -224,10 +201,10 @@ impl DataPlane for TestRig {
     fn sample(&mut self) -> Result<CountSample, Error> {
         Self::sample(self)
     }
-    fn steer(&mut self, steer: &PlanChange) -> Result<(), Error> {
+    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         Self::steer(self, steer)
     }
-    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error> {
+    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
         Self::hold(self, steer)
     }
     fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {

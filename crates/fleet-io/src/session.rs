@@ -1,6 +1,11 @@
 //! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
 //!
-//! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
+//! Changes are not queued here. [`RunSession::steer`] takes the session for itself, so who shares one between threads decides in which order
+//! they change it: the console, whose lock also covers the configuration that a change is made from. The queue of the controller is for
+//! changes that come before the run has begun.
+//!
+//! Invariants: the thread is joined when the session is closed or dropped, and the ports are closed then. The plan of the session is the only
+//! one of the run on the controller's side; it grows by changes that were made, and the report is about it.
 
 use crate::control::RunUser;
 use crate::error::{Error, best_effort};
@@ -10,26 +15,28 @@ use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::{NodeFault, RunState};
 use packetrig_fleet::report::RunReport;
-use packetrig_plan::{Plan, PlanChange, ReadOptions};
+use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, ReadOptions};
 use packetrig_units::Blame;
 use packetrig_units::Nanos;
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Longest time until a wish is taken up.
 const TURN: Nanos = Nanos::from_millis(2);
 
+/// Gets the answer to a change when it is done.
+type ChangeReply = Sender<Result<(), NodeFault>>;
+
 enum SessionWish {
-    /// A change; the sender gets the answer when it is done.
-    Steer(PlanChange, Sender<Result<(), NodeFault>>),
+    Steer(PlanChange, ChangeReply),
     Close,
 }
 
 pub struct RunSession {
     wishes: Sender<SessionWish>,
-    thread: Option<JoinHandle<Result<RunReport, Error>>>,
+    thread: Option<JoinHandle<Result<EndedRun, Error>>>,
+    plan: GrowingPlan,
 }
 
 impl std::fmt::Debug for RunSession {
@@ -49,32 +56,30 @@ impl<G: RunGround> RunGround for SharedGround<G> {
 
     fn execute(
         &mut self,
-        document: &str,
-        plan: &Plan,
+        document: &PlanDocument,
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
         // A panic in another session poisons the lock; that run is over all the same.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, plan, options, user)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, options, user)
     }
 }
 
 impl RunSession {
-    /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why
-    /// they cannot. `on_event` sees everything that happens, on the session's thread.
+    /// Opens the ports of `document` and begins to receive. Returns when streams can be started, or with the reason why they cannot.
+    /// `on_event` sees everything that happens, on the session's thread.
     pub fn open(
         mut ground: impl RunGround + 'static,
-        document: String,
-        plan: Plan,
+        document: PlanDocument,
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
         let options = RunOptions { steered: true, ..options };
         let (wishes, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
+        let plan = GrowingPlan::new(Arc::clone(document.plan()));
         let started = Builder::new().name("session".to_owned()).spawn(move || {
-            let reading = ground.reading(options.seed);
-            let requests = SessionRequests::new(plan, reading, inbox);
+            let requests = SessionRequests { inbox, pending: Cell::default() };
             requests.serve(&mut ground, &document, options, &mut |event| {
                 on_event(event);
                 // Only the first one is waited for; the channel has room for it.
@@ -83,7 +88,7 @@ impl RunSession {
                 }
             })
         });
-        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?) };
+        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?), plan };
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error says why.
@@ -92,10 +97,27 @@ impl RunSession {
     }
 
     /// Changes something; returns when it is done, or could not be and nothing was changed.
-    pub fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
+    pub fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+        if let PlanChange::Replan(document) = &change {
+            self.plan.propose(document.plan());
+        }
+        let outcome = self.ask(change.into());
+        if outcome.is_ok() {
+            self.plan.accept();
+        }
+        self.plan.drop_proposal();
+        outcome
+    }
+
+    fn ask(&self, change: PlanChange) -> Result<(), NodeFault> {
         let (reply, answer) = bounded(1);
-        self.wishes.send(SessionWish::Steer(steer, reply)).map_err(|_| run_has_ended())?;
+        self.wishes.send(SessionWish::Steer(change, reply)).map_err(|_| run_has_ended())?;
         answer.recv().map_err(|_| run_has_ended())?
+    }
+
+    /// The plan with all that was added to it.
+    pub const fn plan(&self) -> &Arc<Plan> {
+        self.plan.current()
     }
 
     /// Whether it has ended by itself, because something failed.
@@ -112,7 +134,8 @@ impl RunSession {
         // A thread that has ended needs no message.
         best_effort(self.wishes.send(SessionWish::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ended.report(self.plan.current())
     }
 }
 
@@ -130,30 +153,21 @@ fn run_has_ended() -> NodeFault {
     NodeFault { blame: Blame::World, text: "the run has ended".to_owned() }
 }
 
-/// A change that is being made: the document that the plan grows by, and the channel for the answer.
-type PendingChange = (Option<String>, Sender<Result<(), NodeFault>>);
-
 /// Passes wishes from the session's user to the run's loop, and answers back.
 struct SessionRequests {
-    plan: RefCell<Plan>,
-    reading: ReadOptions,
     inbox: Receiver<SessionWish>,
-    /// In the order of the requests, which is the order of the answers: the controller makes one change at a time.
-    pending: RefCell<VecDeque<PendingChange>>,
+    /// Gets the answer to the change that is being made.
+    pending: Cell<Option<ChangeReply>>,
 }
 
 impl SessionRequests {
-    fn new(plan: Plan, reading: ReadOptions, inbox: Receiver<SessionWish>) -> Self {
-        Self { plan: RefCell::new(plan), reading, inbox, pending: RefCell::default() }
-    }
-
     fn serve(
         &self,
         ground: &mut dyn RunGround,
-        document: &str,
+        document: &PlanDocument,
         options: RunOptions,
         note: &mut dyn FnMut(&RunEvent),
-    ) -> Result<RunReport, Error> {
+    ) -> Result<EndedRun, Error> {
         let user = RunUser {
             wishes: &mut || self.wish(),
             turn: TURN,
@@ -164,32 +178,23 @@ impl SessionRequests {
                 }
             },
         };
-        let plan = self.plan.borrow().clone();
-        let ended = ground.execute(document, &plan, options, user)?;
-        ended.report(&self.plan.borrow())
+        ground.execute(document, options, user)
     }
 
     fn wish(&self) -> Option<ControllerEvent> {
         match self.inbox.try_recv().ok()? {
             SessionWish::Close => Some(ControllerEvent::Stop),
-            SessionWish::Steer(steer, reply) => {
-                let document =
-                    if let PlanChange::Replan(document) = &steer { Some(document.clone()) } else { None };
-                self.pending.borrow_mut().push_back((document, reply));
-                Some(ControllerEvent::Steer(steer))
+            SessionWish::Steer(change, reply) => {
+                self.pending.set(Some(reply));
+                Some(ControllerEvent::Steer(change))
             }
         }
     }
 
     fn answer(&self, outcome: &Result<(), NodeFault>) {
-        let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
-        // The plan grows only by changes that were made: the report is about what ran.
-        let newer = document.filter(|_| outcome.is_ok());
-        let newer = newer.and_then(|text| Plan::read_with(&text, self.reading).ok());
-        if let Some(newer) = newer {
-            self.plan.borrow_mut().grow(&newer);
+        if let Some(reply) = self.pending.take() {
+            // Whoever asked may have gone away.
+            best_effort(reply.send(outcome.clone()));
         }
-        // Whoever asked may have gone away.
-        best_effort(reply.send(outcome.clone()));
     }
 }

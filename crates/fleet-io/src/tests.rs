@@ -12,7 +12,7 @@ use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply,
 use packetrig_fleet::outcome::{RunOutcome, RunState};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
@@ -44,6 +44,8 @@ struct FakePlane {
     endless: bool,
     fails_at: &'static str,
     stopped: Arc<AtomicBool>,
+    /// The plans that it was given.
+    plans: Arc<Mutex<Vec<Arc<Plan>>>>,
 }
 
 /// A fake that was prepared.
@@ -60,7 +62,12 @@ impl FakePlane {
 }
 
 impl PlaneSource for FakePlane {
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
+    fn prepare(
+        &mut self,
+        preparation: &RunPreparation,
+        plan: Arc<Plan>,
+    ) -> Result<PreparedPlane, EngineError> {
+        self.plans.lock().unwrap().push(plan);
         assert_eq!((preparation.tag_key, preparation.seed), (77, 5));
         self.note("prepare")?;
         Ok((Box::new(OpenFake { fake: self.clone(), start: MonoTime::default() }), vec![]))
@@ -81,14 +88,18 @@ impl DataPlane for OpenFake {
         }
         Ok(CountSample { at: self.start, ..CountSample::default() })
     }
-    fn steer(&mut self, steer: &PlanChange) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.fake.note(match steer {
             PlanChange::Start(_) => "steer: start",
             PlanChange::Stop(_) => "steer: stop",
+            PlanChange::Replan(growth) => {
+                self.fake.plans.lock().unwrap().push(Arc::clone(growth.newer()));
+                "steer: replan"
+            }
             _ => "steer: another",
         })
     }
-    fn hold(&mut self, _: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         panic!("one node makes a change at once")
     }
     fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
@@ -276,7 +287,7 @@ fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
 fn an_agent_that_panics_is_an_error_and_not_a_hang() {
     struct PanickingPlane;
     impl PlaneSource for PanickingPlane {
-        fn prepare(&mut self, _: &RunPreparation) -> Result<PreparedPlane, EngineError> {
+        fn prepare(&mut self, _: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
             panic!("on purpose")
         }
     }
@@ -305,15 +316,20 @@ fn a_document_that_is_no_plan_opens_nothing() {
     assert!(fake.log.lock().unwrap().is_empty());
 }
 
-fn plan() -> Plan {
-    Plan::read_with(DOCUMENT, ReadOptions { seed: options().seed, ..ReadOptions::default() }).unwrap()
+fn read(document: &str) -> PlanDocument {
+    PlanDocument::read(document, ReadOptions { seed: options().seed, ..ReadOptions::default() }).unwrap()
+}
+
+/// [`DOCUMENT`] with another flow instead of its own.
+fn another() -> PlanDocument {
+    read(&DOCUMENT.replace("name: s", "name: t"))
 }
 
 #[test]
 fn a_session_is_steered_and_closed_with_its_report() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    let session = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
     assert_eq!(session.steer(PlanChange::Start(vec![0])), Ok(()));
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     let report = session.close().unwrap();
@@ -325,7 +341,7 @@ fn a_session_is_steered_and_closed_with_its_report() {
 #[test]
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
     let fake = FakePlane { endless: true, fails_at: "steer: start", ..FakePlane::default() };
-    let session = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
     assert_eq!(session.steer(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
@@ -335,7 +351,7 @@ fn a_change_that_fails_says_why_and_the_session_goes_on() {
 #[test]
 fn a_session_that_cannot_be_opened_says_why() {
     let fake = FakePlane { fails_at: "prepare", ..FakePlane::default() };
-    let opened = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {});
+    let opened = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {});
     assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
 }
 
@@ -343,6 +359,34 @@ fn a_session_that_cannot_be_opened_says_why() {
 fn a_session_that_is_dropped_closes_its_ports() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    drop(RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
+    drop(RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
+}
+
+#[test]
+fn a_document_that_the_user_of_a_session_has_read_is_read_nowhere_else_in_the_process() {
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
+    let plans = Arc::clone(&fake.plans);
+    let (first, newer) = (read(DOCUMENT), another());
+    let mut session = RunSession::open(LocalGround(fake), first.clone(), options(), |_| {}).unwrap();
+    session.steer(PlanChange::Replan(newer.clone())).unwrap();
+    // Not plans that are alike, but the same ones.
+    let plans = plans.lock().unwrap();
+    assert_eq!(plans.len(), 2);
+    assert!(Arc::ptr_eq(&plans[0], first.plan()) && Arc::ptr_eq(&plans[1], newer.plan()));
+}
+
+#[test]
+fn the_plan_of_a_session_and_of_its_report_grows_by_changes_that_were_made() {
+    let fake = FakePlane { endless: true, fails_at: "steer: replan", ..FakePlane::default() };
+    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    assert!(session.steer(PlanChange::Replan(another())).is_err());
+    assert_eq!(session.plan().streams.len(), 1);
+    assert_eq!(session.close().unwrap().streams.len(), 1);
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
+    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    session.steer(PlanChange::Replan(another())).unwrap();
+    assert_eq!(session.plan().streams.len(), 2);
+    let names: Vec<String> = session.close().unwrap().streams.into_iter().map(|row| row.name).collect();
+    assert_eq!(names, ["s", "t"]);
 }

@@ -11,7 +11,9 @@ use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunVerdict, assemble};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PortLocation, ReadOptions};
+use packetrig_plan::{
+    GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblems, PortLocation, ReadOptions,
+};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult};
 use packetrig_units::{BitRate, Nanos};
@@ -63,7 +65,6 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
         back_end: None,
         limits: Vec::new(),
         steered,
-        seed: 0,
         site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
         gate: SendGate::open(),
     }
@@ -211,8 +212,11 @@ flows:
 /// Both halves of a steered run, or all of it.
 struct Pair {
     rigs: Vec<TestRig>,
+    plan: GrowingPlan,
     clock: RealClock,
 }
+
+const READING: ReadOptions = ReadOptions { seed: 0, fleet: true, part: false };
 
 impl Pair {
     fn open(links: &SimPorts) -> Self {
@@ -220,11 +224,10 @@ impl Pair {
     }
 
     fn of(places: &[[Option<&str>; 3]], links: &SimPorts) -> Self {
-        let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
-        let plan = || Plan::read_with(&endless([4000, 2000], ""), reading).unwrap();
-        let open = |places| TestRig::prepare_with(plan(), &options(places, true), links).unwrap();
-        let mut pair =
-            Self { rigs: places.iter().map(|places| open(*places)).collect(), clock: RealClock::new() };
+        let plan = Plan::read_with(&endless([4000, 2000], ""), READING).unwrap();
+        let open = |places| TestRig::prepare_with(plan.clone(), &options(places, true), links).unwrap();
+        let rigs = places.iter().map(|places| open(*places)).collect();
+        let mut pair = Self { rigs, plan: GrowingPlan::new(Arc::new(plan)), clock: RealClock::new() };
         for rig in &mut pair.rigs {
             rig.arm().unwrap();
         }
@@ -239,8 +242,18 @@ impl Pair {
         self.clock.wait(self.clock.now() + Nanos::from_millis(ms));
     }
 
+    /// What a node makes of a change before its rig hears of it.
+    fn read(&mut self, change: &PlanChange) -> PlanChange<PlanGrowth> {
+        let read = change.clone().try_map(|document| {
+            let newer = document.read(READING)?;
+            Ok::<_, PlanProblems>(self.plan.propose(newer.plan()))
+        });
+        read.unwrap()
+    }
+
     /// What the controller has them do.
-    fn change(&mut self, steer: &PlanChange) -> Vec<HeldStream> {
+    fn change(&mut self, change: &PlanChange) -> Vec<HeldStream> {
+        let steer = &self.read(change);
         let held: Vec<HeldStream> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
         let at = steer.begins().then(|| self.clock.now() + Nanos::from_millis(20));
         for rig in &mut self.rigs {
@@ -249,13 +262,16 @@ impl Pair {
         for rig in &mut self.rigs {
             rig.begin(at).unwrap();
         }
+        self.plan.accept();
         held
     }
 
-    fn each(&mut self, steer: &PlanChange) {
+    fn each(&mut self, change: &PlanChange) {
+        let steer = self.read(change);
         for rig in &mut self.rigs {
-            rig.steer(steer).unwrap();
+            rig.steer(&steer).unwrap();
         }
+        self.plan.accept();
     }
 
     /// (frames, of them since the start, being sent) of each stream.
@@ -335,7 +351,7 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
         let sent = pair.sent();
         [0, 1].iter().all(|stream| sent[stream].0 > paused[stream].0)
     }));
-    let held = pair.change(&PlanChange::Replan(endless([1000, 6000], "more")));
+    let held = pair.change(&PlanChange::Replan(endless([1000, 6000], "more").into()));
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1], "those whose rate changes");
     assert!(held.iter().all(|held| held.index == held.number && held.number > paused[&held.stream].0));
     pair.change(&PlanChange::Start(vec![3]));
@@ -356,11 +372,8 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
     let mut pair = Pair::open(&links());
     pair.change(&PlanChange::Start(vec![0, 1]));
     pair.flow(&[0, 1]);
-    let held: Vec<_> = pair
-        .rigs
-        .iter_mut()
-        .flat_map(|rig| rig.hold(&PlanChange::Replan(endless([100, 100], "more"))).unwrap())
-        .collect();
+    let slower = pair.read(&PlanChange::Replan(endless([100, 100], "more").into()));
+    let held: Vec<_> = pair.rigs.iter_mut().flat_map(|rig| rig.hold(&slower).unwrap()).collect();
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1]);
     assert!(pair.sent().values().all(|sent| !sent.2), "all are held");
     for rig in &mut pair.rigs {
@@ -374,10 +387,12 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
     assert!(after[&0].0 > before[&0].0 + 100, "not at the rate that was given up: {before:?} {after:?}");
     // What could not be done is found before anything is held.
     let elsewhere = endless([1, 1], "").replace("west/veth0", "far/veth0");
-    assert!(pair.rigs[0].hold(&PlanChange::Replan(elsewhere)).is_err());
+    let elsewhere = pair.read(&PlanChange::Replan(elsewhere.into()));
+    assert!(pair.rigs[0].hold(&elsewhere).is_err());
     assert!(pair.sent()[&0].2);
     // Held and forgotten: whatever comes next undoes it first.
-    pair.rigs[0].hold(&PlanChange::Replan(endless([50, 50], ""))).unwrap();
+    let held = pair.read(&PlanChange::Replan(endless([50, 50], "").into()));
+    pair.rigs[0].hold(&held).unwrap();
     assert!(!pair.sent()[&0].2);
     pair.each(&PlanChange::Pause(vec![2]));
     assert!(pair.sent()[&0].2);
@@ -406,7 +421,7 @@ fn one_rig_makes_the_same_changes_at_once() {
     let paused = whole.sent();
     assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
     whole.each(&PlanChange::Resume(vec![0, 1]));
-    whole.each(&PlanChange::Replan(endless([1000, 6000], "more")));
+    whole.each(&PlanChange::Replan(endless([1000, 6000], "more").into()));
     whole.each(&PlanChange::Start(vec![3]));
     whole.flow(&[3]);
     whole.each(&PlanChange::Stop(vec![0]));
@@ -422,13 +437,13 @@ fn one_rig_makes_the_same_changes_at_once() {
 #[test]
 fn a_stream_that_the_plan_has_lost_is_not_started_again() {
     let mut pair = Pair::open(&links());
-    pair.change(&PlanChange::Replan(endless([4000, 2000], "more")));
-    pair.change(&PlanChange::Replan(endless([4000, 2000], "")));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "more").into()));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "").into()));
     pair.change(&PlanChange::Start(vec![0, 3]));
     pair.flow(&[0]);
     assert_eq!(pair.sent()[&3], (0, 0, false));
     // It is when the plan has it again.
-    pair.change(&PlanChange::Replan(endless([4000, 2000], "more")));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "more").into()));
     pair.change(&PlanChange::Start(vec![3]));
     pair.flow(&[3]);
 }

@@ -10,7 +10,7 @@ pub use change::{ChangeOrder, ChangeStep};
 
 use crate::hello::NodeHello;
 use crate::outcome::NodeFault;
-use packetrig_plan::HeldStream;
+use packetrig_plan::{HeldStream, SentDocument};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -109,8 +109,8 @@ pub struct MessageHead {
 /// What a node needs to prepare a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunPreparation {
-    /// The plan's text, or this node's part of it.
-    pub document: String,
+    /// The plan's document, or this node's part of it.
+    pub document: SentDocument,
     /// Whose part it is; absent if it is the whole.
     #[serde(default)]
     pub part_of: Option<PlanHash>,

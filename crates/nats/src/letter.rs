@@ -39,7 +39,7 @@ mod tests {
     fn letter(document: String) -> MessageEnvelope {
         let head =
             MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of(&document) };
-        let wanted = RunPreparation { document, ..RunPreparation::default() };
+        let wanted = RunPreparation { document: document.into(), ..RunPreparation::default() };
         let body = MessageBody::Command(head, NodeCommand::Prepare(Box::new(wanted)));
         MessageEnvelope { from: NodeName::controller(), body }
     }

@@ -12,6 +12,7 @@ pub mod criteria;
 pub mod device;
 pub mod document;
 pub mod explain;
+mod growth;
 mod model;
 mod nearest;
 mod parts;
@@ -25,6 +26,7 @@ pub mod replay;
 pub mod steer;
 pub mod timeline;
 
+pub use growth::{GrowingPlan, PlanDocument, PlanGrowth, SentDocument};
 pub use model::{
     BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlannedCapture, Port, PortHost,
     PortLocation, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,

@@ -321,7 +321,7 @@ pub struct BoundStream {
 }
 
 /// Options of reading a document.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Seed for the values that the document leaves random, so that a report can name it.
     pub seed: u64,

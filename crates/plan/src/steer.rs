@@ -4,15 +4,20 @@
 //! document.
 
 use crate::device::Mac;
-use crate::model::{BoundPlan, Plan, Stream};
+use crate::growth::{PlanDocument, SentDocument};
+use crate::model::{Plan, Stream};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 /// A change of an open run. Streams and ports are given by index.
+///
+/// `D` says how far the document of [`PlanChange::Replan`] is: in a message it is a [`SentDocument`], where it was read a
+/// [`PlanDocument`](crate::PlanDocument), and for a rig a [`PlanGrowth`](crate::PlanGrowth).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlanChange {
+pub enum PlanChange<D = SentDocument> {
     /// Send these from their first frame, with new counts. Streams that are already sending go on undisturbed.
     Start(Vec<usize>),
     /// Stop these; the next start is from the first frame.
@@ -23,7 +28,7 @@ pub enum PlanChange {
     Resume(Vec<usize>),
     /// Follow this document from now on: rates and sizes of its flows, and its new flows. Flows that it lacks are stopped. Ports stay as
     /// they are.
-    Replan(String),
+    Replan(D),
     /// Begin or end the captures of these ports. A capture that begins discards its earlier frames.
     Capture { ports: Vec<usize>, on: bool },
     /// Emulated interfaces answer and ask for their neighbours, or do neither.
@@ -44,7 +49,22 @@ pub struct PingRequest {
     pub to: IpAddr,
 }
 
-impl PlanChange {
+impl<D> PlanChange<D> {
+    /// The same change with another form of its document.
+    pub fn try_map<T, E>(self, replan: impl FnOnce(D) -> Result<T, E>) -> Result<PlanChange<T>, E> {
+        Ok(match self {
+            Self::Replan(document) => PlanChange::Replan(replan(document)?),
+            Self::Start(streams) => PlanChange::Start(streams),
+            Self::Stop(streams) => PlanChange::Stop(streams),
+            Self::Pause(streams) => PlanChange::Pause(streams),
+            Self::Resume(streams) => PlanChange::Resume(streams),
+            Self::Capture { ports, on } => PlanChange::Capture { ports, on },
+            Self::Protocols { on } => PlanChange::Protocols { on },
+            Self::Ping(pings) => PlanChange::Ping(pings),
+            Self::Link { ports, up } => PlanChange::Link { ports, up },
+        })
+    }
+
     /// Whether it makes new takes, which receivers must know before the senders begin with them.
     pub const fn makes_takes(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
@@ -53,6 +73,13 @@ impl PlanChange {
     /// Whether streams begin with it; all of them begin at the same time.
     pub const fn begins(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_))
+    }
+}
+
+impl From<PlanChange<PlanDocument>> for PlanChange {
+    fn from(change: PlanChange<PlanDocument>) -> Self {
+        let Ok(sent) = change.try_map(|document| Ok::<_, Infallible>(document.into()));
+        sent
     }
 }
 
@@ -91,7 +118,8 @@ fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
 impl Plan {
     /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at the end, and streams that
     /// `newer` lacks stay. Returns the index of each stream of `newer`.
-    pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
+    // Not public: a plan that grows has one owner in its process, a `GrowingPlan`.
+    pub(crate) fn grow(&mut self, newer: &Self) -> Vec<usize> {
         let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
         let mut places = Vec::with_capacity(newer.streams.len());
@@ -108,20 +136,6 @@ impl Plan {
             match self.streams.get_mut(*place) {
                 Some(own) => own.clone_from(stream),
                 None => self.streams.push(stream.clone()),
-            }
-        }
-        places
-    }
-}
-
-impl BoundPlan {
-    /// As [`Plan::grow`], with schedules.
-    pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
-        let places = self.plan.grow(&newer.plan);
-        for (place, stream) in places.iter().zip(&newer.streams) {
-            match self.streams.get_mut(*place) {
-                Some(own) => *own = *stream,
-                None => self.streams.push(*stream),
             }
         }
         places

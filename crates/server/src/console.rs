@@ -21,7 +21,9 @@ use live::LiveCounts;
 use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::outcome::NodeFault;
-use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
+use packetrig_plan::{
+    Plan, PlanChange, PlanDocument, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions,
+};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::Blame;
 use packetrig_units::MonoTime;
@@ -39,13 +41,8 @@ pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
 /// Opens runs.
 pub trait RunSource: Send + Sync + 'static {
-    /// Opens the ports of `document`, whose plan is `plan`, and begins to receive. It sends nothing before an order says so.
-    fn open(
-        &self,
-        document: String,
-        plan: &Plan,
-        sink: EventSink,
-    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal>;
+    /// Opens the ports of `document` and begins to receive. It sends nothing before an order says so.
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal>;
     /// Seed for the values that a document leaves random.
     fn seed(&self) -> u64;
     /// How documents are read. By default, their ports are those of this machine.
@@ -59,7 +56,9 @@ pub trait RunSource: Send + Sync + 'static {
 /// An open run.
 pub trait ConsoleRun: Send {
     /// Performs a change; returns when it is done.
-    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault>;
+    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
+    /// Its plan, with all streams that it ever had: those of removed flows keep their indices.
+    fn plan(&self) -> Arc<Plan>;
     /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
     fn close(self: Box<Self>, keep: bool);
 }
@@ -68,12 +67,13 @@ pub trait ConsoleRun: Send {
 struct ClientView {
     config: Value,
     names: ConfigurationNames,
-    /// All streams of the run so far, also those whose flows are gone.
-    plan: Option<Plan>,
+    /// The plan of the run, as it was after the last change.
+    plan: Option<Arc<Plan>>,
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// What changes work on. Its lock makes changes wait for each other; it is taken before that of the view.
+/// What changes work on. Its lock makes changes wait for each other; it is taken before that of the view. Changes wait here and nowhere
+// below, because a change begins before the run hears of it: it is made from the configuration, which no other change may alter meanwhile.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn ConsoleRun>>,
@@ -88,12 +88,6 @@ pub struct TestConsole<R> {
     view: Mutex<ClientView>,
     /// Echo requests so far.
     pinged: AtomicU64,
-}
-
-/// A document whose aliases are replaced by locations, and its plan.
-struct ReadDocument {
-    document: String,
-    plan: Plan,
 }
 
 /// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
@@ -155,7 +149,8 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    fn read(&self, config: &Value) -> Result<ReadDocument, TesterRefusal> {
+    /// The document of a configuration, with locations instead of aliases.
+    fn read(&self, config: &Value) -> Result<PlanDocument, TesterRefusal> {
         // Clients get the locations back that they sent; only this copy has the real ones.
         let mut document = config.clone();
         let ports = document.get_mut("ports").and_then(Value::as_array_mut);
@@ -165,29 +160,25 @@ impl<R: RunSource> TestConsole<R> {
                 *location = Value::String(meant.clone());
             }
         }
-        let document = document.to_string();
-        let plan = Plan::read_with(&document, self.rigs.reading())?;
-        Ok(ReadDocument { document, plan })
+        Ok(PlanDocument::read(document.to_string(), self.rigs.reading())?)
     }
 
     /// Makes the open run follow `config` from now on.
-    fn replan(&self, changes: &ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
-        let ReadDocument { document, plan } = self.read(&config)?;
-        let warnings = warnings(&plan);
-        if changes.run.is_none() {
+    fn replan(&self, changes: &mut ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
+        let document = self.read(&config)?;
+        let warnings = warnings(document.plan());
+        let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change"));
-        }
+        };
         // Before the view changes: if the run refuses, clients still see the old configuration.
-        changes.steer(PlanChange::Replan(document))?;
+        run.steer(PlanChange::Replan(document))?;
+        let plan = run.plan();
         let mut view = self.view();
-        // The run keeps the streams of removed flows, with their indices; so the plan shown here only grows.
-        let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
-        grown.grow(&plan);
-        let names = ConfigurationNames::new(&config, &grown);
+        let names = ConfigurationNames::new(&config, &plan);
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = names;
         view.config = config;
-        view.plan = Some(grown);
+        view.plan = Some(plan);
         Ok(warnings)
     }
 
@@ -240,8 +231,8 @@ impl<R: RunSource> TestConsole<R> {
 }
 
 impl ChangeState {
-    fn steer(&self, steer: PlanChange) -> Result<(), TesterRefusal> {
-        match &self.run {
+    fn steer(&mut self, steer: PlanChange<PlanDocument>) -> Result<(), TesterRefusal> {
+        match &mut self.run {
             Some(run) => Ok(run.steer(steer)?),
             None => Ok(()),
         }
@@ -268,8 +259,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
             return Ok(Vec::new());
         }
         // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
-        let ReadDocument { document, plan } = self.read(&config)?;
+        let document = self.read(&config)?;
         self.end_run(&mut changes);
+        let plan = Arc::clone(document.plan());
         let warnings = warnings(&plan);
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
@@ -278,7 +270,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
                 live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
             })
         };
-        changes.run = Some(self.rigs.open(document, &plan, sink)?);
+        changes.run = Some(self.rigs.open(document, sink)?);
         *self.view() =
             ClientView { names: ConfigurationNames::new(&config, &plan), config, plan: Some(plan), live };
         Ok(warnings)
@@ -293,21 +285,21 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
-        let changes = self.lock_changes();
+        let mut changes = self.lock_changes();
         let config = change::update(self.config(), &update)?;
-        self.replan(&changes, config)
+        self.replan(&mut changes, config)
     }
 
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
-        let changes = self.lock_changes();
+        let mut changes = self.lock_changes();
         let config = change::append(self.config(), append)?;
-        self.replan(&changes, config)
+        self.replan(&mut changes, config)
     }
 
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
-        let changes = self.lock_changes();
+        let mut changes = self.lock_changes();
         let config = change::delete(self.config(), &delete)?;
-        self.replan(&changes, config)
+        self.replan(&mut changes, config)
     }
 
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
@@ -328,7 +320,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 
     fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
-        let changes = self.lock_changes();
+        let mut changes = self.lock_changes();
         // Taken under the lock of changes: the run requires numbers that only grow.
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
         let orders = (first..).zip(&requests).map(|(number, ping)| packetrig_plan::PingRequest {
@@ -402,7 +394,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     }
 
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
-        let changes = self.lock_changes();
+        let mut changes = self.lock_changes();
         let ports = self.capturing_ports(&[port.to_owned()])?;
         // OTG: `get_capture` stops the capture. Only then its file is complete.
         changes.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;

@@ -1,6 +1,6 @@
 //! The OTG API as a client meets it, without sockets: any bytes are a request, or are refused.
 
-use packetrig_plan::Plan;
+use packetrig_plan::PlanDocument;
 use packetrig_server::{
     ConsoleRun, EventSink, InMemoryServer, LocalUsers, RunSource, ServerOptions, TestConsole, TesterRefusal,
 };
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 struct NoRigs;
 
 impl RunSource for NoRigs {
-    fn open(&self, _: String, _: &Plan, _: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
+    fn open(&self, _: PlanDocument, _: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         Err(TesterRefusal::internal("there is no rig here"))
     }
 

@@ -59,14 +59,14 @@ fn place(node: &str, interface: &str) -> PortPlace {
 /// What the owner allows.
 fn honest() -> RunPreparation {
     RunPreparation {
-        document: document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]).to_string(),
+        document: document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]).to_string().into(),
         places: vec![place(VICTIM, "eth0"), place("r1", "eth0")],
         ..RunPreparation::default()
     }
 }
 
 fn asking(document: &Value) -> RunPreparation {
-    RunPreparation { document: document.to_string(), ..honest() }
+    RunPreparation { document: document.to_string().into(), ..honest() }
 }
 
 /// Something that is wrong from the first message on.
@@ -108,7 +108,7 @@ fn attacks_on_places(namespace: &str) -> Vec<Attack> {
     local["flows"][0]["tx_rx"]["port"] = json!({"tx_name": "a"});
     let confirmed = vec!["ctl0".into(), format!("{VICTIM}/ctl0")];
     vec![
-        Attack::new("no-places", RunPreparation { document: local.to_string(), ..placed(vec![]) }),
+        Attack::new("no-places", RunPreparation { document: local.to_string().into(), ..placed(vec![]) }),
         Attack::new("no-places-but-allowed", placed(vec![])),
         Attack::new("too-few-places", placed(vec![own()])),
         Attack::new("too-many-places", placed(vec![own(), far(), far()])),
@@ -281,7 +281,7 @@ impl Hostile {
         assert_eq!(self.start(&head), None);
         let mut moved = document(&[allowed("s")]);
         moved["ports"][0]["location"] = "s1/ctl0".into();
-        let replan = |document: &Value| PlanChange::Replan(document.to_string());
+        let replan = |document: &Value| PlanChange::Replan(document.to_string().into());
         let ping = PingRequest { number: 1, source: "i".into(), to: "10.0.0.9".parse().expect("an address") };
         let stranger = endless(flow("t", "10.0.0.9", 100, 0));
         let changes = [
@@ -321,7 +321,12 @@ impl Hostile {
 }
 
 fn head(run: &str, preparation: &RunPreparation) -> MessageHead {
-    MessageHead { run: RunId(run.into()), attempt: 1, epoch: 1, plan: PlanHash::of(&preparation.document) }
+    MessageHead {
+        run: RunId(run.into()),
+        attempt: 1,
+        epoch: 1,
+        plan: PlanHash::of(preparation.document.text()),
+    }
 }
 
 fn now() -> MonoTime {

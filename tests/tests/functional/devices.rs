@@ -135,7 +135,6 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         back_end: None,
         steered: false,
         captures_wait: false,
-        seed: 1,
         limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: SendGate::open(),

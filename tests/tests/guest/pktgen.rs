@@ -44,7 +44,6 @@ fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
         captures_wait: false,
         back_end: Some(BackEnd::Pktgen),
         steered: false,
-        seed: 0,
         limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: SendGate::open(),

@@ -71,11 +71,16 @@ fn lent(node: &str, captures: &Path) -> EnginePlane {
     })
 }
 
+fn plan(preparation: &RunPreparation) -> Arc<Plan> {
+    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    Arc::clone(preparation.document.read(reading).unwrap().plan())
+}
+
 /// Both halves from preparing to their accounts.
 fn run(preparation: &RunPreparation, captures: &Path) -> Vec<NodeResult> {
     let prepare = |node: &str| {
         let mut planes = lent(node, captures);
-        let (plane, ports) = planes.prepare(preparation).unwrap();
+        let (plane, ports) = planes.prepare(preparation, plan(preparation)).unwrap();
         assert_eq!(ports.len(), 1, "one of the two ports is here");
         plane
     };
@@ -103,7 +108,7 @@ fn two_planes_make_one_run_over_a_cable() {
     let captures = tempfile::tempdir().unwrap();
     let document = document(&lab);
     let preparation = RunPreparation {
-        document: document.clone(),
+        document: document.clone().into(),
         tag_key: 77,
         run: "halves".into(),
         places: places(&lab),
@@ -141,10 +146,10 @@ fn one_interface_is_not_two_ports_of_a_node() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let mut places = places(&lab);
     places[1] = places[0].clone();
-    let (document, run) = (document(&lab), "halves".to_owned());
+    let (document, run) = (document(&lab).into(), "halves".to_owned());
     let preparation = RunPreparation { document, places, run, ..RunPreparation::default() };
     let place = tempfile::tempdir().unwrap();
-    let refused = lent("east", place.path()).prepare(&preparation);
+    let refused = lent("east", place.path()).prepare(&preparation, plan(&preparation));
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("is port `port 0` already"), "{error}");
 }

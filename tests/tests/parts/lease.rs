@@ -51,7 +51,6 @@ fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
         back_end: Some(back_end),
         limits: Vec::new(),
         steered: false,
-        seed: 0,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate,
     }

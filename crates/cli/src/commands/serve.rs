@@ -18,7 +18,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::{EnginePlane, LocalGround, RunOptions, RunSession};
-use packetrig_plan::{Plan, PlanChange};
+use packetrig_plan::{Plan, PlanChange, PlanDocument};
 use packetrig_server::{
     BoundAddresses, ConsoleRun, EventSink, IdentityFiles, RejectionObserver, RunSource, ServerOptions,
     TestConsole, TesterRefusal,
@@ -153,13 +153,8 @@ struct MachineRigs {
 }
 
 impl RunSource for MachineRigs {
-    fn open(
-        &self,
-        document: String,
-        plan: &Plan,
-        sink: EventSink,
-    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
-        let opened = self.thread.run(|| self.open_run(document, plan, sink));
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
+        let opened = self.thread.run(|| self.open_run(document, sink));
         opened.unwrap_or_else(|error| Err(internal(&error.into())))
     }
 
@@ -175,14 +170,13 @@ impl RunSource for MachineRigs {
 impl MachineRigs {
     fn open_run(
         &self,
-        document: String,
-        plan: &Plan,
+        document: PlanDocument,
         mut sink: EventSink,
     ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let catalogue = lock(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
-        let size = report_size(plan, None, &document);
+        let size = report_size(document.plan(), None, document.text());
         let draft = catalogue.begin(run.clone(), size).map_err(|error| internal(&error.into()))?;
         let options = RunOptions {
             run,
@@ -204,7 +198,6 @@ impl MachineRigs {
         let opened = RunSession::open(
             LocalGround::<EnginePlane>::default(),
             document.clone(),
-            plan.clone(),
             options,
             move |event| {
                 sink(event);
@@ -217,7 +210,12 @@ impl MachineRigs {
             }
             error => TesterRefusal::from(error.fault()),
         })?;
-        Ok(Box::new(ServedRun { session, keeping: Arc::clone(&self.keeping), draft, document }))
+        Ok(Box::new(ServedRun {
+            session,
+            keeping: Arc::clone(&self.keeping),
+            draft,
+            document: document.text().to_owned(),
+        }))
     }
 }
 
@@ -272,8 +270,12 @@ struct ServedRun {
 }
 
 impl ConsoleRun for ServedRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
-        self.session.steer(steer)
+    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+        self.session.steer(change)
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(self.session.plan())
     }
 
     fn close(self: Box<Self>, keep: bool) {

@@ -15,7 +15,7 @@ use crate::port::WorkerClock;
 use crate::stream::StreamSpec;
 use crate::take::Take;
 use packetrig_plan::timeline::StreamTimeline;
-use packetrig_plan::{BoundPlan, HeldStream, Plan, PlanChange, PlanProblem, PlanProblems, ReadOptions};
+use packetrig_plan::{BoundPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub(super) struct RigChange {
     /// How streams that are sent here, and held, go on.
     own: BTreeMap<usize, NextCourse>,
     /// What becomes of the plan when it is announced.
-    growth: Option<PlanGrowth>,
+    growth: Option<RigGrowth>,
     /// When it takes place, from T, as it was announced.
     origin: Option<Nanos>,
 }
@@ -46,7 +46,7 @@ struct NextCourse {
 }
 
 /// The plan and its streams as they will be.
-struct PlanGrowth {
+struct RigGrowth {
     plan: BoundPlan,
     specs: Vec<Arc<StreamSpec>>,
     gone: BTreeSet<usize>,
@@ -62,13 +62,13 @@ impl NextCourse {
 impl TestRig {
     /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
     /// run is as it was.
-    pub fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error> {
+    pub fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
         self.can_be_steered()?;
         self.undo()?;
         let change = match steer {
             PlanChange::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
             PlanChange::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
-            PlanChange::Replan(document) => self.hold_changed(document)?,
+            PlanChange::Replan(growth) => self.hold_changed(growth)?,
             _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
         let held = change.own.iter().map(|(stream, next)| {
@@ -167,8 +167,8 @@ impl TestRig {
     }
 
     /// Holds those whose rates and sizes change while they are being sent; the others follow when they begin again.
-    fn hold_changed(&mut self, document: &str) -> Result<RigChange, Error> {
-        let growth = self.grown(document)?;
+    fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
+        let growth = self.grown(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
         let changed =
             both.filter(|(_, (own, newer))| !is_same(own, newer)).map(|(stream, _)| stream).collect();
@@ -185,10 +185,10 @@ impl TestRig {
         Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
-    /// What `document` makes of the plan.
-    fn grown(&self, document: &str) -> Result<PlanGrowth, Error> {
-        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given(), ..ReadOptions::default() };
-        let mut newer = Plan::read_with(document, read)?;
+    /// What the growth of the plan means for this rig.
+    fn grown(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
+        const MISSED: Error = Error::Bug("the plan grew by a change that this rig has not made");
+        let mut newer = Plan::clone(growth.newer());
         self.places.settle(&mut newer);
         if newer.ports != self.plan.plan.ports {
             return Err(fixed("ports", "ports cannot be changed during a run"));
@@ -200,8 +200,8 @@ impl TestRig {
         let infos = self.ports();
         check_sizes(&newer, &infos)?;
         let newer = bind(newer, &self.places, &infos)?;
-        let mut plan = self.plan.clone();
-        let kept: BTreeSet<usize> = plan.grow(&newer).into_iter().collect();
+        let plan = self.plan.grown(growth, &newer).ok_or(MISSED)?;
+        let kept: BTreeSet<usize> = growth.indices().iter().copied().collect();
         let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
         self.places.ask_open(&without(&plan, &gone), &infos)?;
         let mut specs = Vec::with_capacity(plan.streams.len());
@@ -209,11 +209,11 @@ impl TestRig {
             let mac = self.resolved.get(&stream).copied();
             specs.push(stream_spec(&plan, &self.places, stream, mac)?);
         }
-        Ok(PlanGrowth { plan, specs, gone })
+        Ok(RigGrowth { plan, specs, gone })
     }
 
-    fn grow(&mut self, growth: PlanGrowth) -> Result<(), Error> {
-        let PlanGrowth { plan, specs, gone } = growth;
+    fn grow(&mut self, growth: RigGrowth) -> Result<(), Error> {
+        let RigGrowth { plan, specs, gone } = growth;
         // Streams that are gone keep their index and their counts: numbers in tags and results never change their
         // meaning.
         self.halt(&gone, false)?;

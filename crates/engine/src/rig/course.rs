@@ -5,7 +5,7 @@
 use super::TestRig;
 use crate::Error;
 use crate::take::Take;
-use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems};
+use packetrig_plan::{Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems};
 use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ impl StreamCourse {
 
 impl TestRig {
     /// Does what the user asks for as soon as possible, where no other rig takes part in it. An error leaves the run as it was.
-    pub fn steer(&mut self, steer: &PlanChange) -> Result<(), Error> {
+    pub fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         self.can_be_steered()?;
         self.undo()?;
         match steer {

@@ -135,11 +135,6 @@ impl PortPlaces {
         files.collect()
     }
 
-    /// Whether the plan is that of a fleet.
-    pub(super) const fn are_given(&self) -> bool {
-        matches!(self.site, RigSite::PartOfFleet { .. })
-    }
-
     pub(super) fn is_here(&self, port: usize) -> bool {
         self.given().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }

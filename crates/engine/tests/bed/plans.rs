@@ -59,7 +59,6 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         back_end: None,
         limits: Vec::new(),
         steered: false,
-        seed: 0,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: packetrig_engine::gate::SendGate::open(),
     }

@@ -2,7 +2,7 @@
 //!
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
-use super::AgentShell;
+use super::{AgentShell, NodePlan};
 use crate::blame::fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
@@ -10,14 +10,15 @@ use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{ChangeOrder, ChangeStep};
 use packetrig_fleet::outcome::NodeFault;
-use packetrig_plan::PlanChange;
+use packetrig_plan::{PlanChange, PlanGrowth, PlanProblems};
 
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn steer(&mut self, order: &ChangeOrder) -> Option<AgentEvent> {
-        let fault = self.consider(&order.steer).err().or_else(|| {
-            let error = self.plane.as_mut()?.steer(&order.steer).err();
-            error.map(|error| fault_of(&error))
-        });
+        let plane = self.plane.as_mut()?;
+        let fault = match Self::read_change(self.plan.as_mut()?, &order.steer) {
+            Ok(change) => plane.steer(&change).err().map(|error| fault_of(&error)),
+            Err(fault) => Some(fault),
+        };
         if fault.is_none()
             && let Some(failed) = self.agree()
         {
@@ -42,25 +43,33 @@ impl<E: Endpoint> AgentShell<'_, E> {
     }
 
     fn hold(&mut self, number: u64, steer: &PlanChange) -> Option<AgentEvent> {
-        let held = match self.consider(steer) {
-            Ok(()) => self.plane.as_mut()?.hold(steer).map_err(|error| fault_of(&error)),
-            Err(fault) => Err(fault),
-        };
+        let plane = self.plane.as_mut()?;
+        let change = Self::read_change(self.plan.as_mut()?, steer);
+        let held = change.and_then(|change| plane.hold(&change).map_err(|error| fault_of(&error)));
         Some(match held {
             Ok(held) => AgentEvent::Held(number, held, None),
             Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
         })
     }
 
-    /// Whether the owner allows it.
-    fn consider(&mut self, steer: &PlanChange) -> Result<(), NodeFault> {
-        let considered = self.membership.as_mut().map_or(Ok(()), |member| member.consider(steer));
-        considered.map_err(|error| error.fault())
+    /// A change with what it makes of the plan. This is the only place where the document of a change is read on a node.
+    fn read_change(own: &mut NodePlan, change: &PlanChange) -> Result<PlanChange<PlanGrowth>, NodeFault> {
+        // A change that was read before and not made is forgotten, even if this one leaves the plan alone.
+        own.plan.drop_proposal();
+        let read = change.clone().try_map(|document| {
+            let newer = document.read(own.reading)?;
+            Ok(own.plan.propose(newer.plan()))
+        });
+        read.map_err(|problems: PlanProblems| fault_of(&problems.into()))
     }
 
-    /// The change is decided: new streams may come from other nodes, so their clocks' relations to this node's are set.
+    /// The change is decided. If the plan grows by it, new streams may come from other nodes, so their clocks' relations to this node's are set.
     fn agree(&mut self) -> Option<AgentEvent> {
-        let shifts = self.membership.as_mut()?.agree();
+        let own = self.plan.as_mut()?;
+        if !own.plan.accept() {
+            return None;
+        }
+        let shifts = self.membership.as_mut()?.follow(own.plan.current());
         self.shift(&shifts)
     }
 

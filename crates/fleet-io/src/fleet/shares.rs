@@ -39,12 +39,16 @@ struct LongPlan {
 
 impl LongPlan {
     fn take_out_of(preparation: &mut RunPreparation) -> Option<Self> {
-        if preparation.document.len() <= LONG {
+        if preparation.document.text().len() <= LONG {
             return None;
         }
-        let parts = PlanParts::of(&preparation.document)?;
+        let parts = PlanParts::of(preparation.document.text())?;
         let document = std::mem::take(&mut preparation.document);
-        Some(Self { hash: PlanHash::of(&document), parts, places: std::mem::take(&mut preparation.places) })
+        Some(Self {
+            hash: PlanHash::of(document.text()),
+            parts,
+            places: std::mem::take(&mut preparation.places),
+        })
     }
 }
 
@@ -77,7 +81,12 @@ impl NodeShares {
         for port in ports {
             own_places[port] = places[port].clone();
         }
-        Box::new(RunPreparation { document, part_of: Some(hash.clone()), places: own_places, ..*whole })
+        Box::new(RunPreparation {
+            document: document.into(),
+            part_of: Some(hash.clone()),
+            places: own_places,
+            ..*whole
+        })
     }
 
     /// Of what was sent: what `node` measures its loss against.
@@ -123,13 +132,13 @@ mod tests {
     fn a_node_is_told_what_it_has_a_part_in_and_no_more() {
         let (text, plan, places) = pairs(1000);
         let mut whole =
-            RunPreparation { document: text, places: places.clone(), ..RunPreparation::default() };
+            RunPreparation { document: text.into(), places: places.clone(), ..RunPreparation::default() };
         let shares = NodeShares::of(&plan, &mut whole);
         assert_eq!(whole, RunPreparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
         let own = shares.preparation(&node, Box::default());
         let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
-        let own_plan = Plan::read_with(&own.document, read).unwrap();
+        let own_plan = Plan::read_with(own.document.text(), read).unwrap();
         assert_eq!((own_plan.streams.len(), own_plan.ports.len(), own.places.len()), (500, 1000, 1000));
         assert_eq!(
             (&own_plan.streams[3].name[..], &own.places[6], &own.places[7]),
@@ -146,9 +155,9 @@ mod tests {
     #[test]
     fn a_short_plan_is_given_out_whole() {
         let (text, plan, places) = pairs(4);
-        let mut whole = RunPreparation { document: text, places, ..RunPreparation::default() };
+        let mut whole = RunPreparation { document: text.into(), places, ..RunPreparation::default() };
         let shares = NodeShares::of(&plan, &mut whole);
-        assert!(!whole.document.is_empty());
+        assert!(!whole.document.text().is_empty());
         let node = NodeName("n1".into());
         assert_eq!(*shares.preparation(&node, Box::new(whole.clone())), whole);
     }

@@ -24,7 +24,7 @@ use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::term::{Identity, TermTimes};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
@@ -80,7 +80,7 @@ impl HalfPlane {
 }
 
 impl PlaneSource for HalfPlane {
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
+    fn prepare(&mut self, preparation: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
         assert_eq!(preparation.places.len(), 2);
         Ok((Box::new(self.clone()), vec![]))
     }
@@ -96,13 +96,13 @@ impl DataPlane for HalfPlane {
     fn sample(&mut self) -> Result<CountSample, EngineError> {
         Ok(CountSample { at: crate::agent::now(), ..CountSample::default() })
     }
-    fn steer(&mut self, steer: &PlanChange) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.note(format!("{steer:?}"));
         Ok(())
     }
-    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         self.note(format!("hold {steer:?}"));
-        if !self.sends() && *steer == PlanChange::Resume(vec![0]) {
+        if !self.sends() && matches!(steer, PlanChange::Resume(_)) {
             return Err(EngineError::Bug("made to fail"));
         }
         let held = HeldStream { stream: 0, number: 7, index: 0, mac: None };
@@ -362,9 +362,13 @@ fn options() -> RunOptions {
     }
 }
 
-fn plan_of(document: &str) -> Plan {
+fn read(document: &str) -> PlanDocument {
     let reading = ReadOptions { seed: 5, fleet: true, ..ReadOptions::default() };
-    Plan::read_with(document, reading).unwrap()
+    PlanDocument::read(document, reading).unwrap()
+}
+
+fn plan_of(document: &str) -> Arc<Plan> {
+    Arc::clone(read(document).plan())
 }
 
 /// Takes the nodes of the plan for the run of [`options`]; nobody else leads them.

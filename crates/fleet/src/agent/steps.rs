@@ -21,7 +21,7 @@ impl AgentMachine {
         // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole
         // one.
         let part_of = preparation.part_of.clone();
-        if part_of.unwrap_or_else(|| PlanHash::of(&preparation.document)) != head.plan {
+        if part_of.unwrap_or_else(|| PlanHash::of(preparation.document.text())) != head.plan {
             return vec![AgentAction::Reply(
                 head,
                 NodeReply::Refused("the plan does not match its announced hash".to_owned()),

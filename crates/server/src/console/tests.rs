@@ -5,6 +5,7 @@ use crate::tester::TransmitState;
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_plan::GrowingPlan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
@@ -18,6 +19,7 @@ struct FakeRun {
     log: RunLog,
     sink: Arc<Mutex<Option<EventSink>>>,
     refuses: Arc<Mutex<bool>>,
+    plan: Arc<Mutex<Option<GrowingPlan>>>,
 }
 
 impl FakeRun {
@@ -57,13 +59,9 @@ impl FakeRun {
 }
 
 impl RunSource for FakeRun {
-    fn open(
-        &self,
-        document: String,
-        _: &Plan,
-        sink: EventSink,
-    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
-        let document: Value = serde_json::from_str(&document).unwrap();
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
+        *self.plan.lock().unwrap() = Some(GrowingPlan::new(Arc::clone(document.plan())));
+        let document: Value = serde_json::from_str(document.text()).unwrap();
         self.note(format!("open {}", document["ports"][0]["location"]));
         if document["ports"][0]["location"] == "gone" {
             return Err(TesterRefusal::internal("no such interface"));
@@ -80,15 +78,24 @@ impl RunSource for FakeRun {
 }
 
 impl ConsoleRun for FakeRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
+    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
         if *self.refuses.lock().unwrap() {
             return Err(NodeFault { blame: Blame::World, text: "nobody answers".into() });
         }
-        self.note(match steer {
-            PlanChange::Replan(_) => "replan".into(),
+        self.note(match change {
+            PlanChange::Replan(document) => {
+                let mut plan = self.plan.lock().unwrap();
+                let plan = plan.as_mut().unwrap();
+                plan.propose(document.plan());
+                plan.accept();
+                "replan".into()
+            }
             other => format!("{other:?}"),
         });
         Ok(())
+    }
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(self.plan.lock().unwrap().as_ref().unwrap().current())
     }
     fn close(self: Box<Self>, keep: bool) {
         self.note(format!("close {keep}"));

@@ -14,7 +14,7 @@ use packetrig_fleet::report::AcceptanceCriteria;
 use packetrig_fleet_io::fleet::{FleetGround, RunShelf};
 use packetrig_fleet_io::{RunOptions, RunSession, SharedGround};
 use packetrig_nats::NatsFabric;
-use packetrig_plan::{Plan, PlanChange, ReadOptions};
+use packetrig_plan::{Plan, PlanChange, PlanDocument, ReadOptions};
 use packetrig_server::{ConsoleRun, EventSink, RunSource, TesterRefusal};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
@@ -96,8 +96,7 @@ fn refusal(error: packetrig_fleet_io::Error) -> TesterRefusal {
 impl RunSource for FleetRigs {
     fn open(
         &self,
-        document: String,
-        plan: &Plan,
+        document: PlanDocument,
         mut sink: EventSink,
     ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let started = clock::wall_clock_ns();
@@ -117,28 +116,32 @@ impl RunSource for FleetRigs {
             criteria: AcceptanceCriteria::default(),
         };
         let shelf = self.shelf.clone();
-        let controller = self.lead(plan, &options.run)?;
+        let controller = self.lead(document.plan(), &options.run)?;
         let begun = super::charge::begin(
             &shelf,
             &controller,
             &options,
-            &document,
-            report_size(plan, None, &document),
+            document.text(),
+            report_size(document.plan(), None, document.text()),
         );
         if let Err(error) = begun {
             self.own_fleet().give_back();
             return Err(TesterRefusal::internal(error.chain()));
         }
         let ground = SharedGround(Arc::clone(&self.fleet));
-        let opened =
-            RunSession::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
+        let opened = RunSession::open(ground, document.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| {
             // A session that failed before its run began has not given its nodes back.
             self.own_fleet().give_back();
             forget(&shelf);
             refusal(error)
         })?;
-        Ok(Box::new(ServedRun { session, shelf, place: self.place.clone(), document }))
+        Ok(Box::new(ServedRun {
+            session,
+            shelf,
+            place: self.place.clone(),
+            document: document.text().to_owned(),
+        }))
     }
 
     fn seed(&self) -> u64 {
@@ -170,8 +173,12 @@ struct ServedRun {
 }
 
 impl ConsoleRun for ServedRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
-        self.session.steer(steer)
+    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+        self.session.steer(change)
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(self.session.plan())
     }
 
     fn close(self: Box<Self>, keep: bool) {

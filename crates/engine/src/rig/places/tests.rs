@@ -40,7 +40,6 @@ fn options(site: RigSite) -> RigOptions {
         back_end: None,
         limits: Vec::new(),
         steered: false,
-        seed: 0,
         site,
         gate: SendGate::open(),
         run: String::new(),

@@ -12,14 +12,14 @@ fn open(fabric: &LocalFabric, document: &str, note: impl FnMut(&RunEvent) + Send
     let mut fleet = FleetGround::open(fabric, charge("c", MemoryShelf::default())).unwrap();
     let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
     lead(&mut fleet, document).unwrap();
-    RunSession::open(fleet, document.into(), plan_of(document), options, note).unwrap()
+    RunSession::open(fleet, read(document), options, note).unwrap()
 }
 
 #[test]
 fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
-    let session = open(&fabric, DOCUMENT, |_| {});
+    let mut session = open(&fabric, DOCUMENT, |_| {});
     let asked = || {
         let take = |node: &TestNode| std::mem::take(&mut *node.half.asked.lock().unwrap());
         nodes.each_ref().map(take)
@@ -35,7 +35,7 @@ fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
     let [north, south] = asked();
     assert_eq!(north, ["hold Resume([0])", "undo"]);
     assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
-    session.steer(PlanChange::Replan(DOCUMENT.into())).unwrap();
+    session.steer(PlanChange::Replan(read(DOCUMENT))).unwrap();
     assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
     assert_eq!(session.close().unwrap().outcome, RunOutcome::Complete { stopped: false });
 }
@@ -47,10 +47,11 @@ struct SimulatedRigs {
 }
 
 impl PlaneSource for SimulatedRigs {
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
-        let reading =
-            ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
-        let plan = Plan::read_with(&preparation.document, reading)?;
+    fn prepare(
+        &mut self,
+        preparation: &RunPreparation,
+        plan: Arc<Plan>,
+    ) -> Result<PreparedPlane, EngineError> {
         let here = |place: &packetrig_fleet::message::PortPlace| {
             (place.node.0 == self.node).then(|| place.interface.parse::<PortLocation>().unwrap())
         };
@@ -64,14 +65,13 @@ impl PlaneSource for SimulatedRigs {
             back_end: None,
             limits: vec![],
             steered: preparation.steered,
-            seed: preparation.seed,
             site: RigSite::PartOfFleet {
                 places: preparation.places.iter().map(here).collect(),
                 permit: Arc::new(GenerousPermit),
             },
             gate: SendGate::open(),
         };
-        let rig = TestRig::prepare_with(plan, &options, self.cables.as_ref())?;
+        let rig = TestRig::prepare_with(Arc::unwrap_or_clone(plan), &options, self.cables.as_ref())?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }
@@ -140,14 +140,14 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
             NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() },
         )
     });
-    let session = open(&fabric, &document(4000, false), note(&seen));
+    let mut session = open(&fabric, &document(4000, false), note(&seen));
     session.steer(PlanChange::Start(vec![0, 1])).unwrap();
     flow(&seen, &[0, 1], 100);
     session.steer(PlanChange::Pause(vec![0])).unwrap();
     flow(&seen, &[1], 100);
     session.steer(PlanChange::Resume(vec![0])).unwrap();
     flow(&seen, &[0], 100);
-    session.steer(PlanChange::Replan(document(1000, true))).unwrap();
+    session.steer(PlanChange::Replan(read(&document(1000, true)))).unwrap();
     session.steer(PlanChange::Start(vec![2])).unwrap();
     flow(&seen, &[0, 2], 100);
     session.steer(PlanChange::Stop(vec![0])).unwrap();

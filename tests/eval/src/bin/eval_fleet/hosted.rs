@@ -16,7 +16,7 @@ use packetrig_fleet_io::{
 };
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
-use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::{ResultSpool, SpoolLimits};
@@ -130,10 +130,11 @@ struct Frameless {
 }
 
 impl PlaneSource for Frameless {
-    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
-        let reading =
-            ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
-        let plan = Plan::read_with(&preparation.document, reading)?;
+    fn prepare(
+        &mut self,
+        preparation: &RunPreparation,
+        plan: Arc<Plan>,
+    ) -> Result<PreparedPlane, EngineError> {
         let is_here = |port: usize| preparation.places.get(port).is_some_and(|place| place.node == self.node);
         let mut plane = CountingPlane::default();
         for (index, stream) in plan.streams.iter().enumerate() {
@@ -187,11 +188,11 @@ impl DataPlane for CountingPlane {
         })
     }
 
-    fn steer(&mut self, _: &PlanChange) -> Result<(), EngineError> {
+    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn hold(&mut self, _: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 

@@ -108,7 +108,7 @@ impl PaperRow {
         figures.push(("find the ports", ms));
         let places = settled?.places;
         let preparation = RunPreparation {
-            document: document.clone(),
+            document: document.as_str().into(),
             places: places.clone(),
             ..RunPreparation::default()
         };
@@ -148,11 +148,15 @@ fn letters(
     nodes: usize,
     whole: &RunPreparation,
 ) -> anyhow::Result<()> {
-    let (parts, ms) = timed(|| PlanParts::of(&whole.document));
+    let (parts, ms) = timed(|| PlanParts::of(whole.document.text()));
     figures.push(("take the plan apart", ms));
     let parts = parts.context("it has parts")?;
-    let head =
-        MessageHead { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(&whole.document) };
+    let head = MessageHead {
+        run: RunId("r".to_owned()),
+        attempt: 1,
+        epoch: 1,
+        plan: PlanHash::of(whole.document.text()),
+    };
     let mut bytes = 0;
     let (mut making, mut reading) = (0.0, 0.0);
     for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
@@ -162,7 +166,8 @@ fn letters(
             for port in ports {
                 places[port] = whole.places[port].clone();
             }
-            let preparation = RunPreparation { document, places, ..RunPreparation::default() };
+            let preparation =
+                RunPreparation { document: document.into(), places, ..RunPreparation::default() };
             let body = MessageBody::Command(head.clone(), NodeCommand::Prepare(Box::new(preparation)));
             packed::pack(&MessageEnvelope { from: NodeName::controller(), body })
         });
@@ -174,7 +179,7 @@ fn letters(
             let MessageBody::Command(_, NodeCommand::Prepare(wish)) = letter.body else {
                 anyhow::bail!("another letter")
             };
-            Ok(Plan::read_with(&wish.document, ReadOptions { seed: 1, fleet: true, part: true })?)
+            Ok(Plan::read_with(wish.document.text(), ReadOptions { seed: 1, fleet: true, part: true })?)
         });
         plan?;
         reading += ms;
@@ -199,7 +204,7 @@ impl PaperRun {
             MessageHead { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of("paper") };
         let names: Vec<NodeName> = (0..nodes).map(hosted::name).collect();
         // Letters are measured apart: what the machine itself does is to be seen.
-        let preparation = RunPreparation { document: String::new(), places: Vec::new(), ..preparation };
+        let preparation = RunPreparation { document: "".into(), places: Vec::new(), ..preparation };
         let limits = RunLimits::fleet(Nanos::from_millis(2), Nanos::from_millis(200));
         let machine = ControllerMachine::new(head, preparation, &names, limits);
         Self { machine, nodes, now: MonoTime::from_nanos(1_000_000_000) }

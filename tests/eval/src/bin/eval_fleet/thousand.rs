@@ -276,8 +276,7 @@ impl Conductor<'_> {
 
 fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
     let head = MessageHead { plan: PlanHash::of("crowd"), ..head("crowd") };
-    let preparation =
-        RunPreparation { document: "crowd".to_owned(), steered: true, ..RunPreparation::default() };
+    let preparation = RunPreparation { document: "crowd".into(), steered: true, ..RunPreparation::default() };
     let limits = RunLimits::fleet(round_trip, Nanos::ZERO);
     let machine = ControllerMachine::new(head, preparation, &names(AGENTS), limits);
     let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];

@@ -1,0 +1,262 @@
+//! A document that is read once, and the plan of a run, which grows by documents.
+//!
+//! The types say how far a document is: a [`SentDocument`] is a message's, a [`PlanDocument`] was read here, and a [`PlanGrowth`] is what it
+//! makes of the plan under way. Code that gets one of the last two has no text that it could read again.
+
+use crate::PlanProblems;
+use crate::model::{BoundPlan, Plan, ReadOptions};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// A document that was read in this process, with its plan.
+#[derive(Clone, Debug)]
+pub struct PlanDocument {
+    text: Arc<str>,
+    reading: ReadOptions,
+    plan: Arc<Plan>,
+}
+
+impl PlanDocument {
+    pub fn read(text: impl Into<Arc<str>>, reading: ReadOptions) -> Result<Self, PlanProblems> {
+        let text = text.into();
+        let plan = Arc::new(Plan::read_with(&text, reading)?);
+        Ok(Self { text, reading, plan })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub const fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+}
+
+/// A document in a message. Inside the process that has read it, the plan travels along; between processes only the text does.
+#[derive(Clone)]
+pub struct SentDocument {
+    text: Arc<str>,
+    read: Option<PlanDocument>,
+}
+
+impl SentDocument {
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The document with its plan. It is read here only if the sender is another process, or has read it in another way.
+    pub fn read(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
+        match &self.read {
+            Some(read) if read.reading == reading => Ok(read.clone()),
+            _ => PlanDocument::read(Arc::clone(&self.text), reading),
+        }
+    }
+}
+
+impl fmt::Debug for SentDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+impl Default for SentDocument {
+    fn default() -> Self {
+        Self::from("")
+    }
+}
+
+// Whether it was read already does not matter to what it says.
+impl PartialEq for SentDocument {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for SentDocument {}
+
+impl From<&str> for SentDocument {
+    fn from(text: &str) -> Self {
+        Self { text: text.into(), read: None }
+    }
+}
+
+impl From<String> for SentDocument {
+    fn from(text: String) -> Self {
+        Self { text: text.into(), read: None }
+    }
+}
+
+impl From<PlanDocument> for SentDocument {
+    fn from(read: PlanDocument) -> Self {
+        Self { text: Arc::clone(&read.text), read: Some(read) }
+    }
+}
+
+impl Serialize for SentDocument {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for SentDocument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// The plan of a run under way. Each side of a run, controller and agent, has one in its process; everybody else there gets the plan from it.
+///
+/// A newer plan is proposed first. It becomes the plan only when the change is made everywhere.
+#[derive(Clone, Debug)]
+pub struct GrowingPlan {
+    current: Arc<Plan>,
+    proposed: Option<Arc<Plan>>,
+}
+
+/// What a newer plan makes of the plan of a run.
+#[derive(Clone, Debug)]
+pub struct PlanGrowth {
+    newer: Arc<Plan>,
+    grown: Arc<Plan>,
+    /// The index of each stream of the newer plan in the grown one.
+    indices: Vec<usize>,
+    /// How many streams the plan had before.
+    known: usize,
+}
+
+impl GrowingPlan {
+    pub const fn new(plan: Arc<Plan>) -> Self {
+        Self { current: plan, proposed: None }
+    }
+
+    pub const fn current(&self) -> &Arc<Plan> {
+        &self.current
+    }
+
+    /// What `newer`, which has the same ports, would make of the plan. A proposal that was neither accepted nor dropped is dropped.
+    pub fn propose(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
+        let mut grown = Plan::clone(&self.current);
+        let indices = grown.grow(newer);
+        let grown = Arc::new(grown);
+        self.proposed = Some(Arc::clone(&grown));
+        PlanGrowth { newer: Arc::clone(newer), grown, indices, known: self.current.streams.len() }
+    }
+
+    /// The change is made. Says whether the plan has grown by it.
+    pub fn accept(&mut self) -> bool {
+        let proposed = self.proposed.take();
+        let has_grown = proposed.is_some();
+        self.current = proposed.unwrap_or_else(|| Arc::clone(&self.current));
+        has_grown
+    }
+
+    /// The change is not made: the plan stays as it is.
+    pub fn drop_proposal(&mut self) {
+        self.proposed = None;
+    }
+}
+
+impl PlanGrowth {
+    /// The plan of the newer document alone.
+    pub const fn newer(&self) -> &Arc<Plan> {
+        &self.newer
+    }
+
+    /// The index of each stream of the newer plan in the grown one.
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl BoundPlan {
+    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not the one that grows: then
+    /// indices would not mean the same streams.
+    pub fn grown(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
+        if self.streams.len() != growth.known {
+            return None;
+        }
+        let mut streams = self.streams.clone();
+        for (index, stream) in growth.indices.iter().zip(&newer.streams) {
+            match streams.get_mut(*index) {
+                Some(own) => *own = *stream,
+                None => streams.push(*stream),
+            }
+        }
+        let plan = Plan { streams: growth.grown.streams.clone(), ..self.plan.clone() };
+        Some(Self { plan, streams, speeds: self.speeds.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PlanChange;
+
+    fn document(flows: &[&str]) -> String {
+        let flow = |name: &&str| {
+            format!("{{name: {name}, tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}}}")
+        };
+        let flows: Vec<String> = flows.iter().map(flow).collect();
+        format!(
+            "{{ports: [{{name: a, location: a}}, {{name: b, location: b}}], flows: [{}]}}",
+            flows.join(", ")
+        )
+    }
+
+    fn plan(flows: &[&str]) -> Arc<Plan> {
+        Arc::new(Plan::read(&document(flows)).expect("reads"))
+    }
+
+    #[test]
+    fn a_document_that_was_read_here_is_not_read_again() {
+        let reading = ReadOptions { seed: 3, ..ReadOptions::default() };
+        let read = PlanDocument::read(document(&["x"]), reading).expect("reads");
+        let sent = SentDocument::from(read.clone());
+        assert!(Arc::ptr_eq(sent.read(reading).expect("known").plan(), read.plan()));
+        // Another way of reading it gives another plan.
+        let other = sent.read(ReadOptions::default()).expect("reads");
+        assert!(!Arc::ptr_eq(other.plan(), read.plan()));
+    }
+
+    #[test]
+    fn only_the_text_leaves_the_process() {
+        let read = PlanDocument::read(document(&["x"]), ReadOptions::default()).expect("reads");
+        let change: PlanChange = PlanChange::Replan(read.clone()).into();
+        let text = serde_json::to_string(&change).expect("encodes");
+        assert_eq!(text, serde_json::json!({"replan": document(&["x"])}).to_string());
+        let received: PlanChange = serde_json::from_str(&text).expect("decodes");
+        assert_eq!(received, change);
+        let PlanChange::Replan(received) = received else { panic!("{received:?}") };
+        let again = received.read(ReadOptions::default()).expect("reads");
+        assert!(!Arc::ptr_eq(again.plan(), read.plan()), "another process has to read it");
+    }
+
+    #[test]
+    fn a_plan_grows_when_the_change_is_made() {
+        let mut own = GrowingPlan::new(plan(&["x"]));
+        let growth = own.propose(&plan(&["y", "x"]));
+        assert_eq!((growth.indices(), own.current().streams.len()), (&[1, 0][..], 1));
+        own.drop_proposal();
+        assert!(!own.accept(), "what was dropped is not accepted later");
+        let growth = own.propose(&plan(&["z"]));
+        assert!(own.accept());
+        assert!(Arc::ptr_eq(own.current(), &growth.grown));
+        let names: Vec<&str> = own.current().streams.iter().map(|stream| stream.name.as_str()).collect();
+        assert_eq!(names, ["x", "z"]);
+    }
+
+    #[test]
+    fn a_bound_plan_that_missed_a_growth_does_not_follow_the_next() {
+        let bound = |flows: &[&str]| Plan::clone(&plan(flows)).bind(&[]).expect("binds");
+        let mut own = GrowingPlan::new(plan(&["x"]));
+        let first = own.propose(&plan(&["y"]));
+        own.accept();
+        let second = own.propose(&plan(&["z"]));
+        let before = bound(&["x"]);
+        assert!(before.grown(&second, &bound(&["z"])).is_none());
+        let after = before.grown(&first, &bound(&["y"])).expect("is the plan that grows");
+        let after = after.grown(&second, &bound(&["z"])).expect("is the plan that grows");
+        assert_eq!((after.streams.len(), after.plan.streams.len()), (3, 3));
+    }
+}
