@@ -95,8 +95,7 @@ impl CodeCensus {
         for line in product.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if line.starts_with("///") || line.starts_with("//!") {
                 self.documentation += 1;
-                let words = line.trim_start_matches(['/', '!']).split_whitespace().count();
-                self.short_documentation += usize::from((1..=3).contains(&words));
+                self.short_documentation += usize::from(says_little(line));
             } else if line.starts_with("//") {
                 self.comments += 1;
             } else {
@@ -127,6 +126,14 @@ fn is_product(name: &str) -> bool {
         .iter()
         .any(|part| name.contains(part));
     name.starts_with("crates/") && !is_test
+}
+
+/// Three plain words or fewer. A line that ends a longer sentence with a name of the code or a number is none of them.
+fn says_little(documentation: &str) -> bool {
+    let words: Vec<&str> = documentation.trim_start_matches(['/', '!']).split_whitespace().collect();
+    let are_plain =
+        words.iter().all(|word| word.trim_end_matches('.').chars().all(|c| c.is_alphanumeric() || c == '_'));
+    (1..=3).contains(&words.len()) && are_plain
 }
 
 /// `let name = |…|`, also `mut` and `move`.
@@ -165,6 +172,14 @@ mod tests {
         assert_eq!((census.definitions, census.one_word), (3, 2));
         assert_eq!((census.documentation, census.short_documentation, census.comments), (2, 1, 1));
         assert_eq!((census.code, census.closures, census.tuples), (7, 1, 1));
+    }
+
+    #[test]
+    fn a_line_with_code_in_it_says_something() {
+        assert!(says_little("/// Its name."));
+        assert!(!says_little("/// See [`Port`]."));
+        assert!(!says_little("/// Its name in the plan."));
+        assert!(!says_little("///"));
     }
 
     #[test]
