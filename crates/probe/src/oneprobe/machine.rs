@@ -17,6 +17,7 @@ use crate::method::initial_sequence;
 use crate::{clamp_to_u16, small_count};
 use std::collections::VecDeque;
 
+mod connecting;
 mod segments;
 pub use segments::IncomingSegment;
 
@@ -185,90 +186,6 @@ impl OneprobeMachine {
                 self.ask_again(now, asked_at, tries, Some(probe))
             }
         }
-    }
-
-    fn connect(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
-        if tries == 0 {
-            if self.report.probes >= u64::from(self.options.count) {
-                self.state = OneprobeState::Finished;
-                return None;
-            }
-            self.report.connections += 1;
-            let first = initial_sequence(self.options.seed, self.report.connections);
-            self.connection = OpenConnection {
-                first,
-                next: first,
-                acknowledged: first,
-                // The path stays the same, and so does its round trip.
-                round_trip: self.connection.round_trip,
-                ..OpenConnection::default()
-            };
-        }
-        let size = self.options.answer.to_be_bytes();
-        // The maximum segment size makes the server's answers exactly as long as `answer`, which their sequence numbers rely on.
-        self.queue.push_back(OutgoingSegment {
-            sequence: self.connection.first,
-            flags: flags::SYN,
-            window: self.options.answer,
-            options: vec![2, 4, size[0], size[1]],
-            ..OutgoingSegment::default()
-        });
-        self.state = OneprobeState::Connecting { at: now, tries: tries + 1 };
-        None
-    }
-
-    fn connect_again(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
-        // 1, 2, 4, 8, 8 s: the initial timeout and the backoff of RFC 6298 (2.1, 5.5).
-        let again_at = at + ((1_000 * MS) << tries.saturating_sub(1).min(3));
-        if now < again_at {
-            return Some(OneprobeStep::Wait(again_at));
-        }
-        if tries < TRIES {
-            return self.connect(now, tries);
-        }
-        self.fail(OneprobeFailure::Silent)
-    }
-
-    fn fail(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
-        self.failure = Some(failure);
-        self.state = OneprobeState::Finished;
-        None
-    }
-
-    /// Has the server fill its send queue: sends whole requests, with a window for two answers.
-    fn fill_queue(&mut self, now: u64, since: u64, asked_at: u64, quiet_at: u64) -> Option<OneprobeStep> {
-        // Once data comes, wait until no more of it is in flight: the first probe needs to know what the server sends next.
-        if self.connection.has_data {
-            if now < quiet_at {
-                return Some(OneprobeStep::Wait(quiet_at));
-            }
-            self.state = OneprobeState::Synchronizing { asked_at: now, tries: 1 };
-            self.ask_for_state();
-            return None;
-        }
-        if now >= since + MUTE {
-            return self.reopen(now, false);
-        }
-        let again_at = asked_at + 1_000 * MS;
-        if now < again_at {
-            return Some(OneprobeStep::Wait(again_at));
-        }
-        self.request_first();
-        self.state = OneprobeState::FillingQueue { since, asked_at: now, quiet_at };
-        None
-    }
-
-    fn request_first(&mut self) {
-        // Up to four whole requests in one segment: the server has more to send for longer. A longer one may not fit the path.
-        let whole = self.request.length();
-        let length = (whole * (LONGEST / whole.max(1)).clamp(1, 4)).min(LONGEST);
-        let first = self.connection.first.wrapping_add(1);
-        self.queue.push_back(self.data(
-            first,
-            length,
-            self.connection.edge.wrapping_sub(self.connection.expected),
-        ));
-        self.connection.next = first.wrapping_add(small_count(length));
     }
 
     /// A segment of the stream of requests, with a window of this many bytes.
