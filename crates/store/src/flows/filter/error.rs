@@ -36,15 +36,20 @@ impl FilterError {
         let first = text[start..from].char_indices().rev().nth(SHOWN - 1).map_or(start, |(at, _)| start + at);
         let last = text[until.min(end)..end].char_indices().nth(SHOWN).map_or(end, |(at, _)| until + at);
         Self {
-            // Control characters would break the line, or act on the terminal.
-            line: text[first..last].chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+            line: on_one_line(&text[first..last]),
             line_number: text[..from].matches('\n').count() + 1,
             before: text[first..from].chars().count(),
             width: text[from..until.min(end).max(from)].chars().count().max(1),
-            what: what.into(),
-            help: help.into(),
+            // Both may quote the text.
+            what: on_one_line(&what.into()),
+            help: on_one_line(&help.into()),
         }
     }
+}
+
+/// Control characters would break the line, or act on the terminal.
+fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl fmt::Display for FilterError {

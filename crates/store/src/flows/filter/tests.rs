@@ -22,6 +22,15 @@ fn has(prefix: &str, text: &str) -> bool {
 }
 
 #[test]
+fn an_error_that_quotes_a_word_of_several_lines_has_four_lines_and_no_control_characters() {
+    for text in ["\"a\nb\x1b[2J\"", "proto \"t\ncp\"", "ip \"1\n2\" and", "field \"a\nb\" = \"c\nd\" e"] {
+        let error = text.parse::<FlowFilter>().unwrap_err().to_string();
+        assert_eq!(error.lines().count(), 4, "{error:?}");
+        assert!(!error.contains(|c: char| c.is_control() && c != '\n'), "{error:?}");
+    }
+}
+
+#[test]
 fn prefixes_hold_what_they_name() {
     assert!(has("198.18.0.0/15", "198.19.255.255") && !has("198.18.0.0/15", "198.20.0.0"));
     assert!(has("198.18.0.1", "198.18.0.1") && !has("198.18.0.1", "198.18.0.2"));
