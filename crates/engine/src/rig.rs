@@ -34,9 +34,9 @@ use course::StreamCourse;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
-use packetrig_stats::limit::RigLimit;
-use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CaptureState, CountSample, NodeResult};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortPlaces;
@@ -49,28 +49,23 @@ use watch::PortWatcher;
 /// What the user may insist on.
 #[derive(Clone, Debug)]
 pub struct RigOptions {
-    /// Key of this run's tags.
-    pub key: TagKey,
+    pub terms: RunTerms,
     /// Interfaces confirmed although they look like they belong to a real network (RFC 6815 guard).
     pub confirmed: BTreeSet<PortLocation>,
     /// Where captures go; without it a plan with captures is refused.
     pub capture_dir: Option<PathBuf>,
-    /// Capture every receiving port as pcapng, whatever the plan says.
-    pub capture_all: bool,
-    /// Captures begin when they are started by hand ([`TestRig::captures`]), not with the receivers.
-    pub captures_wait: bool,
-    /// The back end the user insists on.
-    pub back_end: Option<BackEnd>,
-    /// What this machine's back ends can do, as measured before: by it they are chosen.
-    pub limits: Vec<RigLimit>,
-    /// Streams do not begin at T, but when they are steered to.
-    pub steered: bool,
     /// Where the ports of the plan are, and the permit that they need.
     pub site: RigSite,
     /// Until when the ports that are here may send; open without a lease.
     pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
+}
+
+impl RigOptions {
+    pub(super) const fn tag_key(&self) -> TagKey {
+        TagKey(self.terms.tag_key)
+    }
 }
 
 pub struct TestRig {
@@ -122,7 +117,7 @@ impl TestRig {
         let places = PortPlaces::of(&plan, options)?;
         places.settle(&mut plan);
         places.ask_before(&plan)?;
-        if options.steered {
+        if options.terms.steered {
             course::check(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
@@ -142,14 +137,14 @@ impl TestRig {
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
         let benches = set_up_benches(open, &plan.plan, options, &places)?;
-        let courses = options.steered.then(|| vec![StreamCourse::default(); specs.len()]);
+        let courses = options.terms.steered.then(|| vec![StreamCourse::default(); specs.len()]);
         // In a run that is not steered they cannot be switched on later.
-        let on = plan.plan.auto_start || !options.steered;
+        let on = plan.plan.auto_start || !options.terms.steered;
         let mut rig = Self {
             plan,
             resolved: BTreeMap::new(),
             pings: VecDeque::new(),
-            key: options.key,
+            key: options.tag_key(),
             specs,
             places,
             gate: options.gate.clone(),

@@ -169,8 +169,8 @@ fn captures_hold_every_frame_that_arrived() {
         overwrite: true,
         filter: FrameFilter::default(),
     }];
-    let only_planned =
-        packetrig_engine::rig::RigOptions { capture_all: false, ..options(Some(dir.path().into())) };
+    let mut only_planned = options(Some(dir.path().into()));
+    only_planned.terms.capture_all = false;
     let ports = SimPorts::default().wire("left", "right", LinkSpec::default()).wire(
         "right",
         "left",
@@ -204,7 +204,8 @@ fn captures_hold_every_frame_that_arrived() {
 
 #[test]
 fn a_plan_with_captures_needs_a_place_for_them() {
-    let capture_all = packetrig_engine::rig::RigOptions { capture_all: true, ..options(None) };
+    let mut capture_all = options(None);
+    capture_all.terms.capture_all = true;
     let error = execute(both_ways(), &capture_all, &MockPorts::default()).unwrap_err();
     assert!(matches!(error, Error::NoCaptureDirectory));
 }

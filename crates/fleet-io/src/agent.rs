@@ -231,8 +231,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             },
             _ => preparation.clone(),
         };
-        let reading =
-            ReadOptions { seed: own.seed, fleet: self.membership.is_some(), part: own.part_of.is_some() };
+        let reading = ReadOptions {
+            seed: own.terms.seed,
+            fleet: self.membership.is_some(),
+            part: own.part_of.is_some(),
+        };
         let plan = match own.document.read(reading) {
             Ok(read) => Arc::clone(read.plan()),
             Err(problems) => return self.failed(problems.into()),

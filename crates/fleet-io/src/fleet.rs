@@ -302,7 +302,7 @@ where
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
-        let steered = options.steered;
+        let steered = options.terms.steered;
         let mut preparation = RunPreparation { places, say_every, clock, ..preparation(document, options) };
         // A change of a steered run refers to the whole plan, so every node needs all of it.
         let shares = (!steered).then(|| NodeShares::of(document.plan(), &mut preparation));

@@ -14,8 +14,7 @@ use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, PlanDocument, ReadOptions};
-use packetrig_stats::limit::RigLimit;
-use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -36,21 +35,11 @@ pub struct RunOptions {
     pub name: String,
     /// The wall clock now, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// Key of its test tags.
-    pub tag_key: u64,
-    /// Seed for the values that the plan leaves random; named in the report.
-    pub seed: u64,
+    #[serde(flatten)]
+    pub terms: RunTerms,
     /// Locations the user confirmed for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
     pub capture_dir: Option<PathBuf>,
-    /// Capture every receiving port, whatever the plan says.
-    pub capture_all: bool,
-    /// The back end the user insists on.
-    pub back_end: Option<BackEnd>,
-    /// Streams do not begin at T: the user starts, changes and stops each while the run goes on.
-    pub steered: bool,
-    /// What this rig can do, as measured before.
-    pub limits: Vec<RigLimit>,
     /// From the last sender's end until receivers stop.
     pub drain: Nanos,
     /// What the user accepts.
@@ -86,7 +75,7 @@ pub fn run_to_end(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
-    let document = PlanDocument::read(document, ground.reading(options.seed))?;
+    let document = PlanDocument::read(document, ground.reading(options.terms.seed))?;
     let mut stopped = false;
     let user = RunUser {
         wishes: &mut || {
@@ -136,12 +125,12 @@ pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) 
         name: options.name.clone(),
         plan: PlanHash::of(document),
         started_wall_ns: options.started_wall_ns,
-        seed: options.seed,
+        seed: options.terms.seed,
         nodes,
         places: Vec::new(),
         criteria: options.criteria.clone(),
-        limits: options.limits.clone(),
-        steered: options.steered,
+        limits: options.terms.limits.clone(),
+        steered: options.terms.steered,
     }
 }
 
@@ -198,15 +187,10 @@ pub(crate) fn preparation(document: &PlanDocument, options: RunOptions) -> RunPr
     RunPreparation {
         document: document.clone().into(),
         part_of: None,
-        tag_key: options.tag_key,
+        terms: options.terms,
         run: options.run.0.clone(),
-        seed: options.seed,
         confirmed: options.confirmed,
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
-        capture_all: options.capture_all,
-        back_end: options.back_end,
-        limits: options.limits,
-        steered: options.steered,
         places: Vec::new(),
         say_every: Nanos::ZERO,
         clock: None,

@@ -21,6 +21,7 @@ use packetrig_fleet::message::{
 use packetrig_plan::Plan;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
@@ -149,7 +150,7 @@ impl NodeMembership {
         Ok(RunPreparation {
             run: head.run.0.clone(),
             capture_dir: None,
-            limits: Vec::new(),
+            terms: RunTerms { limits: Vec::new(), ..preparation.terms.clone() },
             confirmed: Vec::new(),
             ..preparation.clone()
         })

@@ -9,8 +9,8 @@ use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, Plan
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
-use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,16 +117,19 @@ impl MachineLoan {
 
     fn options(&self, preparation: &RunPreparation) -> Result<RigOptions, Error> {
         Ok(RigOptions {
+            terms: RunTerms {
+                back_end: preparation.terms.back_end.or(self.back_end),
+                limits: self.limits.clone(),
+                ..preparation.terms.clone()
+            },
             confirmed: self.confirmed.clone(),
             capture_dir: Some(self.captures_of(&preparation.run)?),
-            back_end: preparation.back_end.or(self.back_end),
-            limits: self.limits.clone(),
             site: RigSite::PartOfFleet {
                 places: self.places(preparation)?,
                 permit: Arc::clone(&self.permit),
             },
             gate: self.gate.clone(),
-            ..common_options(preparation)
+            run: preparation.run.clone(),
         })
     }
 }
@@ -143,29 +146,13 @@ fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
     // A text that is no location names no port of the plan either, so it can be passed over.
     let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
     Ok(RigOptions {
+        terms: preparation.terms.clone(),
         confirmed: confirmed.collect(),
         capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
-        back_end: preparation.back_end,
-        limits: preparation.limits.clone(),
-        ..common_options(preparation)
-    })
-}
-
-/// Options that mean the same on a machine of one's own and on a lent one.
-fn common_options(preparation: &RunPreparation) -> RigOptions {
-    RigOptions {
-        key: TagKey(preparation.tag_key),
-        confirmed: BTreeSet::new(),
-        capture_dir: None,
-        capture_all: preparation.capture_all,
-        captures_wait: preparation.steered,
-        back_end: None,
-        limits: Vec::new(),
-        steered: preparation.steered,
         site: RigSite::EveryPortHere,
         gate: SendGate::open(),
         run: preparation.run.clone(),
-    }
+    })
 }
 
 impl EnginePlane {

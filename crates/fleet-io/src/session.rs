@@ -16,6 +16,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::{NodeFault, RunState};
 use packetrig_fleet::report::RunReport;
 use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, ReadOptions};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;
 use packetrig_units::Nanos;
 use std::cell::Cell;
@@ -74,7 +75,7 @@ impl RunSession {
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
-        let options = RunOptions { steered: true, ..options };
+        let options = RunOptions { terms: RunTerms { steered: true, ..options.terms }, ..options };
         let (wishes, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
         let plan = GrowingPlan::new(Arc::clone(document.plan()));

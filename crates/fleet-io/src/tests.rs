@@ -18,6 +18,7 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,7 +69,7 @@ impl PlaneSource for FakePlane {
         plan: Arc<Plan>,
     ) -> Result<PreparedPlane, EngineError> {
         self.plans.lock().unwrap().push(plan);
-        assert_eq!((preparation.tag_key, preparation.seed), (77, 5));
+        assert_eq!((preparation.terms.tag_key, preparation.terms.seed), (77, 5));
         self.note("prepare")?;
         Ok((Box::new(OpenFake { fake: self.clone(), start: MonoTime::default() }), vec![]))
     }
@@ -162,21 +163,20 @@ fn result(node: &str, start: MonoTime) -> NodeResult {
     }
 }
 
+fn terms() -> RunTerms {
+    RunTerms { tag_key: 77, seed: 5, ..RunTerms::default() }
+}
+
 fn options() -> RunOptions {
     RunOptions {
         run: RunId("r".into()),
         name: "test".into(),
         started_wall_ns: 1,
-        tag_key: 77,
-        seed: 5,
+        terms: terms(),
         confirmed: vec![],
         capture_dir: None,
-        capture_all: false,
-        back_end: None,
-        steered: false,
         drain: Nanos::from_millis(1),
         criteria: AcceptanceCriteria::default(),
-        limits: Vec::new(),
     }
 }
 
@@ -259,7 +259,7 @@ fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
     let mut controller = fabric.join(NodeName::controller()).unwrap();
     let endpoint = fabric.join(NodeName::local()).unwrap();
     let preparation =
-        RunPreparation { document: DOCUMENT.into(), tag_key: 77, seed: 5, ..RunPreparation::default() };
+        RunPreparation { document: DOCUMENT.into(), terms: terms(), ..RunPreparation::default() };
     std::thread::scope(|scope| {
         let mut planes = fake.clone();
         let over = &over;
@@ -317,7 +317,7 @@ fn a_document_that_is_no_plan_opens_nothing() {
 }
 
 fn read(document: &str) -> PlanDocument {
-    PlanDocument::read(document, ReadOptions { seed: options().seed, ..ReadOptions::default() }).unwrap()
+    PlanDocument::read(document, ReadOptions { seed: terms().seed, ..ReadOptions::default() }).unwrap()
 }
 
 /// [`DOCUMENT`] with another flow instead of its own.

@@ -16,8 +16,8 @@ use packetrig_plan::{
 };
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::{BitRate, Nanos};
-use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -57,14 +57,9 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse::<PortLocation>().unwrap());
     RigOptions {
         run: String::new(),
-        key: TagKey(5),
+        terms: RunTerms { tag_key: 5, steered, ..RunTerms::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
-        capture_all: false,
-        captures_wait: false,
-        back_end: None,
-        limits: Vec::new(),
-        steered,
         site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
         gate: SendGate::open(),
     }

@@ -230,7 +230,7 @@ impl ControllerMachine {
     fn due(&self) -> Option<MonoTime> {
         let own = match self.phase {
             ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
-            ControllerPhase::Committing { start, .. } if self.preparation.steered => {
+            ControllerPhase::Committing { start, .. } if self.preparation.terms.steered => {
                 start.max(self.repeat_at)
             }
             ControllerPhase::Committing { start, .. } => start - self.limits.guard,
@@ -287,7 +287,7 @@ impl ControllerMachine {
         let rounds = Nanos::new(arming.as_u64().saturating_mul(ROUNDS_BEFORE_START)).min(MOST_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
         // In a steered run nothing begins at T: there is nothing to wait for.
-        let start = if self.preparation.steered { now } else { now + lead };
+        let start = if self.preparation.terms.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
         self.enter(RunState::Committed);
         self.emit(RunEventKind::StartSet { at: start });
@@ -297,7 +297,7 @@ impl ControllerMachine {
     /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged.
     fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
         // To confirm to some nodes and not to others is the one thing that cannot be taken back.
-        self.preparation.steered || now + CONFIRM_MARGIN + now.since(since) < start
+        self.preparation.terms.steered || now + CONFIRM_MARGIN + now.since(since) < start
     }
 
     /// Begins another attempt, because the commit came too late somewhere.

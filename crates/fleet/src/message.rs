@@ -12,9 +12,9 @@ use crate::hello::NodeHello;
 use crate::outcome::NodeFault;
 use packetrig_plan::{HeldStream, SentDocument};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
-use packetrig_stats::limit::RigLimit;
-use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -114,27 +114,15 @@ pub struct RunPreparation {
     /// Whose part it is; absent if it is the whole.
     #[serde(default)]
     pub part_of: Option<PlanHash>,
-    /// Key of the run's test tags, the same on all nodes.
-    pub tag_key: u64,
+    #[serde(flatten)]
+    pub terms: RunTerms,
     /// Id of the run, by which nodes name its frames should they arrive in a later one.
     #[serde(default)]
     pub run: String,
-    /// From which everything is drawn that the plan leaves to chance, the same on all nodes.
-    pub seed: u64,
     /// Interfaces the user confirmed although they look like part of a real network, as locations.
     pub confirmed: Vec<String>,
     /// Where this node writes captures.
     pub capture_dir: Option<String>,
-    /// Capture every receiving port, whatever the plan says.
-    pub capture_all: bool,
-    /// The back end the user insists on.
-    pub back_end: Option<BackEnd>,
-    /// What the node's back ends can do, as measured before: by it they are chosen.
-    #[serde(default)]
-    pub limits: Vec<RigLimit>,
-    /// Streams do not begin at T: each does what later orders say, and the run goes on until it is stopped.
-    #[serde(default)]
-    pub steered: bool,
     /// Where each port of the plan is, by its index; empty when all are here.
     #[serde(default, with = "sparse_places")]
     pub places: Vec<PortPlace>,
@@ -391,6 +379,25 @@ mod tests {
         assert!(MessageBody::Telemetry(head.clone(), Box::default()).may_be_dropped());
         assert!(!MessageBody::Command(head.clone(), NodeCommand::Stop).may_be_dropped());
         assert!(!MessageBody::Reply(head, NodeReply::Armed).may_be_dropped());
+    }
+
+    #[test]
+    fn a_preparation_is_one_flat_object_as_nodes_of_earlier_versions_read_it() {
+        let terms = RunTerms { tag_key: u64::MAX, seed: 2, steered: true, ..RunTerms::default() };
+        let preparation = RunPreparation { document: "p".into(), terms, ..RunPreparation::default() };
+        let value = serde_json::to_value(&preparation).expect("encodes");
+        let object = value.as_object().expect("an object");
+        let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let wanted = "back_end capture_all capture_dir clock confirmed document limits part_of places run say_every \
+                      seed steered tag_key";
+        assert_eq!(names.join(" "), wanted);
+        assert_eq!((&value["document"], &value["tag_key"]), (&"p".into(), &u64::MAX.into()));
+        assert_eq!(serde_json::from_value::<RunPreparation>(value).expect("decodes"), preparation);
+        // A controller of an earlier version leaves some out.
+        let short = r#"{"document": "p", "tag_key": 1, "seed": 2, "confirmed": [], "capture_all": true}"#;
+        let read: RunPreparation = serde_json::from_str(short).expect("decodes");
+        assert!(read.terms.capture_all && !read.terms.steered);
     }
 
     #[test]

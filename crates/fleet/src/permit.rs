@@ -18,6 +18,7 @@ use packetrig_plan::reach::{self, AddressFamily, FieldValues};
 use packetrig_plan::recording::ReplayTiming;
 use packetrig_plan::{BoundPlan, BoundStream, Stream};
 use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::{BitRate, Nanos};
 use std::fmt;
 use std::path::PathBuf;
@@ -90,14 +91,11 @@ pub struct OwnPlanPort {
 }
 
 /// What a node is asked to do, beside what the plan says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PermitWish {
-    /// The back end that the user insists on.
-    pub back_end: Option<BackEnd>,
-    /// Capture every receiving port, whatever the plan says.
-    pub capture_all: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct PermitWish<'a> {
+    pub terms: &'a RunTerms,
     /// Files whose frames are to be sent, without symbolic links; `None`: one cannot be found.
-    pub replays: Vec<Option<PathBuf>>,
+    pub replays: &'a [Option<PathBuf>],
 }
 
 impl OwnPlanPort {
@@ -136,12 +134,12 @@ impl LendingPermit {
     }
 
     /// Why this node does not do its part of a plan: everything at once; empty if it does.
-    pub fn check(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: &PermitWish) -> Vec<String> {
+    pub fn check(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
         let mut refusals = Vec::new();
-        if let Some(back_end) = wish.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
+        if let Some(back_end) = wish.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             refusals.push(format!("back end {} is not allowed", back_end.name()));
         }
-        self.check_replays(&wish.replays, &mut refusals);
+        self.check_replays(wish.replays, &mut refusals);
         for own in mine {
             self.check_port(bound, own, wish, &mut refusals);
             for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
@@ -170,7 +168,7 @@ impl LendingPermit {
         &self,
         bound: &BoundPlan,
         own: &OwnPlanPort,
-        wish: &PermitWish,
+        wish: PermitWish<'_>,
         refusals: &mut Vec<String>,
     ) {
         // Whether it carries a default route was asked when it was offered; the guard asks again when it is opened.
@@ -196,7 +194,7 @@ impl LendingPermit {
         self.check_devices(bound, own, refusals);
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
-        if self.max_capture == Some(0) && (captures || wish.capture_all && receives) {
+        if self.max_capture == Some(0) && (captures || wish.terms.capture_all && receives) {
             refusals.push(own.refusal("captures are not allowed"));
         }
     }

@@ -8,6 +8,7 @@ use packetrig_fleet::message::{
 };
 use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -107,8 +108,11 @@ impl Simulation {
     fn new(world: World) -> Self {
         let plan = PlanHash::of("plan");
         let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
-        let preparation =
-            RunPreparation { document: "plan".into(), tag_key: 1, seed: 2, ..RunPreparation::default() };
+        let preparation = RunPreparation {
+            document: "plan".into(),
+            terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
+            ..RunPreparation::default()
+        };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let nodes = names.iter().map(|name| Node {
             agent: AgentMachine::new(PATIENCE),

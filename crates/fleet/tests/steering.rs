@@ -12,6 +12,7 @@ use packetrig_fleet::message::{
 use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -85,8 +86,11 @@ fn name(index: usize) -> NodeName {
 impl Simulation {
     fn new(world: World) -> Self {
         let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
-        let preparation =
-            RunPreparation { document: "plan".into(), steered: true, ..RunPreparation::default() };
+        let preparation = RunPreparation {
+            document: "plan".into(),
+            terms: RunTerms { steered: true, ..RunTerms::default() },
+            ..RunPreparation::default()
+        };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let limits = RunLimits {
             silence: Nanos::from_secs(5),

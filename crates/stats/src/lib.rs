@@ -25,3 +25,4 @@ pub mod result;
 pub mod search;
 pub mod sequence;
 pub mod series;
+pub mod terms;

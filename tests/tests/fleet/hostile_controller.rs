@@ -14,6 +14,7 @@ use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_plan::{HeldStream, PingRequest, PlanChange};
 use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde_json::{Value, json};
@@ -131,6 +132,7 @@ fn attacks_on_limits() -> Vec<Attack> {
         key_number: 0,
         identity: "stranger".into(),
     };
+    let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
     let together = ["s", "t"].map(|name| flow(name, "198.18.0.2", 1000, ALLOWED));
     vec![
         Attack::new("an-address", asking(&document(&[to_a_stranger()]))),
@@ -138,7 +140,7 @@ fn attacks_on_limits() -> Vec<Attack> {
         Attack::new("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
         Attack::new("too-fast-together", asking(&document(&together))),
         Attack::new("a-clock", RunPreparation { clock: Some(clock), ..honest() }),
-        Attack::new("pktgen", RunPreparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
+        Attack::new("pktgen", RunPreparation { terms, ..honest() }),
     ]
 }
 
@@ -162,7 +164,7 @@ fn attacks_by_documents() -> Vec<Attack> {
 
 fn attacks_on_files(elsewhere: &Path) -> Vec<Attack> {
     let taken = RunPreparation {
-        capture_all: true,
+        terms: RunTerms { capture_all: true, ..RunTerms::default() },
         capture_dir: Some(elsewhere.join("taken").display().to_string()),
         ..placed(vec![place("r1", "eth0"), place(VICTIM, "eth0")])
     };
@@ -274,7 +276,10 @@ impl Hostile {
             flow
         };
         let allowed = |name: &str| endless(flow(name, "198.18.0.2", 1000, 0));
-        let preparation = RunPreparation { steered: true, ..asking(&document(&[allowed("s")])) };
+        let preparation = RunPreparation {
+            terms: RunTerms { steered: true, ..RunTerms::default() },
+            ..asking(&document(&[allowed("s")]))
+        };
         let head = head("run-steered", &preparation);
         let prepared = self.tell(&head, NodeCommand::Prepare(Box::new(preparation)));
         assert!(matches!(prepared, Some(NodeReply::Prepared { .. })), "{prepared:?}");

@@ -5,6 +5,7 @@ use packetrig_engine::device::PingState;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
 use packetrig_sys::kernel;
 use packetrig_sys::link::NamespaceLinks;
@@ -12,7 +13,6 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::run;
 use packetrig_tests::skip;
-use packetrig_wire::tag::TagKey;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -128,14 +128,9 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         json!({"ports": [{"name": "port 0", "location": ours.location()}], "devices": devices}).to_string();
     let options = RigOptions {
         run: String::new(),
-        key: TagKey(5),
+        terms: RunTerms { tag_key: 5, ..RunTerms::default() },
         confirmed: std::collections::BTreeSet::new(),
         capture_dir: None,
-        capture_all: false,
-        back_end: None,
-        steered: false,
-        captures_wait: false,
-        limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: SendGate::open(),
     };

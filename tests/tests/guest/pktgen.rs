@@ -9,6 +9,7 @@ use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::pktgen::Pktgen;
@@ -17,7 +18,6 @@ use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::{Document, Flow, ethernet, tcp, udp, value, vlan};
 use packetrig_tests::{skip, tools};
 use packetrig_units::Nanos;
-use packetrig_wire::tag::TagKey;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -37,14 +37,9 @@ fn endless(key: u16) -> Flow {
 fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
     let options = RigOptions {
         run: String::new(),
-        key: TagKey(1),
+        terms: RunTerms { tag_key: 1, back_end: Some(BackEnd::Pktgen), ..RunTerms::default() },
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),
-        capture_all: false,
-        captures_wait: false,
-        back_end: Some(BackEnd::Pktgen),
-        steered: false,
-        limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: SendGate::open(),
     };

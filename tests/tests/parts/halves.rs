@@ -8,6 +8,7 @@ use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
 use packetrig_fleet_io::{DataPlane, EnginePlane, MachineLoan, PlaneSource};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
@@ -109,7 +110,7 @@ fn two_planes_make_one_run_over_a_cable() {
     let document = document(&lab);
     let preparation = RunPreparation {
         document: document.clone().into(),
-        tag_key: 77,
+        terms: RunTerms { tag_key: 77, ..RunTerms::default() },
         run: "halves".into(),
         places: places(&lab),
         ..RunPreparation::default()

@@ -9,13 +9,13 @@ use packetrig_plan::Plan;
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::skip;
 use packetrig_units::MonoTime;
-use packetrig_wire::tag::TagKey;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -43,14 +43,9 @@ fn document(locations: &[String]) -> String {
 fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
     RigOptions {
         run: String::new(),
-        key: TagKey(9),
+        terms: RunTerms { tag_key: 9, back_end: Some(back_end), ..RunTerms::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
-        capture_all: false,
-        captures_wait: false,
-        back_end: Some(back_end),
-        limits: Vec::new(),
-        steered: false,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate,
     }

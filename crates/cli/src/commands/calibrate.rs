@@ -20,6 +20,7 @@ use packetrig_plan::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::search::ZeroLoss;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
@@ -157,15 +158,15 @@ impl TrialBench<'_> {
             run: RunId(identity::run_id(started, identity::entropy())),
             name: "calibrate".into(),
             started_wall_ns: started,
-            tag_key: identity::entropy(),
-            seed: 1,
+            // Limits of earlier calibrations must not influence this one, so there are none.
+            terms: RunTerms {
+                tag_key: identity::entropy(),
+                seed: 1,
+                back_end: Some(back_end),
+                ..RunTerms::default()
+            },
             confirmed: self.arguments.confirm.iter().map(ToString::to_string).collect(),
             capture_dir: None,
-            capture_all: false,
-            steered: false,
-            back_end: Some(back_end),
-            // Limits of earlier calibrations must not influence this one.
-            limits: Vec::new(),
             drain: execution::DRAIN,
             criteria: AcceptanceCriteria::default(),
         };

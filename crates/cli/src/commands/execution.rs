@@ -23,6 +23,7 @@ use packetrig_fleet_io::{EnginePlane, LocalGround, OpenRun, RunGround, RunOption
 use packetrig_plan::{Plan, PortHost, ReadOptions, Stream};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
+use packetrig_stats::terms::RunTerms;
 use packetrig_store::{RunCatalogue, RunDraft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
 use packetrig_units::Blame;
@@ -124,14 +125,16 @@ fn options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> Ru
         run: RunId(identity::run_id(started, identity::entropy())),
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
-        tag_key: identity::entropy(),
-        seed: request.seed.unwrap_or_else(identity::seed),
+        terms: RunTerms {
+            tag_key: identity::entropy(),
+            seed: request.seed.unwrap_or_else(identity::seed),
+            capture_all: request.capture,
+            back_end: request.back_end,
+            limits,
+            steered: false,
+        },
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: None,
-        capture_all: request.capture,
-        steered: false,
-        back_end: request.back_end,
-        limits,
         drain: request.drain,
         criteria: request.criteria.over(&plan.criteria),
     }

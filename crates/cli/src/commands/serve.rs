@@ -24,6 +24,7 @@ use packetrig_server::{
     TestConsole, TesterRefusal,
 };
 use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_store::{RunCatalogue, RunDraft};
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::resident::ResidentThread;
@@ -182,14 +183,16 @@ impl MachineRigs {
             run,
             name: "serve".to_owned(),
             started_wall_ns: started,
-            tag_key: identity::entropy(),
-            seed: self.seed,
+            terms: RunTerms {
+                tag_key: identity::entropy(),
+                seed: self.seed,
+                capture_all: false,
+                back_end: self.back_end,
+                limits: catalogue.limits(&kernel::release()).map_err(|error| internal(&error.into()))?,
+                steered: true,
+            },
             confirmed: self.confirmed.clone(),
             capture_dir: Some(draft.capture_dir().map_err(|error| internal(&error.into()))?),
-            capture_all: false,
-            steered: true,
-            back_end: self.back_end,
-            limits: catalogue.limits(&kernel::release()).map_err(|error| internal(&error.into()))?,
             drain: DRAIN,
             criteria: AcceptanceCriteria::default(),
         };

@@ -134,7 +134,7 @@ impl PortBench {
         let Some(site) = self.hold.site()? else {
             return Err(Error::NoDevices { port: self.info.name.clone() });
         };
-        let machine = DeviceMachine::new(options.key, here).permitted_by(permit);
+        let machine = DeviceMachine::new(options.tag_key(), here).permitted_by(permit);
         let host = DeviceHost::open(site, machine, options.gate.clone())?;
         let name = format!("host-{}", self.port);
         self.host = Some(PortWorker::start(name, host, Box::new(RealClock::new()))?);

@@ -127,10 +127,10 @@ impl MachinePorts {
     pub fn new(plan: &Plan, options: &RigOptions) -> Self {
         Self {
             confirmed: options.confirmed.clone(),
-            back_end: options.back_end,
+            back_end: options.terms.back_end,
             plan: plan.clone(),
-            limits: options.limits.clone(),
-            steered: options.steered,
+            limits: options.terms.limits.clone(),
+            steered: options.terms.steered,
             leased: options.gate.is_leased(),
         }
     }

@@ -9,7 +9,8 @@ use crate::Error;
 use packetrig_plan::device::Mac;
 use packetrig_plan::recording::FrameOrigin;
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, PortLocation};
-use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_stats::port::PortInfo;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::BitRate;
@@ -20,14 +21,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct PortPlaces {
     site: RigSite,
-    capture_all: bool,
-    back_end: Option<BackEnd>,
+    terms: RunTerms,
 }
 
 impl PortPlaces {
     pub(super) fn of(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
-        let places =
-            Self { site: options.site.clone(), capture_all: options.capture_all, back_end: options.back_end };
+        let places = Self { site: options.site.clone(), terms: options.terms.clone() };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
         if given.len() != plan.ports.len() {
             let message = format!(
@@ -95,13 +94,7 @@ impl PortPlaces {
     fn ask(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
         let Some(permit) = self.permit() else { return Ok(()) };
         let replays = self.replays(&plan.plan);
-        let question = PermitQuestion {
-            plan,
-            ports,
-            replays: &replays,
-            capture_all: self.capture_all,
-            back_end: self.back_end,
-        };
+        let question = PermitQuestion { plan, ports, replays: &replays, terms: &self.terms };
         let objections = permit.objections(&question);
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }

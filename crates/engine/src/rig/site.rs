@@ -5,6 +5,7 @@
 
 use packetrig_plan::{BoundPlan, PortLocation};
 use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::BitRate;
 use std::fmt;
 use std::net::IpAddr;
@@ -42,10 +43,8 @@ pub struct PermitQuestion<'a> {
     pub ports: &'a [PermitPort],
     /// The files whose frames ports that are here send, without symbolic links; `None`: one cannot be found.
     pub replays: &'a [Option<PathBuf>],
-    /// Every receiving port is captured, whatever the plan says.
-    pub capture_all: bool,
-    /// The back end that was asked for.
-    pub back_end: Option<BackEnd>,
+    /// What was asked for beside the plan.
+    pub terms: &'a RunTerms,
 }
 
 /// A port that is here.

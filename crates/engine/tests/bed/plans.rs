@@ -9,6 +9,7 @@ use packetrig_plan::{
     WantedMetrics,
 };
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::header::HeaderKind;
 use std::collections::BTreeSet;
@@ -51,14 +52,9 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
     let capture_all = capture_dir.is_some();
     RigOptions {
         run: String::new(),
-        key: super::KEY,
+        terms: RunTerms { tag_key: super::KEY.0, capture_all, ..RunTerms::default() },
         confirmed: BTreeSet::new(),
         capture_dir,
-        capture_all,
-        captures_wait: false,
-        back_end: None,
-        limits: Vec::new(),
-        steered: false,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: packetrig_engine::gate::SendGate::open(),
     }

@@ -30,6 +30,7 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
+use packetrig_stats::terms::RunTerms;
 use packetrig_store::spool::segment::{ResultSegment, SegmentKind};
 use packetrig_store::spool::{self, ResultSpool, SegmentKey, value};
 use packetrig_units::{MonoTime, Nanos};
@@ -349,16 +350,11 @@ fn options() -> RunOptions {
         run: RunId("r1".into()),
         name: "test".into(),
         started_wall_ns: 1,
-        tag_key: 77,
-        seed: 5,
+        terms: RunTerms { tag_key: 77, seed: 5, ..RunTerms::default() },
         confirmed: vec![],
         capture_dir: None,
-        capture_all: false,
-        back_end: None,
-        steered: false,
         drain: Nanos::from_millis(1),
         criteria: AcceptanceCriteria::default(),
-        limits: Vec::new(),
     }
 }
 

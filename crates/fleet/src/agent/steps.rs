@@ -33,7 +33,7 @@ impl AgentMachine {
             AgentState::Idle => {
                 self.head = Some(head);
                 self.state = AgentState::Preparing;
-                self.steered = preparation.steered;
+                self.steered = preparation.terms.steered;
                 self.change = LastChange::default();
                 vec![AgentAction::Prepare(preparation)]
             }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::message::PlanHash;
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;
 
 mod changes;
@@ -17,8 +18,7 @@ fn at(ms: u64) -> MonoTime {
 fn preparation() -> NodeCommand {
     NodeCommand::Prepare(Box::new(RunPreparation {
         document: DOCUMENT.into(),
-        tag_key: 1,
-        seed: 2,
+        terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
         ..RunPreparation::default()
     }))
 }

@@ -93,7 +93,7 @@ impl ControllerMachine {
             }
             // Nothing begins at T in a steered run, so a late confirmation still does its work.
             ControllerPhase::Running { start }
-                if self.preparation.steered && peer.progress < PeerProgress::Confirmed =>
+                if self.preparation.terms.steered && peer.progress < PeerProgress::Confirmed =>
             {
                 (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
             }

@@ -57,7 +57,7 @@ impl ControllerMachine {
 
     pub(super) fn end_of_run(&mut self) {
         // Of a steered run the stop is the end.
-        let stopped = self.stopped_by_user && !self.preparation.steered;
+        let stopped = self.stopped_by_user && !self.preparation.terms.steered;
         let missing = !self.peers.have_all_results();
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {

@@ -19,13 +19,13 @@ impl ControllerMachine {
             }
             ControllerPhase::Running { start } => self.expire_running(start, now),
             ControllerPhase::Committing { start, .. }
-                if now + self.limits.guard >= start && !self.preparation.steered =>
+                if now + self.limits.guard >= start && !self.preparation.terms.steered =>
             {
                 self.expire_commit(now);
             }
             // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
             ControllerPhase::Committing { start, .. }
-                if self.preparation.steered && now >= start + self.limits.prepare =>
+                if self.preparation.terms.steered && now >= start + self.limits.prepare =>
             {
                 self.silent_before_start(PeerProgress::Committed, now);
             }

@@ -108,7 +108,7 @@ impl ControllerMachine {
 
     /// Until when confirmations are waited for. In a steered run T is the instant at which they are sent.
     pub(super) fn confirmed_by(&self, start: MonoTime) -> MonoTime {
-        start + if self.preparation.steered { self.limits.start } else { self.limits.confirm }
+        start + if self.preparation.terms.steered { self.limits.start } else { self.limits.confirm }
     }
 
     /// Nodes that have not acknowledged the confirmation count as not started.

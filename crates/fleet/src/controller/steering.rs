@@ -78,12 +78,12 @@ impl ControllerMachine {
                 | ControllerPhase::Committing { .. }
                 | ControllerPhase::Confirming { .. }
         );
-        if is_early && self.preparation.steered {
+        if is_early && self.preparation.terms.steered {
             return;
         }
         let Some((number, steer)) = self.steering.waiting.pop_front() else { return };
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
-        if !is_under_way || !self.preparation.steered {
+        if !is_under_way || !self.preparation.terms.steered {
             let text = "the run is not running, or cannot be steered".to_owned();
             return self.steered(number, Err(NodeFault { blame: Blame::Plan, text }), now);
         }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::CONFIRM_MARGIN;
 use crate::message::{PlanHash, RunId, SentTotal, StopReason};
+use packetrig_stats::terms::RunTerms;
 use packetrig_units::Nanos;
 use std::sync::Arc;
 
@@ -21,8 +22,11 @@ fn controller(names: &[&str]) -> ControllerMachine {
 
 fn controller_with(names: &[&str], limits: RunLimits) -> ControllerMachine {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-    let preparation =
-        RunPreparation { document: "p".into(), tag_key: 1, seed: 2, ..RunPreparation::default() };
+    let preparation = RunPreparation {
+        document: "p".into(),
+        terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
+        ..RunPreparation::default()
+    };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);
     controller.handle(ControllerEvent::Begin, at(0));

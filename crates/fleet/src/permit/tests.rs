@@ -31,10 +31,23 @@ fn mine(link_speed: Option<BitRate>) -> [OwnPlanPort; 2] {
     [own(0, "eth1"), own(1, "eth2")]
 }
 
+/// Nothing is asked for beside the plan.
+const PLAIN: PermitWish<'_> = PermitWish {
+    terms: &RunTerms {
+        tag_key: 0,
+        seed: 0,
+        capture_all: false,
+        back_end: None,
+        limits: Vec::new(),
+        steered: false,
+    },
+    replays: &[],
+};
+
 const SLOW: &str = "rate: {choice: pps, pps: 1000}";
 
 fn refusals(permit: &LendingPermit, bound: &BoundPlan) -> Vec<String> {
-    permit.check(bound, &mine(Some(TEN_GIGABITS)), &PermitWish::default())
+    permit.check(bound, &mine(Some(TEN_GIGABITS)), PLAIN)
 }
 
 fn addressed(permit: &LendingPermit, dst: &str) -> Vec<String> {
@@ -149,10 +162,13 @@ fn captures_and_back_ends_can_be_forbidden() {
     let permit = LendingPermit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
     let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
-    let wish = PermitWish { back_end: Some(BackEnd::Pktgen), ..PermitWish::default() };
-    assert_eq!(permit.check(&plan, &[], &wish), ["back end pktgen is not allowed"]);
+    let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
+    assert_eq!(
+        permit.check(&plan, &[], PermitWish { terms: &terms, ..PLAIN }),
+        ["back end pktgen is not allowed"]
+    );
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
-    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, &PermitWish::default());
+    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, PLAIN);
     assert_eq!(said, ["port eth1: it would send with back end xdp, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
 }
@@ -160,8 +176,9 @@ fn captures_and_back_ends_can_be_forbidden() {
 #[test]
 fn captures_that_only_the_controller_wants_can_be_forbidden() {
     let permit = LendingPermit::read("max_capture = 0").unwrap();
-    let wish = PermitWish { capture_all: true, ..PermitWish::default() };
-    let said = permit.check(&bound(ETHERNET, SLOW, ""), &mine(None), &wish);
+    let terms = RunTerms { capture_all: true, ..RunTerms::default() };
+    let wish = PermitWish { terms: &terms, ..PLAIN };
+    let said = permit.check(&bound(ETHERNET, SLOW, ""), &mine(None), wish);
     assert_eq!(said, ["port eth2: captures are not allowed"]);
 }
 
@@ -181,9 +198,9 @@ fn the_speed_of_a_link_is_what_the_link_says() {
         LendingPermit::read(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'")).unwrap();
     let plan = Plan::read(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
     let bound = plan.bind(&[None; 2]).unwrap();
-    let lent = PermitWish { replays: vec![Some("/captures/a.pcap".into())], ..PermitWish::default() };
+    let lent = PermitWish { replays: &[Some("/captures/a.pcap".into())], ..PLAIN };
     for (speed, refused) in [(None, 1), (Some(TEN_GIGABITS), 1), (Some(BitRate::new(1_000_000_000)), 0)] {
-        assert_eq!(permit.check(&bound, &mine(speed), &lent).len(), refused, "{speed:?}");
+        assert_eq!(permit.check(&bound, &mine(speed), lent).len(), refused, "{speed:?}");
     }
 }
 
@@ -191,8 +208,8 @@ fn the_speed_of_a_link_is_what_the_link_says() {
 fn only_files_of_the_owners_directory_are_replayed() {
     let plan = bound(ETHERNET, SLOW, "");
     let check = |permit: &LendingPermit, file: Option<&str>| {
-        let wish = PermitWish { replays: vec![file.map(PathBuf::from)], ..PermitWish::default() };
-        permit.check(&plan, &mine(None), &wish)
+        let replays = [file.map(PathBuf::from)];
+        permit.check(&plan, &mine(None), PermitWish { replays: &replays, ..PLAIN })
     };
     let none = check(&LendingPermit::default(), Some("/etc/shadow"));
     assert_eq!(none, ["no file of this node may be replayed"]);

@@ -228,12 +228,8 @@ struct OwnerFile {
 impl OwnerPermit for OwnerFile {
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(own_plan_port).collect();
-        let wish = PermitWish {
-            back_end: question.back_end,
-            capture_all: question.capture_all,
-            replays: question.replays.to_vec(),
-        };
-        self.permit.check(question.plan, &own_ports, &wish)
+        let wish = PermitWish { terms: question.terms, replays: question.replays };
+        self.permit.check(question.plan, &own_ports, wish)
     }
 
     fn allows(&self, address: IpAddr) -> bool {

@@ -353,7 +353,7 @@ impl<'a> RunEnding<'a> {
         let open = ended.open_run();
         let plan = Plan::read_with(
             &unfinished.plan,
-            ReadOptions { seed: options.seed, fleet: true, ..ReadOptions::default() },
+            ReadOptions { seed: options.terms.seed, fleet: true, ..ReadOptions::default() },
         )
         .map_err(packetrig_fleet_io::Error::from)?;
         // An error means that nothing ran, so there is nothing to report.

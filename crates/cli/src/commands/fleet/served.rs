@@ -17,6 +17,7 @@ use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, PlanChange, PlanDocument, ReadOptions};
 use packetrig_server::{ConsoleRun, EventSink, RunSource, TesterRefusal};
 use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
 use packetrig_store::RunCatalogue;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -104,14 +105,15 @@ impl RunSource for FleetRigs {
             run: RunId(identity::run_id(started, identity::entropy())),
             name: "serve".to_owned(),
             started_wall_ns: started,
-            tag_key: identity::entropy(),
-            seed: self.seed,
+            terms: RunTerms {
+                tag_key: identity::entropy(),
+                seed: self.seed,
+                back_end: self.back_end,
+                steered: true,
+                ..RunTerms::default()
+            },
             confirmed: Vec::new(),
             capture_dir: None,
-            capture_all: false,
-            steered: true,
-            back_end: self.back_end,
-            limits: Vec::new(),
             drain: DRAIN,
             criteria: AcceptanceCriteria::default(),
         };

@@ -53,7 +53,7 @@ impl PortBench {
     ) -> Result<(), Error> {
         let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
         let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::of).collect();
-        if options.capture_all && wanted.is_empty() && !self.receives.is_empty() {
+        if options.terms.capture_all && wanted.is_empty() && !self.receives.is_empty() {
             wanted.push(WantedCapture::default());
         }
         for wanted in wanted {
@@ -80,7 +80,7 @@ impl PortBench {
                 budget: CAPTURE_BUDGET,
                 overwrite: wanted.overwrite,
             })?;
-            if !options.captures_wait {
+            if !options.terms.steered {
                 capture.start()?;
             }
             self.taps.push(tap);

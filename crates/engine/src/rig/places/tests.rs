@@ -1,7 +1,6 @@
 use super::*;
 use crate::gate::SendGate;
 use packetrig_plan::Port;
-use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
 
 /// Notes what it is asked, and objects to one interface.
@@ -32,14 +31,9 @@ fn plan(ports: &[&str]) -> Plan {
 
 fn options(site: RigSite) -> RigOptions {
     RigOptions {
-        key: TagKey(1),
+        terms: RunTerms { tag_key: 1, ..RunTerms::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,
-        capture_all: false,
-        captures_wait: false,
-        back_end: None,
-        limits: Vec::new(),
-        steered: false,
         site,
         gate: SendGate::open(),
         run: String::new(),

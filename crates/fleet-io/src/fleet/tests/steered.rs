@@ -5,7 +5,6 @@ use crate::RunSession;
 use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_plan::PortLocation;
-use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn open(fabric: &LocalFabric, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> RunSession {
@@ -57,14 +56,9 @@ impl PlaneSource for SimulatedRigs {
         };
         let options = RigOptions {
             run: String::new(),
-            key: TagKey(preparation.tag_key),
+            terms: preparation.terms.clone(),
             confirmed: BTreeSet::new(),
             capture_dir: None,
-            capture_all: false,
-            captures_wait: true,
-            back_end: None,
-            limits: vec![],
-            steered: preparation.steered,
             site: RigSite::PartOfFleet {
                 places: preparation.places.iter().map(here).collect(),
                 permit: Arc::new(GenerousPermit),

@@ -35,8 +35,11 @@ fn streams() -> Vec<HeldStream> {
 fn steered() -> AgentMachine {
     let head = head("r", 1, 1);
     let mut agent = AgentMachine::new(Nanos::from_secs(10));
-    let preparation =
-        RunPreparation { document: DOCUMENT.into(), steered: true, ..RunPreparation::default() };
+    let preparation = RunPreparation {
+        document: DOCUMENT.into(),
+        terms: RunTerms { steered: true, ..RunTerms::default() },
+        ..RunPreparation::default()
+    };
     tell(&mut agent, &head, NodeCommand::Prepare(Box::new(preparation)), 0);
     agent.handle(AgentEvent::Prepared(vec![]), at(1));
     tell(&mut agent, &head, NodeCommand::Arm, 2);

@@ -7,7 +7,11 @@ use packetrig_plan::HeldStream;
 /// A steered run of `names` under way.
 fn steered(names: &[&str]) -> ControllerMachine {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-    let preparation = RunPreparation { document: "p".into(), steered: true, ..RunPreparation::default() };
+    let preparation = RunPreparation {
+        document: "p".into(),
+        terms: RunTerms { steered: true, ..RunTerms::default() },
+        ..RunPreparation::default()
+    };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let limits = RunLimits::local(Nanos::from_millis(200));
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);

@@ -17,6 +17,7 @@ use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::broker::{BrokerSetup, MessageServer};
 use packetrig_nats::{NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_stats::result::CountSample;
+use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,7 +277,11 @@ impl Conductor<'_> {
 
 fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
     let head = MessageHead { plan: PlanHash::of("crowd"), ..head("crowd") };
-    let preparation = RunPreparation { document: "crowd".into(), steered: true, ..RunPreparation::default() };
+    let preparation = RunPreparation {
+        document: "crowd".into(),
+        terms: RunTerms { steered: true, ..RunTerms::default() },
+        ..RunPreparation::default()
+    };
     let limits = RunLimits::fleet(round_trip, Nanos::ZERO);
     let machine = ControllerMachine::new(head, preparation, &names(AGENTS), limits);
     let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];
