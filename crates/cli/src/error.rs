@@ -4,7 +4,6 @@ use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
 use packetrig_fleet_io::fleet::FetchError;
 use packetrig_units::Blame;
-use std::error::Error as _;
 use std::io;
 use std::path::Path;
 
@@ -143,21 +142,9 @@ impl Error {
 
     /// The message and its causes, each once: some errors repeat the message of their cause.
     pub(crate) fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let message = error.to_string();
-            if !text.contains(&message) {
-                text.push_str(": ");
-                text.push_str(&message);
-            }
-            cause = error.source();
-        }
-        text
+        packetrig_fleet_io::message_with_causes(self)
     }
 }
-
-// In most of the functions below, kinds that are not listed are failures of the machine, the disk or the network.
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,8 @@ impl Error {
             Self::Failed { fault } => fault.blame,
             Self::Fabric(error) => error.blame(),
             Self::Spool(error) => error.blame(),
+            Self::Store(error) => error.blame(),
+            Self::DamagedRecord { .. } => Blame::Usage,
             Self::NodesTaken(_) | Self::OldController(_) => Blame::Busy,
             Self::NotPermitted(_) => Blame::Unconfirmed,
             // A plan that names an interface which is missing fails alike on one machine and on a fleet.

@@ -57,6 +57,12 @@ pub enum Error {
     /// The spool could not keep something.
     #[error(transparent)]
     Spool(#[from] spool::Error),
+    /// The catalogue could not keep or find something.
+    #[error(transparent)]
+    Store(#[from] packetrig_store::Error),
+    /// What was stored of a run at its beginning cannot be read.
+    #[error("the record of unfinished run {run} is damaged: {why}")]
+    DamagedRecord { run: RunId, why: String },
     /// A result without a run.
     #[error("a result cannot be kept, because no journal is open for its run; this is a bug in packetrig")]
     NoJournal,
@@ -76,3 +82,18 @@ pub enum Error {
 
 /// For a request that may fail without harm; a comment at the call says why.
 pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
+
+/// The message of an error and its causes, each once: some errors repeat the message of their cause.
+pub fn message_with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = error.source();
+    }
+    text
+}

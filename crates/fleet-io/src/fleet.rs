@@ -5,8 +5,10 @@
 //!
 //! Invariant: no message goes to a node under an epoch that another controller has taken over.
 
+mod charged;
 mod collector;
 mod crew;
+mod ending;
 mod fetch;
 mod findings;
 mod leadership;
@@ -20,7 +22,9 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
+pub use charged::{ChargedFleet, begin_run};
 pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
+pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
 pub use leftovers::{LeftRun, Leftover};

@@ -1,6 +1,6 @@
 //! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
 //!
-//! Changes are not queued here. [`RunSession::steer`] takes the session for itself, so who shares one between threads decides in which order
+//! Changes are not queued here. [`SteeredRun::steer`] takes the session for itself, so who shares one between threads decides in which order
 //! they change it: the console, whose lock also covers the configuration that a change is made from. The queue of the controller is for
 //! changes that come before the run has begun.
 //!
@@ -15,6 +15,7 @@ use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::{NodeFault, RunState};
 use packetrig_fleet::report::RunReport;
+use packetrig_fleet::served::SteeredRun;
 use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, ReadOptions};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;
@@ -38,6 +39,13 @@ pub struct RunSession {
     wishes: Sender<SessionWish>,
     thread: Option<JoinHandle<Result<EndedRun, Error>>>,
     plan: GrowingPlan,
+    keeper: Option<Box<dyn RunKeeper>>,
+}
+
+/// What becomes of a run that is over.
+pub(crate) trait RunKeeper: Send {
+    /// `keep`: it has sent frames, so its result is worth keeping.
+    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool);
 }
 
 impl std::fmt::Debug for RunSession {
@@ -89,7 +97,7 @@ impl RunSession {
                 }
             })
         });
-        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?), plan };
+        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?), plan, keeper: None };
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error says why.
@@ -97,8 +105,39 @@ impl RunSession {
         }
     }
 
-    /// Changes something; returns when it is done, or could not be and nothing was changed.
-    pub fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+    /// The same, with a keeper for its result. It gets the result when the run is closed as a [`SteeredRun`].
+    pub(crate) fn kept_by(mut self, keeper: Box<dyn RunKeeper>) -> Self {
+        self.keeper = Some(keeper);
+        self
+    }
+
+    fn ask(&self, change: PlanChange) -> Result<(), NodeFault> {
+        let (reply, answer) = bounded(1);
+        self.wishes.send(SessionWish::Steer(change, reply)).map_err(|_| run_has_ended())?;
+        answer.recv().map_err(|_| run_has_ended())?
+    }
+
+    /// Whether it has ended by itself, because something failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Stops what is sending, lets the path drain, closes the ports.
+    pub fn end(mut self) -> Result<RunReport, Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<RunReport, Error> {
+        // A thread that has ended needs no message.
+        best_effort(self.wishes.send(SessionWish::Close));
+        let thread = self.thread.take().ok_or(Error::NeverRan)?;
+        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        ended.report(self.plan.current())
+    }
+}
+
+impl SteeredRun for RunSession {
+    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
         if let PlanChange::Replan(document) = &change {
             self.plan.propose(document.plan());
         }
@@ -110,33 +149,15 @@ impl RunSession {
         outcome
     }
 
-    fn ask(&self, change: PlanChange) -> Result<(), NodeFault> {
-        let (reply, answer) = bounded(1);
-        self.wishes.send(SessionWish::Steer(change, reply)).map_err(|_| run_has_ended())?;
-        answer.recv().map_err(|_| run_has_ended())?
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(self.plan.current())
     }
 
-    /// The plan with all that was added to it.
-    pub const fn plan(&self) -> &Arc<Plan> {
-        self.plan.current()
-    }
-
-    /// Whether it has ended by itself, because something failed.
-    pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Stops what is sending, lets the path drain, closes the ports.
-    pub fn close(mut self) -> Result<RunReport, Error> {
-        self.join()
-    }
-
-    fn join(&mut self) -> Result<RunReport, Error> {
-        // A thread that has ended needs no message.
-        best_effort(self.wishes.send(SessionWish::Close));
-        let thread = self.thread.take().ok_or(Error::NeverRan)?;
-        let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        ended.report(self.plan.current())
+    fn close(mut self: Box<Self>, keep: bool) {
+        let ended = self.join();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end(ended, keep);
+        }
     }
 }
 

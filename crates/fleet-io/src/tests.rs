@@ -11,6 +11,7 @@ use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::{RunOutcome, RunState};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
+use packetrig_fleet::served::SteeredRun as _;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
@@ -332,7 +333,7 @@ fn a_session_is_steered_and_closed_with_its_report() {
     let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
     assert_eq!(session.steer(PlanChange::Start(vec![0])), Ok(()));
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
-    let report = session.close().unwrap();
+    let report = session.end().unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     let done = ["prepare", "arm", "start", "steer: start", "steer: stop", "stop", "finish", "closed"];
     assert_eq!(*log.lock().unwrap(), done);
@@ -345,7 +346,7 @@ fn a_change_that_fails_says_why_and_the_session_goes_on() {
     assert_eq!(session.steer(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
-    assert!(session.close().is_ok());
+    assert!(session.end().is_ok());
 }
 
 #[test]
@@ -382,11 +383,11 @@ fn the_plan_of_a_session_and_of_its_report_grows_by_changes_that_were_made() {
     let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
     assert!(session.steer(PlanChange::Replan(another())).is_err());
     assert_eq!(session.plan().streams.len(), 1);
-    assert_eq!(session.close().unwrap().streams.len(), 1);
+    assert_eq!(session.end().unwrap().streams.len(), 1);
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
     session.steer(PlanChange::Replan(another())).unwrap();
     assert_eq!(session.plan().streams.len(), 2);
-    let names: Vec<String> = session.close().unwrap().streams.into_iter().map(|row| row.name).collect();
+    let names: Vec<String> = session.end().unwrap().streams.into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["s", "t"]);
 }

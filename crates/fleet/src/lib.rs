@@ -35,6 +35,7 @@ pub mod packed;
 pub mod permit;
 pub mod places;
 pub mod report;
+pub mod served;
 pub mod term;
 
 pub use message::{NodeName, PlanHash, RunId};

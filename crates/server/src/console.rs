@@ -21,12 +21,10 @@ use live::LiveCounts;
 use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::outcome::NodeFault;
-use packetrig_plan::{
-    Plan, PlanChange, PlanDocument, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions,
-};
+use packetrig_fleet::served::{OpenFailure, RunSource, SteeredRun};
+use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanProblem, PlanProblems, ProblemSeverity};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::Blame;
-use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -35,33 +33,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Receives all events of a run.
-pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
-
-/// Opens runs.
-pub trait RunSource: Send + Sync + 'static {
-    /// Opens the ports of `document` and begins to receive. It sends nothing before an order says so.
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal>;
-    /// Seed for the values that a document leaves random.
-    fn seed(&self) -> u64;
-    /// How documents are read. By default, their ports are those of this machine.
-    fn reading(&self) -> ReadOptions {
-        ReadOptions { seed: self.seed(), ..ReadOptions::default() }
-    }
-    /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
-    fn wall_clock(&self, at: MonoTime) -> u64;
-}
-
-/// An open run.
-pub trait ConsoleRun: Send {
-    /// Performs a change; returns when it is done.
-    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
-    /// Its plan, with all streams that it ever had: those of removed flows keep their indices.
-    fn plan(&self) -> Arc<Plan>;
-    /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
-    fn close(self: Box<Self>, keep: bool);
-}
 
 // What clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
@@ -76,7 +47,7 @@ struct ClientView {
 // below, because a change begins before the run hears of it: it is made from the configuration, which no other change may alter meanwhile.
 #[derive(Default)]
 struct ChangeState {
-    run: Option<Box<dyn ConsoleRun>>,
+    run: Option<Box<dyn SteeredRun>>,
     /// Whether it ever sent anything.
     sent: bool,
 }
@@ -111,6 +82,7 @@ impl<R: RunSource> TestConsole<R> {
     pub fn close(&self) {
         let mut changes = self.lock_changes();
         self.end_run(&mut changes);
+        self.rigs.finish();
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, ChangeState> {
@@ -210,12 +182,15 @@ impl<R: RunSource> TestConsole<R> {
         // An order may take long, and reads need this lock.
         drop(view);
         let of = streams.clone();
-        changes.steer(match change {
+        let change_of_plan = match change {
             FlowChange::Start => PlanChange::Start(of),
             FlowChange::Stop => PlanChange::Stop(of),
             FlowChange::Pause => PlanChange::Pause(of),
             FlowChange::Resume => PlanChange::Resume(of),
-        })?;
+        };
+        if let Some(run) = &mut changes.run {
+            run.steer(change_of_plan)?;
+        }
         if matches!(change, FlowChange::Start | FlowChange::Resume) {
             // Only a run that has sent frames has a result worth keeping.
             changes.sent = true;
@@ -227,15 +202,6 @@ impl<R: RunSource> TestConsole<R> {
             }
         }
         Ok(())
-    }
-}
-
-impl ChangeState {
-    fn steer(&mut self, steer: PlanChange<PlanDocument>) -> Result<(), TesterRefusal> {
-        match &mut self.run {
-            Some(run) => Ok(run.steer(steer)?),
-            None => Ok(()),
-        }
     }
 }
 
@@ -304,17 +270,21 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        match state {
-            SwitchedState::Traffic { change, flows } => self.traffic(&mut changes, change, &flows)?,
+        let change = match state {
+            SwitchedState::Traffic { change, flows } => {
+                self.traffic(&mut changes, change, &flows)?;
+                return Ok(Vec::new());
+            }
             SwitchedState::Capture { on, ports } => {
-                let ports = self.capturing_ports(&ports)?;
-                changes.steer(PlanChange::Capture { ports, on })?;
+                PlanChange::Capture { ports: self.capturing_ports(&ports)?, on }
             }
             SwitchedState::Link { up, ports } => {
-                let ports = self.view().names.ports(&ports)?;
-                changes.steer(PlanChange::Link { ports, up })?;
+                PlanChange::Link { ports: self.view().names.ports(&ports)?, up }
             }
-            SwitchedState::Protocols { on } => changes.steer(PlanChange::Protocols { on })?,
+            SwitchedState::Protocols { on } => PlanChange::Protocols { on },
+        };
+        if let Some(run) = &mut changes.run {
+            run.steer(change)?;
         }
         Ok(Vec::new())
     }
@@ -329,7 +299,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
             to: ping.destination,
         });
         let live = Arc::clone(&self.view().live);
-        changes.steer(PlanChange::Ping(orders.collect()))?;
+        if let Some(run) = &mut changes.run {
+            run.steer(PlanChange::Ping(orders.collect()))?;
+        }
         // Answers may take seconds, and other changes must not wait for them.
         drop(changes);
         let numbers = first..first + requests.len() as u64;
@@ -397,7 +369,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let mut changes = self.lock_changes();
         let ports = self.capturing_ports(&[port.to_owned()])?;
         // OTG: `get_capture` stops the capture. Only then its file is complete.
-        changes.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
+        if let Some(run) = &mut changes.run {
+            run.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
+        }
         let file = {
             let view = self.view();
             let live = view.live();
@@ -459,6 +433,15 @@ fn problem_line(problem: &PlanProblem) -> String {
     match &problem.hint {
         Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
         None => format!("{}: {}", problem.path, problem.message),
+    }
+}
+
+impl From<OpenFailure> for TesterRefusal {
+    fn from(failure: OpenFailure) -> Self {
+        match failure {
+            OpenFailure::Plan(problems) => problems.into(),
+            OpenFailure::Fault(fault) => fault.into(),
+        }
     }
 }
 

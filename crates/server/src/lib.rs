@@ -18,7 +18,7 @@ mod shape;
 mod tester;
 mod transport;
 
-pub use console::{ConsoleRun, EventSink, RunSource, TestConsole};
+pub use console::TestConsole;
 pub use error::Error;
 pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,

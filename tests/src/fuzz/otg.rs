@@ -1,10 +1,10 @@
 //! The OTG API as a client meets it, without sockets: any bytes are a request, or are refused.
 
-use packetrig_plan::PlanDocument;
-use packetrig_server::{
-    ConsoleRun, EventSink, InMemoryServer, LocalUsers, RunSource, ServerOptions, TestConsole, TesterRefusal,
-};
-use packetrig_units::MonoTime;
+use packetrig_fleet::outcome::NodeFault;
+use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
+use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_server::{InMemoryServer, LocalUsers, ServerOptions, TestConsole};
+use packetrig_units::{Blame, MonoTime};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,12 @@ use std::sync::{Arc, OnceLock};
 struct NoRigs;
 
 impl RunSource for NoRigs {
-    fn open(&self, _: PlanDocument, _: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
-        Err(TesterRefusal::internal("there is no rig here"))
+    fn open(&self, _: PlanDocument, _: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+        Err(OpenFailure::Fault(NodeFault { blame: Blame::World, text: "there is no rig here".to_owned() }))
     }
 
-    fn seed(&self) -> u64 {
-        1
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: 1, ..ReadOptions::default() }
     }
 
     fn wall_clock(&self, at: MonoTime) -> u64 {

@@ -6,7 +6,7 @@ mod request;
 pub(crate) use on_fleet::TakenFleet;
 pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, policies};
 
-use super::kept::{name_kept, name_uncounted, report_size};
+use super::kept::{name_kept, name_uncounted};
 use super::{is_interrupted, plan};
 use crate::args::FleetPlace;
 use crate::document::PlanText;
@@ -19,6 +19,7 @@ use crate::{fleet_place, results, speeds};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
 use packetrig_plan::{Plan, PortHost, ReadOptions, Stream};
 use packetrig_stats::caveat::CaveatKind;

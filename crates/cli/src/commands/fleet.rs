@@ -7,12 +7,10 @@ mod history;
 mod label;
 mod lead_reader;
 mod presence;
-mod served;
 mod status;
 mod up;
 
-pub(crate) use charge::{ChargedFleet, LateResults, take};
-pub(crate) use served::FleetRigs;
+pub(crate) use charge::{LateResults, served_runs, take};
 pub(crate) use status::who_belongs;
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};

@@ -1,27 +1,49 @@
-//! Runs that have files but no report, late results, and how much space a report may take.
+//! Runs that have files but no report, and late results.
 
+use super::is_interrupted;
 use crate::error::Error;
+use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::numbers::{count, scaled};
 use crate::output::{CommandOutput, remark};
 use crate::table::{fitted_table, table};
-use packetrig_plan::Plan;
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet_io::RunOperator;
 use packetrig_stats::result::CaptureResult;
-use packetrig_store::{KeptCapture, KeptRun, MOST_LATE, MOST_LATE_OF_NODE, ReportSize, RunCatalogue};
-use packetrig_units::Nanos;
+use packetrig_store::{KeptCapture, KeptRun, MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue};
+use std::fmt;
 use std::path::Path;
 
-/// What decides the size of the report of a plan. `sending` is how long it sends, if that has an end.
-pub(crate) fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> ReportSize {
-    let streams = plan.streams.iter().map(|stream| stream.name.len());
-    let names = streams.chain(plan.ports.iter().map(|port| port.name.len()));
-    ReportSize {
-        document_bytes: document.len() as u64,
-        streams: plan.streams.len() as u64,
-        ports: plan.ports.len() as u64,
-        // The longest name counts for all: the reserve must suffice whatever names the rows have.
-        name_bytes: names.max().unwrap_or(0) as u64,
-        seconds: sending.map(|time| time.as_u64() / 1_000_000_000),
+/// Says what happens to runs that begin and end beside the command's own output.
+#[derive(Debug, Default)]
+pub(crate) struct RunRemarks {
+    /// The fleet whose nodes' history gets the ends of runs.
+    place: Option<FleetPlace>,
+}
+
+impl RunRemarks {
+    pub(crate) fn on_fleet(place: &FleetPlace) -> Self {
+        Self { place: Some(place.clone()) }
+    }
+}
+
+impl RunOperator for RunRemarks {
+    fn remark(&self, text: fmt::Arguments<'_>) {
+        remark(text);
+    }
+
+    fn left_files(&self, kept: &KeptRun) {
+        name_kept(Some(kept));
+    }
+
+    fn reported(&self, report: &RunReport) {
+        if let Some(place) = &self.place {
+            place.note_run(report);
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        is_interrupted()
     }
 }
 

@@ -4,11 +4,13 @@ use super::*;
 use crate::tester::TransmitState;
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::outcome::RunOutcome;
+use packetrig_fleet::served::EventSink;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::GrowingPlan;
+use packetrig_plan::{GrowingPlan, ReadOptions};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
+use packetrig_units::MonoTime;
 use serde_json::json;
 
 /// What was asked of runs, in order.
@@ -59,25 +61,28 @@ impl FakeRun {
 }
 
 impl RunSource for FakeRun {
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         *self.plan.lock().unwrap() = Some(GrowingPlan::new(Arc::clone(document.plan())));
         let document: Value = serde_json::from_str(document.text()).unwrap();
         self.note(format!("open {}", document["ports"][0]["location"]));
         if document["ports"][0]["location"] == "gone" {
-            return Err(TesterRefusal::internal("no such interface"));
+            return Err(OpenFailure::Fault(NodeFault {
+                blame: Blame::World,
+                text: "no such interface".into(),
+            }));
         }
         *self.sink.lock().unwrap() = Some(sink);
         Ok(Box::new(self.clone()))
     }
-    fn seed(&self) -> u64 {
-        1
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: 1, ..ReadOptions::default() }
     }
     fn wall_clock(&self, at: MonoTime) -> u64 {
         at.as_nanos() + 1_000_000_000
     }
 }
 
-impl ConsoleRun for FakeRun {
+impl SteeredRun for FakeRun {
     fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
         if *self.refuses.lock().unwrap() {
             return Err(NodeFault { blame: Blame::World, text: "nobody answers".into() });

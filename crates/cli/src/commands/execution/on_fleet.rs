@@ -4,7 +4,7 @@ use super::{
     ExecutionRequest, FinishedRun, open_catalogue, options, refused, run, show, show_result,
     warn_if_nothing_is_measured,
 };
-use crate::commands::kept::{name_kept, report_size};
+use crate::commands::kept::name_kept;
 use crate::commands::{fleet, plan};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -15,6 +15,8 @@ use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet_io::fleet::FleetGround;
 use packetrig_nats::NatsFabric;
+use packetrig_fleet_io::fleet::{ChargedFleet, FleetGround};
+use packetrig_fleet_io::served::report_size;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::{kernel, signal};
@@ -41,7 +43,7 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
 
 /// A fleet that this process controls.
 pub(crate) struct TakenFleet {
-    charged: fleet::ChargedFleet,
+    charged: ChargedFleet<NatsFabric>,
     /// What this rig can do, as measured before.
     limits: Vec<RigLimit>,
 }
@@ -89,10 +91,7 @@ impl TakenFleet {
             show(&mut ending, event);
         });
         ending.finish();
-        led.map_err(|error| match error {
-            Error::Run(error) => refused(request, error),
-            error => error,
-        })?;
+        led.map_err(|error| refused(request, error))?;
         let progress = RunProgressLine::new(request.quiet, sending);
         // From here on another process can find the run and end it, if this one dies.
         charged.begin(
@@ -104,7 +103,7 @@ impl TakenFleet {
         match run(&mut charged.fleet, request, options, progress) {
             Ok(FinishedRun { mut report, open }) => {
                 let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
-                charged.place.note_run(&report);
+                charged.operator.reported(&report);
                 show_result(request, &report, stored, output)
             }
             // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.

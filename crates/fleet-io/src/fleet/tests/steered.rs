@@ -4,6 +4,7 @@ use super::*;
 use crate::RunSession;
 use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
+use packetrig_fleet::served::SteeredRun as _;
 use packetrig_plan::PortLocation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
     assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
     session.steer(PlanChange::Replan(read(DOCUMENT))).unwrap();
     assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
-    assert_eq!(session.close().unwrap().outcome, RunOutcome::Complete { stopped: false });
+    assert_eq!(session.end().unwrap().outcome, RunOutcome::Complete { stopped: false });
 }
 
 /// Rigs on simulated ports.
@@ -147,7 +148,7 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
     session.steer(PlanChange::Stop(vec![0])).unwrap();
     session.steer(PlanChange::Start(vec![0])).unwrap();
     flow(&seen, &[0], 100);
-    let report = session.close().unwrap();
+    let report = session.end().unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.streams.len()), (&[][..], 3));
     for stream in &report.streams {

@@ -1,0 +1,189 @@
+//! A fleet with the catalogue that its results go into. Its controller first ends what earlier controllers left on the nodes that it needs
+//! (docs/decisions/0020-runs-side-by-side.md).
+
+use super::ending::{BegunRun, RunEnding, TURN, begun_of, controller_of};
+use super::{ControllerCharge, FleetGround, LeftRun, Leftover, RunShelf};
+use crate::control::{OnEvent, RunUser};
+use crate::error::{Error, message_with_causes};
+use crate::local::RunOptions;
+use crate::operator::{SharedOperator, patience};
+use packetrig_fleet::RunId;
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::Fabric;
+use packetrig_fleet::report::RunReport;
+use packetrig_plan::Plan;
+use packetrig_store::{ReportSize, UnfinishedRun};
+use packetrig_sys::clock;
+use std::collections::BTreeSet;
+
+/// A fleet that this process controls, and where its results go.
+pub struct ChargedFleet<F: Fabric> {
+    pub fleet: FleetGround<F>,
+    pub shelf: RunShelf,
+    pub operator: SharedOperator,
+}
+
+impl<F: Fabric> std::fmt::Debug for ChargedFleet<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChargedFleet").field("fleet", &self.fleet).finish_non_exhaustive()
+    }
+}
+
+/// Begins a run of this controller that a later one can find.
+pub fn begin_run(
+    shelf: &RunShelf,
+    controller: &str,
+    options: &RunOptions,
+    document: &str,
+    size: ReportSize,
+) -> Result<(), Error> {
+    let begun = BegunRun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
+    let unfinished = UnfinishedRun {
+        run: options.run.clone(),
+        attempt: 1,
+        epoch: 0,
+        record: serde_json::to_string(&begun).unwrap_or_default(),
+        plan: document.to_owned(),
+        directory: std::path::PathBuf::new(),
+        begun_at: clock::wall_clock_ns(),
+    };
+    Ok(shelf.begin(&unfinished, size)?)
+}
+
+impl RunShelf {
+    /// Becomes a controller whose results go here.
+    pub fn open_fleet<F: Fabric>(&self, fabric: &F, charge: ControllerCharge) -> Result<FleetGround<F>, Error>
+    where
+        F::Records: 'static,
+        F::Incoming: 'static,
+    {
+        let mut fleet = FleetGround::open(fabric, charge)?;
+        // An earlier controller may have died between storing a result and confirming it: its node would keep the result for ever.
+        fleet.confirm_stored(&|node, run, attempt| self.stored_below(node, run, attempt));
+        Ok(fleet)
+    }
+}
+
+impl<F: Fabric> ChargedFleet<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// See [`begin_run`].
+    pub fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
+        begin_run(&self.shelf, self.fleet.controller(), options, document, size)
+    }
+
+    /// Takes the nodes of a run, and ends what earlier controllers left on them; gives the reports of those runs.
+    pub fn lead(
+        &mut self,
+        plan: &Plan,
+        run: &RunId,
+        waits: bool,
+        on_event: OnEvent<'_>,
+    ) -> Result<Vec<RunReport>, Error> {
+        let leftovers = self.fleet.lead(plan, run, &mut patience(self.operator.as_ref(), waits))?;
+        let reports = self.ending().end_leftovers(&leftovers, on_event)?;
+        self.name_what_is_left()?;
+        Ok(reports)
+    }
+
+    fn ending(&mut self) -> RunEnding<'_, F> {
+        RunEnding { fleet: &mut self.fleet, shelf: &self.shelf, operator: self.operator.as_ref() }
+    }
+
+    /// Names the other unfinished runs: nothing ends them until their nodes are needed or the user asks for it.
+    fn name_what_is_left(&mut self) -> Result<(), Error> {
+        let unfinished = self.shelf.unfinished()?;
+        // One look is enough here: it is only a remark, and a longer one would delay the run.
+        let at_work = self.at_work(&unfinished, &|| false)?;
+        for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
+            self.operator.remark(format_args!(
+                "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
+                left.run
+            ));
+        }
+        Ok(())
+    }
+
+    /// Those of these runs without a report whose controller may still write it. See [`FleetGround::at_work`].
+    fn at_work(
+        &mut self,
+        unfinished: &[UnfinishedRun],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BTreeSet<RunId>, Error> {
+        let controllers = unfinished.iter().filter_map(controller_of).collect();
+        let at_work = self.fleet.at_work(&controllers, goes_on)?;
+        let theirs =
+            unfinished.iter().filter(|left| controller_of(left).is_some_and(|name| at_work.contains(&name)));
+        Ok(theirs.map(|left| left.run.clone()).collect())
+    }
+
+    /// Ends every run whose controller is dead; gives the reports of those in this catalogue.
+    pub fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
+        let mut reports = Vec::new();
+        let unfinished = self.shelf.unfinished()?;
+        let operator = SharedOperator::clone(&self.operator);
+        let at_work = self.at_work(&unfinished, &|| !operator.is_interrupted())?;
+        for left in &unfinished {
+            if at_work.contains(&left.run) {
+                operator.remark(format_args!("run {} is still in progress", left.run));
+                continue;
+            }
+            match self.end_left(left, on_event) {
+                Ok(report) => reports.extend(report),
+                Err(error) => {
+                    operator.remark(format_args!("run {}: {}", left.run, message_with_causes(&error)));
+                }
+            }
+        }
+        for record in self.fleet.unfinished()? {
+            // Only runs of other catalogues: those of this one keep their record until their report is written.
+            if !unfinished.iter().any(|left| left.run == record.head.run) {
+                self.release_left(&record, on_event)?;
+            }
+        }
+        Ok(reports)
+    }
+
+    fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
+        // The record on the fleet is newer than the copy in the catalogue; without either, no node was ever told of the run.
+        let found = self.fleet.unfinished_record(&left.run)?;
+        let record = found.or(begun_of(left)?.record);
+        let Some(record) = record else { return self.ending().forget(left).map(|()| None) };
+        let elsewhere = match self.fleet.lead_left(&record, &mut patience(self.operator.as_ref(), true))? {
+            Some(LeftRun::Led(elsewhere)) => elsewhere,
+            Some(LeftRun::UnderWay(_)) | None => {
+                self.operator.remark(format_args!("run {} is still in progress", left.run));
+                return Ok(None);
+            }
+        };
+        self.operator
+            .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
+        let ended = self.ending().end_one(left, record, elsewhere, on_event);
+        self.fleet.give_back();
+        ended
+    }
+
+    /// Ends a run of another catalogue on its nodes. Its results stay on them, for the controller with that catalogue.
+    fn release_left(&mut self, record: &RunRecord, on_event: OnEvent<'_>) -> Result<(), Error> {
+        let run = &record.head.run;
+        let led = self.fleet.lead_left(record, &mut patience(self.operator.as_ref(), true))?;
+        let Some(LeftRun::Led(elsewhere)) = led else { return Ok(()) };
+        self.operator.remark(format_args!(
+            "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
+        ));
+        // Nodes that other controllers lead by now were released by those.
+        let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
+        nodes.retain(|node| !elsewhere.contains(node));
+        let leftover = Leftover { record: record.clone(), nodes };
+        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
+        let is_last = self.fleet.release(&leftover, user);
+        self.fleet.give_back();
+        if is_last? {
+            self.fleet.close_record(run)?;
+        }
+        Ok(())
+    }
+}

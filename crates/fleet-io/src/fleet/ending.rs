@@ -1,0 +1,136 @@
+//! Ends runs that other controllers left, and writes their reports.
+
+use super::{FleetGround, Leftover, RunShelf};
+use crate::control::{OnEvent, RunUser};
+use crate::error::Error;
+use crate::local::RunOptions;
+use crate::operator::RunOperator;
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::Fabric;
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_store::UnfinishedRun;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Longest time between two looks at signals while a run is being ended.
+pub(super) const TURN: Nanos = Nanos::from_millis(20);
+
+/// What another process needs to end this run. It is stored with the run from its beginning.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BegunRun {
+    pub(super) record: Option<RunRecord>,
+    pub(super) options: RunOptions,
+    /// The controller of the run: as long as it is at work, no other one ends the run.
+    #[serde(default)]
+    pub(super) controller: Option<String>,
+}
+
+pub(super) fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
+    serde_json::from_str(&left.record)
+        .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
+}
+
+/// `None` also if the record is damaged or too old to name its controller: nothing can be at work for such a run.
+pub(super) fn controller_of(left: &UnfinishedRun) -> Option<String> {
+    begun_of(left).ok()?.controller
+}
+
+/// Ends runs that other controllers left, on the nodes that are led now.
+pub(crate) struct RunEnding<'a, F: Fabric> {
+    pub(crate) fleet: &'a mut FleetGround<F>,
+    pub(crate) shelf: &'a RunShelf,
+    pub(crate) operator: &'a dyn RunOperator,
+}
+
+impl<F: Fabric> RunEnding<'_, F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// Drops a run that no node was told of.
+    pub(super) fn forget(&self, left: &UnfinishedRun) -> Result<(), Error> {
+        self.shelf.resume(&left.run)?;
+        self.give_up()
+    }
+
+    /// The run that was resumed has no report.
+    fn give_up(&self) -> Result<(), Error> {
+        if let Some(kept) = self.shelf.give_up()? {
+            self.operator.left_files(&kept);
+        }
+        Ok(())
+    }
+
+    /// Makes the nodes stop and release their runs. A run is ended by the controller that takes the last of its nodes.
+    pub(crate) fn end_leftovers(
+        &mut self,
+        leftovers: &[Leftover],
+        on_event: OnEvent<'_>,
+    ) -> Result<Vec<RunReport>, Error> {
+        let mut reports = Vec::new();
+        for leftover in leftovers {
+            reports.extend(self.end_leftover(leftover, on_event)?);
+        }
+        Ok(reports)
+    }
+
+    fn end_leftover(
+        &mut self,
+        leftover: &Leftover,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<RunReport>, Error> {
+        let run = &leftover.record.head.run;
+        let left = self.left_here(run)?;
+        // Of another catalogue, or with its end written already: then only its nodes are to be released.
+        let left = left.filter(|_| leftover.is_unfinished());
+        if leftover.is_unfinished() {
+            self.operator.remark(format_args!("run {run} was left unfinished by its controller: ending it"));
+        }
+        if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
+            return self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event);
+        }
+        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        let is_last = self.fleet.release(leftover, user)?;
+        if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
+            return Ok(None);
+        }
+        // Earlier controllers released the other nodes. What those counted comes from their spools without being asked for.
+        let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
+        let elsewhere = leftover.record.members().into_iter().collect();
+        self.end_one(left, leftover.record.clone(), elsewhere, on_event)
+    }
+
+    /// The run in this catalogue, if it is there without a report.
+    fn left_here(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
+        Ok(self.shelf.unfinished()?.into_iter().find(|left| left.run == *run))
+    }
+
+    /// Ends a run on the nodes that are led, and writes its report. Nodes `elsewhere` get no message.
+    pub(super) fn end_one(
+        &mut self,
+        left: &UnfinishedRun,
+        record: RunRecord,
+        elsewhere: BTreeSet<NodeName>,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<RunReport>, Error> {
+        let unfinished = self.shelf.resume(&left.run)?;
+        let BegunRun { options, .. } = begun_of(&unfinished)?;
+        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        // Segments that an earlier controller stored are not asked for again.
+        let on_hand = self.shelf.on_hand(&record);
+        let ended = self.fleet.inherit((record, elsewhere), &unfinished.plan, &options, (on_hand, user))?;
+        let open = ended.open_run();
+        let reading = ReadOptions { seed: options.terms.seed, fleet: true, ..ReadOptions::default() };
+        let document = PlanDocument::read(unfinished.plan, reading)?;
+        // An error means that nothing ran, so there is nothing to report.
+        let Ok(mut report) = ended.report(document.plan()) else {
+            return self.give_up().map(|()| None);
+        };
+        self.shelf.commit(&mut report, document.text(), open.as_ref())?;
+        self.operator.reported(&report);
+        Ok(Some(report))
+    }
+}

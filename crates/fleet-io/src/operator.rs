@@ -1,0 +1,40 @@
+//! The user's side of runs that are opened, ended and kept here.
+
+use crate::fleet::{HeldNodes, WaitChoice};
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet::term::TermState;
+use packetrig_store::KeptRun;
+use std::fmt;
+use std::sync::Arc;
+
+/// Hears what happens to runs besides their events. It prints or notes it; runs go on meanwhile.
+pub trait RunOperator: Send + Sync {
+    fn remark(&self, text: fmt::Arguments<'_>);
+    /// A run has ended without a report, and left these files.
+    fn left_files(&self, kept: &KeptRun);
+    /// The report of a run was written.
+    fn reported(&self, _report: &RunReport) {}
+    /// Whether the user wants to end what is waited for.
+    fn is_interrupted(&self) -> bool;
+}
+
+pub type SharedOperator = Arc<dyn RunOperator>;
+
+/// Decides whether to wait for nodes that others hold: until the user ends it, but for a controller at work only if he wants to wait.
+/// The first call names those nodes.
+pub(crate) fn patience(operator: &dyn RunOperator, waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
+    let mut is_reported = false;
+    move |held| {
+        // If no living controller is among them, it always waits: in a few seconds it is clear whether the others are dead.
+        let is_at_work = held.values().any(|held| held.state == TermState::Alive);
+        if is_at_work && !waits {
+            return WaitChoice::GoWithout;
+        }
+        if !std::mem::replace(&mut is_reported, true) {
+            for (node, held) in held {
+                operator.remark(format_args!("waiting: node {node} {}", held.lead));
+            }
+        }
+        if operator.is_interrupted() { WaitChoice::GiveUp } else { WaitChoice::Wait }
+    }
+}

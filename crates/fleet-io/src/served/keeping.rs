@@ -1,0 +1,49 @@
+//! Writes results of served runs to the disk.
+
+use super::lock;
+use crate::operator::SharedOperator;
+use packetrig_fleet::report::RunReport;
+use packetrig_store::{RunCatalogue, RunDraft};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Writes one result at a time, on a thread of its own, so that the next configuration need not wait for the disk.
+///
+/// Invariant: [`Self::finish`] returns when the last result is on the disk.
+pub(super) struct ResultKeeping {
+    /// A connection of its own, so that requests do not wait for a commit.
+    catalogue: Arc<Mutex<RunCatalogue>>,
+    current: Mutex<Option<JoinHandle<()>>>,
+    operator: SharedOperator,
+}
+
+impl ResultKeeping {
+    pub(super) fn new(catalogue: RunCatalogue, operator: SharedOperator) -> Self {
+        Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default(), operator }
+    }
+
+    pub(super) fn begin(&self, draft: RunDraft, mut report: RunReport, document: String) {
+        self.finish();
+        let catalogue = Arc::clone(&self.catalogue);
+        let operator = Arc::clone(&self.operator);
+        let thread = std::thread::Builder::new().name("keeping".to_owned());
+        let started = thread.spawn(move || {
+            if let Err(error) = draft.commit(&lock(&catalogue), &mut report, &document) {
+                operator.remark(format_args!("cannot save the result of a run: {error}"));
+            }
+        });
+        match started {
+            Ok(thread) => *lock(&self.current) = Some(thread),
+            Err(error) => self.operator.remark(format_args!("cannot save the result of a run: {error}")),
+        }
+    }
+
+    /// Waits for the result that is being written.
+    pub(super) fn finish(&self) {
+        let current = lock(&self.current).take();
+        if current.is_some_and(|thread| thread.join().is_err()) {
+            self.operator
+                .remark(format_args!("saving the result of a run panicked: this is a bug in packetrig"));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Served runs on this machine's interfaces.
+
+use super::keeping::ResultKeeping;
+use super::{ServedTerms, ServiceClock, lock, open_failure, own_failure, served_size};
+use crate::error::Error;
+use crate::local::{LocalGround, RunOptions};
+use crate::operator::SharedOperator;
+use crate::plane::EnginePlane;
+use crate::session::{RunKeeper, RunSession};
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
+use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_stats::terms::RunTerms;
+use packetrig_store::{RunCatalogue, RunDraft};
+use packetrig_sys::kernel;
+use packetrig_sys::resident::ResidentThread;
+use packetrig_units::MonoTime;
+use std::sync::{Arc, Mutex};
+
+/// Opens runs here.
+pub struct MachineRuns {
+    /// Starts the threads of runs. They need rights, which the threads that read requests do not have.
+    thread: ResidentThread,
+    /// Kept open, because opening and closing it waits for the disk.
+    catalogue: Mutex<RunCatalogue>,
+    keeping: Arc<ResultKeeping>,
+    terms: ServedTerms,
+    operator: SharedOperator,
+    clock: ServiceClock,
+}
+
+impl std::fmt::Debug for MachineRuns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MachineRuns").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+impl MachineRuns {
+    /// Runs are begun in the first catalogue and kept in the second, which are connections to the same one.
+    pub fn new(
+        thread: ResidentThread,
+        [catalogue, keeping]: [RunCatalogue; 2],
+        terms: ServedTerms,
+        operator: SharedOperator,
+    ) -> Self {
+        let catalogue = Mutex::new(catalogue);
+        let keeping = Arc::new(ResultKeeping::new(keeping, SharedOperator::clone(&operator)));
+        Self { thread, catalogue, keeping, terms, operator, clock: ServiceClock::start() }
+    }
+
+    fn open_run(&self, document: PlanDocument, mut sink: EventSink) -> Result<RunSession, OpenFailure> {
+        let options = (self.terms.options)();
+        let begun = self.begin(options, &document).map_err(|error| own_failure(&error))?;
+        let text = document.text().to_owned();
+        let ground = LocalGround::<EnginePlane>::default();
+        let session = RunSession::open(ground, document, begun.options, move |event| sink(event));
+        let keeper = MachineKeeper {
+            keeping: Arc::clone(&self.keeping),
+            draft: begun.draft,
+            document: text,
+            operator: Arc::clone(&self.operator),
+        };
+        Ok(session.map_err(open_failure)?.kept_by(Box::new(keeper)))
+    }
+
+    fn begin(
+        &self,
+        options: RunOptions,
+        document: &PlanDocument,
+    ) -> Result<BegunRun, packetrig_store::Error> {
+        // Opening the ports takes long, and other requests need the catalogue meanwhile: so it is locked here only.
+        let catalogue = lock(&self.catalogue);
+        let draft = catalogue.begin(options.run.clone(), served_size(document))?;
+        let limits = catalogue.limits(&kernel::release())?;
+        let options = RunOptions {
+            capture_dir: Some(draft.capture_dir()?),
+            terms: RunTerms { limits, ..options.terms },
+            ..options
+        };
+        Ok(BegunRun { draft, options })
+    }
+}
+
+/// A run that is in the catalogue.
+struct BegunRun {
+    draft: RunDraft,
+    options: RunOptions,
+}
+
+impl RunSource for MachineRuns {
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+        let opened =
+            self.thread.run(|| self.open_run(document, sink)).map_err(|error| own_failure(&error))?;
+        Ok(Box::new(opened?))
+    }
+
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: self.terms.seed, ..ReadOptions::default() }
+    }
+
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        self.clock.wall_clock(at)
+    }
+
+    fn finish(&self) {
+        self.keeping.finish();
+    }
+}
+
+/// Keeps the result of a run in the catalogue.
+struct MachineKeeper {
+    keeping: Arc<ResultKeeping>,
+    draft: RunDraft,
+    document: String,
+    operator: SharedOperator,
+}
+
+impl RunKeeper for MachineKeeper {
+    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
+        let Self { keeping, draft, document, operator } = *self;
+        match ended {
+            Ok(report) if keep => keeping.begin(draft, report, document),
+            Ok(_) => {}
+            Err(error) => {
+                operator.remark(format_args!("a run failed: {error}"));
+                if let Some(kept) = draft.leave() {
+                    operator.left_files(&kept);
+                }
+            }
+        }
+    }
+}

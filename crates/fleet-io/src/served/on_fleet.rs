@@ -1,0 +1,149 @@
+//! Served runs on a fleet.
+
+use super::{ServedTerms, ServiceClock, lock, open_failure, own_failure, served_size};
+use crate::error::Error;
+use crate::fleet::{ChargedFleet, FleetGround, RunEnding, RunShelf, begin_run};
+use crate::local::RunGround;
+use crate::operator::{SharedOperator, patience};
+use crate::session::{RunKeeper, RunSession, SharedGround};
+use packetrig_fleet::RunId;
+use packetrig_fleet::fabric::Fabric;
+use packetrig_fleet::outcome::NodeFault;
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
+use packetrig_plan::{Plan, PlanDocument, ReadOptions};
+use packetrig_units::MonoTime;
+use std::sync::{Arc, Mutex};
+
+/// Becomes a controller once more.
+pub type ReopenFleet<F> = Box<dyn Fn() -> Result<FleetGround<F>, NodeFault> + Send + Sync>;
+
+/// A fleet that this process controls while it serves. It leads the nodes of a configuration as long as the configuration is set.
+pub struct FleetRuns<F: Fabric> {
+    fleet: Arc<Mutex<FleetGround<F>>>,
+    shelf: RunShelf,
+    reopen: ReopenFleet<F>,
+    terms: ServedTerms,
+    operator: SharedOperator,
+    clock: ServiceClock,
+}
+
+impl<F: Fabric> std::fmt::Debug for FleetRuns<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FleetRuns").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> FleetRuns<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// `reopen` replaces the controller when its term is lost.
+    pub fn new(charged: ChargedFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
+        let ChargedFleet { fleet, shelf, operator } = charged;
+        let fleet = Arc::new(Mutex::new(fleet));
+        Self { fleet, shelf, reopen, terms, operator, clock: ServiceClock::start() }
+    }
+
+    /// Takes the nodes of a configuration, and ends what other controllers left on them. Gives the name of this controller.
+    fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
+        let mut fleet = lock(&self.fleet);
+        let operator = self.operator.as_ref();
+        let leftovers = match fleet.lead(plan, run, &mut patience(operator, false)) {
+            // This process stood still for so long that another controller has ended its term. It becomes a new controller.
+            Err(Error::LeadershipLost) => {
+                *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
+                fleet.lead(plan, run, &mut patience(operator, false))
+            }
+            led => led,
+        };
+        let leftovers = leftovers.map_err(open_failure)?;
+        let ended = RunEnding { fleet: &mut fleet, shelf: &self.shelf, operator }
+            .end_leftovers(&leftovers, &mut |_| {});
+        if let Err(error) = ended {
+            // Nodes that stay led without a run would be refused to everybody else.
+            fleet.give_back();
+            return Err(own_failure(&error));
+        }
+        Ok(fleet.controller().to_owned())
+    }
+}
+
+impl<F> RunSource for FleetRuns<F>
+where
+    F: Fabric + Send + 'static,
+    F::Records: 'static,
+    F::Incoming: 'static,
+    FleetGround<F>: RunGround,
+{
+    fn open(&self, document: PlanDocument, mut sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+        let options = (self.terms.options)();
+        let controller = self.lead(document.plan(), &options.run)?;
+        let begun = begin_run(&self.shelf, &controller, &options, document.text(), served_size(&document));
+        if let Err(error) = begun {
+            lock(&self.fleet).give_back();
+            return Err(own_failure(&error));
+        }
+        let text = document.text().to_owned();
+        let ground = SharedGround(Arc::clone(&self.fleet));
+        let opened = RunSession::open(ground, document, options, move |event| sink(event));
+        let keeper =
+            FleetKeeper { shelf: self.shelf.clone(), document: text, operator: Arc::clone(&self.operator) };
+        match opened {
+            Ok(session) => Ok(Box::new(session.kept_by(Box::new(keeper)))),
+            Err(error) => {
+                // A session that failed before its run began has not given its nodes back.
+                lock(&self.fleet).give_back();
+                keeper.forget();
+                Err(open_failure(error))
+            }
+        }
+    }
+
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: self.terms.seed, fleet: true, ..ReadOptions::default() }
+    }
+
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        self.clock.wall_clock(at)
+    }
+}
+
+/// Keeps the result of a run on the shelf.
+struct FleetKeeper {
+    shelf: RunShelf,
+    document: String,
+    operator: SharedOperator,
+}
+
+impl FleetKeeper {
+    /// The run has no report.
+    fn forget(&self) {
+        match self.shelf.give_up() {
+            Ok(None) => {}
+            Ok(Some(kept)) => self.operator.left_files(&kept),
+            Err(error) => self
+                .operator
+                .remark(format_args!("cannot delete the files of a run that did not start: {error}")),
+        }
+    }
+}
+
+impl RunKeeper for FleetKeeper {
+    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
+        match ended {
+            Ok(mut report) if keep => {
+                if let Err(error) = self.shelf.commit(&mut report, &self.document, None) {
+                    self.operator.remark(format_args!("cannot save the result of a run: {error}"));
+                }
+                self.operator.reported(&report);
+            }
+            Ok(_) => self.forget(),
+            Err(error) => {
+                self.operator.remark(format_args!("a run failed: {error}"));
+                self.forget();
+            }
+        }
+    }
+}
