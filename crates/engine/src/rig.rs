@@ -14,12 +14,14 @@ mod course;
 mod neighbours;
 mod open;
 mod places;
+mod plane;
 mod prepare;
 mod site;
 mod watch;
 
 pub use neighbours::PingId;
 pub use open::{HeldPort, MachinePorts, OpenPort, PortOpener};
+pub use plane::{DataPlane, SteeredPlane};
 pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 
 use crate::Error;
@@ -27,7 +29,7 @@ use crate::capture::PortCapture;
 use crate::clock::RealClock;
 use crate::gate::SendGate;
 use crate::port::WorkerClock;
-use crate::stream::{ClockShift, StreamControl, StreamSpec};
+use crate::stream::StreamSpec;
 use bench::PortBench;
 use change::RigChange;
 use course::StreamCourse;
@@ -35,7 +37,7 @@ use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::{CaptureState, CountSample, NodeResult};
+use packetrig_stats::result::{NodeResult, SentTotal};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
@@ -183,25 +185,6 @@ impl TestRig {
         self.benches.iter().flat_map(PortBench::captures).collect()
     }
 
-    /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
-    /// senders; returns when each receiver is receiving. No test traffic is sent yet.
-    pub fn arm(&mut self) -> Result<(), Error> {
-        let steered = self.courses.is_some();
-        self.let_hosts_ask()?;
-        if !steered {
-            self.resolve(&self.sent_here().collect())?;
-        }
-        let earlier_runs = crate::recent_runs::note(&self.run, self.key);
-        for bench in &mut self.benches {
-            bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
-        }
-        for bench in &mut self.benches {
-            let gate = self.gate.clone();
-            bench.arm_sender(self.key, &self.specs, steered, gate)?;
-        }
-        self.watch()
-    }
-
     /// Watches the interfaces of the ports that have one.
     fn watch(&mut self) -> Result<(), Error> {
         let mut ports = Vec::with_capacity(self.benches.len());
@@ -217,130 +200,9 @@ impl TestRig {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
-    /// Sends from `at` on.
-    pub fn start_at(&mut self, at: MonoTime) {
-        self.started = Some(at);
-        for bench in &self.benches {
-            bench.control_receiver(StreamControl::StartAt(at));
-        }
-        for bench in &self.benches {
-            bench.control_sender(StreamControl::StartAt(at));
-        }
-    }
-
-    /// Tells how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Once the rig is armed,
-    /// and again whenever it is known better; frames that arrived before keep the latency they were given. A stream sent
-    /// elsewhere without a shift has no latency.
-    pub fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
-        let numbered =
-            shifts.iter().filter_map(|(stream, shift)| Some((u16::try_from(*stream).ok()?, *shift)));
-        let shifts: Vec<_> = numbered.collect();
-        self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
-    }
-
-    /// All counts as published at one instant, about 100 ms ago at most. Finds workers that failed.
-    pub fn sample(&mut self) -> Result<CountSample, Error> {
-        let mut sample = CountSample { at: self.clock.now(), ..CountSample::default() };
-        let mut sent_by: Option<MonoTime> = None;
-        for bench in &mut self.benches {
-            let at = bench.sample_sender(&mut sample)?;
-            sent_by = sent_by.into_iter().chain(at).min();
-        }
-        // Receivers as of no later instant, so that nothing has arrived that is not counted as sent.
-        for bench in &mut self.benches {
-            bench.sample_receiver(&mut sample, sent_by)?;
-        }
-        sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
-            port,
-            is_running: capture.is_running(),
-            file: capture.last().map(|captured| captured.file.to_string_lossy().into_owned()),
-        }));
-        sample.pings = self.look_at_pings()?;
-        for (stream, counts) in &mut sample.tx {
-            let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
-            counts.is_paused = course.is_some_and(StreamCourse::is_paused);
-        }
-        sample.neighbours = self.neighbours();
-        Ok(sample)
-    }
-
-    /// Whether every sender is done. Notes when that was first seen. Those of a steered run are when they were stopped.
-    pub fn senders_done(&mut self) -> bool {
-        if self.courses.is_some() && !self.interrupted {
-            return false;
-        }
-        // A sender without streams, or without a worker, counts as done.
-        let done = self.benches.iter().all(PortBench::sender_done);
-        if done && self.started.is_some() && self.senders_done.is_none() {
-            self.senders_done = Some(self.clock.now());
-        }
-        done && (self.started.is_some() || self.interrupted)
-    }
-
-    /// Stops the senders; what is unsent stays unsent.
-    pub fn stop_senders(&mut self) {
-        // A stop after the last frame changes nothing, so it is no interruption.
-        self.interrupted |= !self.senders_done();
-        for bench in &self.benches {
-            bench.control_sender(StreamControl::Stop);
-        }
-    }
-
     /// Whether a sender has stopped because its lease was over. Final once they are done.
     pub fn lease_ended(&mut self) -> Result<bool, Error> {
         Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
-    }
-
-    /// What each stream of this node's senders has sent that can be known again: (stream, frames). Final once they are done.
-    pub fn sent(&mut self) -> Result<Vec<(usize, u64)>, Error> {
-        Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.numbered())).collect())
-    }
-
-    /// Stops senders, then receivers, gives the final accounts. `sent_elsewhere` is what streams of other nodes' senders
-    /// sent: (stream, frames). It is the last thing to be asked of a rig; dropping that closes its ports, which takes the
-    /// kernel a while, and restores the interfaces.
-    pub fn finish(&mut self, node: &str, sent_elsewhere: &[(usize, u64)]) -> Result<NodeResult, Error> {
-        self.stop_senders();
-        let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
-        result.started = self.started.unwrap_or_else(|| self.clock.now());
-        // From here on the order matters: senders stop, then interfaces that answer for devices (their frames are not
-        // the test's), and receivers last, so that everything sent had its chance to arrive.
-        self.benches.iter_mut().try_for_each(PortBench::end_host)?;
-        let sent = self.finish_senders(&mut result)?;
-        let totals = self.totals(&result, sent_elsewhere);
-        let mut events = self.watcher.as_mut().map(PortWatcher::finish).unwrap_or_default();
-        let mut ports = Vec::with_capacity(self.benches.len());
-        for (bench, sent) in self.benches.iter_mut().zip(sent) {
-            let received = bench.finish_receiver(&self.clock, &totals)?;
-            result.receive.extend(received.frames.streams);
-            result.misdelivered.extend(received.frames.misdelivered);
-            result.other_runs.extend(received.frames.other_runs);
-            let mut events = events.remove(&bench.port()).unwrap_or_default();
-            events.extend(sent.record.stalls);
-            ports.push(account::PortBook {
-                port: bench.port(),
-                info: bench.info().clone(),
-                tx: sent.counters,
-                rx: received.counters,
-                clock_bound: received.clock_bound,
-                events,
-                peaks: sent.record.peaks,
-                untagged_contents: received.frames.untagged_contents,
-                caveats: bench.caveats(),
-            });
-        }
-        result.ended = self.clock.now();
-        let mut captured = Vec::new();
-        for bench in &mut self.benches {
-            captured.extend(bench.finish_captures()?);
-        }
-        // A steered run has no end of its own to be stopped before.
-        let interrupted = self.interrupted && self.courses.is_none();
-        let account =
-            account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
-        account.close(&mut result, captured);
-        account.doubt_recordings(&mut result);
-        Ok(result)
     }
 
     /// Ends the senders and notes what they sent; the rest of what they say, port by port.
@@ -356,10 +218,11 @@ impl TestRig {
     }
 
     /// Frames sent in all that can be known again, by stream.
-    fn totals(&self, result: &NodeResult, sent_elsewhere: &[(usize, u64)]) -> Vec<u64> {
+    fn totals(&self, result: &NodeResult, sent_elsewhere: &[SentTotal]) -> Vec<u64> {
         let mut totals = vec![0; self.specs.len()];
-        let sent_here = result.send.iter().map(|sent| (sent.stream, sent.counts.numbered()));
-        for (stream, frames) in sent_elsewhere.iter().copied().chain(sent_here) {
+        let sent_here =
+            result.send.iter().map(|sent| SentTotal { stream: sent.stream, frames: sent.counts.numbered() });
+        for SentTotal { stream, frames } in sent_elsewhere.iter().copied().chain(sent_here) {
             if let Some(total) = totals.get_mut(stream) {
                 *total = frames;
             }

@@ -8,7 +8,7 @@ use packetrig_engine::Error;
 use packetrig_engine::chaos::{ChaosLevel, ChaosWorker};
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::receiver::TestReceiver;
-use packetrig_engine::rig::{HeldPort, OpenPort, PortOpener};
+use packetrig_engine::rig::{DataPlane as _, HeldPort, OpenPort, PortOpener};
 use packetrig_engine::sender::TestSender;
 use packetrig_engine::sim::{FaultChance, LinkSpec, SimLink, SimPorts, SimRx, SimTx};
 use packetrig_engine::stream::{NextStep, StreamControl, StreamTx, TxJob};
@@ -18,7 +18,7 @@ use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::port::{BackEnd, TxCounters};
-use packetrig_stats::result::{NodeResult, SendResult};
+use packetrig_stats::result::{NodeResult, SendResult, SentTotal};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::filter::FrameFilter;
 use pcap_parser::traits::PcapReaderIterator;
@@ -152,7 +152,8 @@ fn what_a_sender_here_says_outweighs_what_others_claim() {
     let mut rig =
         packetrig_engine::rig::TestRig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
     rig.arm().unwrap();
-    let result = rig.finish("local", &[(0, 7), (99, 5)]).unwrap();
+    let total = |stream, frames| SentTotal { stream, frames };
+    let result = rig.finish("local", &[total(0, 7), total(99, 5)]).unwrap();
     // The sender of this node sent nothing.
     assert_eq!(result.receive[0].counts.sequence.lost, 0);
 }

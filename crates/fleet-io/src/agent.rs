@@ -6,9 +6,10 @@
 use crate::blame::fault_of;
 use crate::error::{Error, best_effort};
 use crate::membership::NodeMembership;
-use crate::plane::{DataPlane, PlaneSource};
+use crate::plane::PlaneSource;
 use crate::pulse::ProcessPulse;
 use packetrig_engine::Error as EngineError;
+use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
 use packetrig_fleet::fabric::Endpoint;

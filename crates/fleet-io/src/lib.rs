@@ -36,6 +36,6 @@ pub use local::{EndedRun, LocalGround, RunGround, RunOptions, run_local, run_on,
 pub use membership::{NodeMembership, NodeSite};
 pub use open_run::OpenRun;
 pub use operator::{RunOperator, SharedOperator};
-pub use plane::{DataPlane, EnginePlane, MachineLoan, PlaneSource, PreparedPlane};
+pub use plane::{EnginePlane, MachineLoan, PlaneSource, PreparedPlane};
 pub use session::{RunSession, SharedGround};
 pub use uplink::{ResultUplink, UplinkOpener};

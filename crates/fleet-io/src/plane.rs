@@ -1,57 +1,16 @@
-//! What the agent's shell asks of a data plane, and the real one.
+//! Where the agent's shell gets its data plane from: this machine's interfaces, lent or its user's own.
 
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::rig::{OwnerPermit, RigOptions, RigSite, TestRig};
-use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::message::{NodeName, RunPreparation, SentTotal};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems, PortLocation};
+use packetrig_engine::rig::{DataPlane, OwnerPermit, RigOptions, RigSite, TestRig};
+use packetrig_fleet::message::{NodeName, RunPreparation};
+use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;
-use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
-pub trait DataPlane {
-    /// Starts the receivers; returns when each is receiving.
-    fn arm(&mut self) -> Result<(), Error>;
-    /// Sends from `at` on.
-    fn start_at(&mut self, at: MonoTime);
-    /// Sets how the clocks of nodes that send streams to this one relate to its own; called again when that is known better.
-    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
-        let _ = shifts;
-        Ok(())
-    }
-    fn sample(&mut self) -> Result<CountSample, Error>;
-    /// Changes something of a steered run, here alone. An error leaves the run as it was.
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
-    /// First step of a change that several nodes make: holds the streams concerned that are sent here. An error leaves the
-    /// run as it was.
-    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
-    /// Second step: receivers hear of the takes that follow what was held anywhere.
-    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
-    /// Third step: the senders go on, at `at` if that is still to come.
-    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
-    /// Instead of the second step: the senders go on as before.
-    fn undo(&mut self) -> Result<(), Error>;
-    /// Whether every sender is done.
-    fn senders_done(&mut self) -> bool;
-    /// Whether a sender has stopped because its lease was over.
-    fn lease_ended(&mut self) -> Result<bool, Error> {
-        Ok(false)
-    }
-    /// What each stream sent from here has sent; final once the senders are done.
-    fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
-    /// Stops the senders; what is unsent stays unsent.
-    fn stop_senders(&mut self);
-    /// Stops the receivers and gives the accounts. `sent` is what all streams of the run sent. The last thing asked of it:
-    /// dropping it closes the ports.
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error>;
-}
 
 /// A data plane and what its ports turned out to be.
 pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
@@ -172,52 +131,5 @@ impl PlaneSource for EnginePlane {
         let rig = TestRig::prepare(Arc::unwrap_or_clone(plan), &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
-    }
-}
-
-impl DataPlane for TestRig {
-    fn arm(&mut self) -> Result<(), Error> {
-        Self::arm(self)
-    }
-    fn start_at(&mut self, at: MonoTime) {
-        Self::start_at(self, at);
-    }
-    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
-        Self::shift(self, shifts)
-    }
-    fn sample(&mut self) -> Result<CountSample, Error> {
-        Self::sample(self)
-    }
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
-        Self::steer(self, steer)
-    }
-    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
-        Self::hold(self, steer)
-    }
-    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
-        Self::announce(self, held, at)
-    }
-    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
-        Self::begin(self, at)
-    }
-    fn undo(&mut self) -> Result<(), Error> {
-        Self::undo(self)
-    }
-    fn senders_done(&mut self) -> bool {
-        Self::senders_done(self)
-    }
-    fn lease_ended(&mut self) -> Result<bool, Error> {
-        Self::lease_ended(self)
-    }
-    fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
-        let totals = Self::sent(self)?;
-        Ok(totals.into_iter().map(|(stream, frames)| SentTotal { stream, frames }).collect())
-    }
-    fn stop_senders(&mut self) {
-        Self::stop_senders(self);
-    }
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error> {
-        let sent: Vec<_> = sent.iter().map(|total| (total.stream, total.frames)).collect();
-        Self::finish(self, node, &sent)
     }
 }

@@ -1,9 +1,8 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{
-    DataPlane, Error, LocalGround, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve,
-};
+use crate::{Error, LocalGround, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve};
 use packetrig_engine::Error as EngineError;
+use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::agent::AgentMachine;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
@@ -90,6 +89,24 @@ impl DataPlane for OpenFake {
         }
         Ok(CountSample { at: self.start, ..CountSample::default() })
     }
+    fn senders_done(&mut self) -> bool {
+        !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)
+    }
+    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+        Ok(vec![SentTotal { stream: 0, frames: 100 }])
+    }
+    fn stop_senders(&mut self) {
+        self.fake.stopped.store(true, Ordering::Relaxed);
+        self.fake.note("stop").unwrap();
+    }
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+        self.fake.note("finish")?;
+        assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
+        Ok(result(node, self.start))
+    }
+}
+
+impl SteeredPlane for OpenFake {
     fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.fake.note(match steer {
             PlanChange::Start(_) => "steer: start",
@@ -112,21 +129,6 @@ impl DataPlane for OpenFake {
     }
     fn undo(&mut self) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
-    }
-    fn senders_done(&mut self) -> bool {
-        !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)
-    }
-    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
-        Ok(vec![SentTotal { stream: 0, frames: 100 }])
-    }
-    fn stop_senders(&mut self) {
-        self.fake.stopped.store(true, Ordering::Relaxed);
-        self.fake.note("stop").unwrap();
-    }
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
-        self.fake.note("finish")?;
-        assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
-        Ok(result(node, self.start))
     }
 }
 

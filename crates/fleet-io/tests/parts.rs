@@ -5,7 +5,9 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::port::WorkerClock;
-use packetrig_engine::rig::{OwnerPermit, PermitQuestion, RigOptions, RigSite, TestRig};
+use packetrig_engine::rig::{
+    DataPlane as _, OwnerPermit, PermitQuestion, RigOptions, RigSite, SteeredPlane as _, TestRig,
+};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
@@ -15,7 +17,7 @@ use packetrig_plan::{
     GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblems, PortLocation, ReadOptions,
 };
 use packetrig_stats::caveat::CaveatKind;
-use packetrig_stats::result::{NodeResult, ReceiveResult};
+use packetrig_stats::result::{NodeResult, ReceiveResult, SentTotal};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::{BitRate, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +101,8 @@ fn run(shifts: &[(usize, ClockShift)]) -> Vec<NodeResult> {
     }
     clock.wait(clock.now() + Nanos::from_millis(50));
     let sent: Vec<_> = [&mut east, &mut west].into_iter().flat_map(|rig| rig.sent().unwrap()).collect();
-    assert_eq!(sent, [(0, 3000), (2, 1000), (1, 1000)]);
+    let total = |stream, frames| SentTotal { stream, frames };
+    assert_eq!(sent, [total(0, 3000), total(2, 1000), total(1, 1000)]);
     vec![east.finish("east", &sent).unwrap(), west.finish("west", &sent).unwrap()]
 }
 
@@ -293,7 +296,7 @@ impl Pair {
             rig.stop_senders();
         }
         let give_up = self.clock.now() + Nanos::from_secs(20);
-        while !self.rigs.iter_mut().all(TestRig::senders_done) {
+        while !self.rigs.iter_mut().all(|rig| rig.senders_done()) {
             assert!(self.clock.now() < give_up, "the run is stuck");
             self.wait(5);
         }
@@ -308,7 +311,7 @@ impl Pair {
         };
         let received = results.iter().flat_map(|node| &node.receive);
         let row = |received: &ReceiveResult| {
-            let (_, frames) = sent.iter().find(|(stream, _)| *stream == received.stream).unwrap();
+            let SentTotal { frames, .. } = sent.iter().find(|total| total.stream == received.stream).unwrap();
             let counts = &received.counts;
             let (unique, lost) = (counts.sequence.unique, counts.sequence.lost);
             (received.stream, (*frames, unique, lost, counts.altered, fresh(received.stream)))

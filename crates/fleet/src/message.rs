@@ -7,6 +7,7 @@ mod change;
 mod sparse_places;
 
 pub use change::{ChangeOrder, ChangeStep};
+pub use packetrig_stats::result::SentTotal;
 
 use crate::hello::NodeHello;
 use crate::outcome::NodeFault;
@@ -177,14 +178,6 @@ impl PortPlace {
     pub const fn is_elsewhere(&self) -> bool {
         self.node.0.is_empty()
     }
-}
-
-/// Frames a stream sent in all: what its receivers measure their loss against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentTotal {
-    /// Index in the plan.
-    pub stream: usize,
-    pub frames: u64,
 }
 
 /// What ended the senders of a node.

@@ -56,6 +56,14 @@ impl CountSample {
     }
 }
 
+/// Frames a stream sent in all: what its receivers measure their loss against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentTotal {
+    /// Index in the plan.
+    pub stream: usize,
+    pub frames: u64,
+}
+
 /// A capture while the run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {

@@ -5,7 +5,7 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::port::WorkerClock;
-use packetrig_engine::rig::{RigOptions, TestRig};
+use packetrig_engine::rig::{DataPlane as _, RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
@@ -54,7 +54,7 @@ fn run(document: &Document, captures: &Path, enough: impl Fn(u64) -> bool) -> No
     let clock = RealClock::new();
     rig.start_at(clock.now());
     let give_up = clock.now() + PATIENCE;
-    while !rig.senders_done() && !enough(rig.sent().unwrap().iter().map(|(_, frames)| frames).sum()) {
+    while !rig.senders_done() && !enough(rig.sent().unwrap().iter().map(|sent| sent.frames).sum()) {
         assert!(clock.now() < give_up, "the run is stuck");
         clock.wait(clock.now() + Nanos::from_millis(10));
     }
@@ -212,7 +212,7 @@ fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
     let clock = RealClock::new();
     rig.start_at(clock.now());
     let give_up = clock.now() + PATIENCE;
-    while rig.sent().unwrap().iter().all(|(_, frames)| *frames == 0) {
+    while rig.sent().unwrap().iter().all(|sent| sent.frames == 0) {
         assert!(clock.now() < give_up, "nothing is sent");
         clock.wait(clock.now() + Nanos::from_millis(10));
     }

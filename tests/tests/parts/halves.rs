@@ -1,11 +1,11 @@
 //! Two nodes, each with its own data plane and one end of a cable: together they make one run.
 
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
+use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
-use packetrig_fleet_io::{DataPlane, EnginePlane, MachineLoan, PlaneSource};
+use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;

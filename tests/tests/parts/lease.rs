@@ -4,7 +4,7 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::rig::{RigOptions, TestRig};
+use packetrig_engine::rig::{DataPlane as _, RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::port::BackEnd;
@@ -71,7 +71,7 @@ fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outco
     let deadline = clock::monotonic_ns() + left;
     rig.start_at(start);
     let give_up = clock::monotonic_ns() + 60_000 * MS;
-    while rig.sent().unwrap().iter().map(|(_, frames)| frames).sum::<u64>() == 0 {
+    while rig.sent().unwrap().iter().map(|sent| sent.frames).sum::<u64>() == 0 {
         assert!(clock::monotonic_ns() < give_up, "nothing is sent");
         wait_ms(5);
     }

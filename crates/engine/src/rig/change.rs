@@ -7,9 +7,9 @@
 //!
 //! Invariant: what could be wrong with a change is found while it is held, when it can still be undone.
 
-use super::TestRig;
 use super::course::{StreamCourse, check};
 use super::prepare::{bind, check_sizes, stream_spec};
+use super::{SteeredPlane, TestRig};
 use crate::Error;
 use crate::port::WorkerClock;
 use crate::stream::StreamSpec;
@@ -59,10 +59,26 @@ impl NextCourse {
     }
 }
 
-impl TestRig {
-    /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
-    /// run is as it was.
-    pub fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
+impl SteeredPlane for TestRig {
+    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
+        self.can_be_steered()?;
+        self.undo()?;
+        match steer {
+            PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
+                let held = self.hold(steer)?;
+                self.announce(&held, None)?;
+                self.begin(None)
+            }
+            PlanChange::Stop(streams) => self.halt(&self.known(streams)?, false),
+            PlanChange::Pause(streams) => self.halt(&self.known(streams)?, true),
+            PlanChange::Capture { ports, on } => self.capture(ports, *on),
+            PlanChange::Protocols { on } => self.protocols(*on),
+            PlanChange::Ping(pings) => self.send_pings(pings),
+            PlanChange::Link { ports, up } => self.link(ports, *up),
+        }
+    }
+
+    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
         self.can_be_steered()?;
         self.undo()?;
         let change = match steer {
@@ -80,9 +96,7 @@ impl TestRig {
         Ok(held)
     }
 
-    /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
-    /// `held` is what all rigs reported, `at` the time that they have in common.
-    pub fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
+    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
@@ -106,8 +120,7 @@ impl TestRig {
         Ok(())
     }
 
-    /// Third step: the streams that are sent here go on, at `at` if that is still to come.
-    pub fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
+    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
         const NOT_ANNOUNCED: Error = Error::Bug("a change began before it was announced");
         let change = self.change.take().ok_or(NOT_ANNOUNCED)?;
         let announced = change.origin.ok_or(NOT_ANNOUNCED)?;
@@ -117,8 +130,7 @@ impl TestRig {
         self.go_on(change.own.iter().map(|(stream, next)| (*stream, next.take(origin))).collect())
     }
 
-    /// Instead of the second step: what was being sent goes on as before. What was announced is decided, and begins.
-    pub fn undo(&mut self) -> Result<(), Error> {
+    fn undo(&mut self) -> Result<(), Error> {
         if self.change.as_ref().is_some_and(|change| change.origin.is_some()) {
             return self.begin(None);
         }
@@ -134,7 +146,9 @@ impl TestRig {
         }
         self.go_on(takes)
     }
+}
 
+impl TestRig {
     fn since_start(&self, at: MonoTime) -> Nanos {
         at.since(self.started.unwrap_or_default())
     }

@@ -5,7 +5,7 @@
 use super::TestRig;
 use crate::Error;
 use crate::take::Take;
-use packetrig_plan::{Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems};
+use packetrig_plan::{Plan, PlanProblem, PlanProblems};
 use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,25 +25,6 @@ impl StreamCourse {
 }
 
 impl TestRig {
-    /// Does what the user asks for as soon as possible, where no other rig takes part in it. An error leaves the run as it was.
-    pub fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
-        self.can_be_steered()?;
-        self.undo()?;
-        match steer {
-            PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
-                let held = self.hold(steer)?;
-                self.announce(&held, None)?;
-                self.begin(None)
-            }
-            PlanChange::Stop(streams) => self.halt(&self.known(streams)?, false),
-            PlanChange::Pause(streams) => self.halt(&self.known(streams)?, true),
-            PlanChange::Capture { ports, on } => self.capture(ports, *on),
-            PlanChange::Protocols { on } => self.protocols(*on),
-            PlanChange::Ping(pings) => self.send_pings(pings),
-            PlanChange::Link { ports, up } => self.link(ports, *up),
-        }
-    }
-
     pub(super) fn can_be_steered(&self) -> Result<(), Error> {
         if self.courses.is_none() || self.started.is_none() || self.interrupted {
             return Err(Error::Bug("a run was steered that is not running or cannot be steered"));
@@ -51,7 +32,7 @@ impl TestRig {
         Ok(())
     }
 
-    fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
+    pub(super) fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
         let mut here = ports.iter().filter(|port| self.places.is_here(**port));
         let bare = here.find(|port| !captures.iter().any(|(of, _)| of == *port));
@@ -69,7 +50,7 @@ impl TestRig {
         Ok(())
     }
 
-    fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
+    pub(super) fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
             if let Some(watcher) = &self.watcher {
                 // Declared before the link is switched: a look of the watcher in between would blame the device or

@@ -3,7 +3,7 @@
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
-use packetrig_engine::rig::{PortOpener, RigOptions, TestRig};
+use packetrig_engine::rig::{DataPlane as _, PortOpener, RigOptions, TestRig};
 use packetrig_plan::{
     FlowShare, InterFrameGap, Plan, Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration,
     WantedMetrics,

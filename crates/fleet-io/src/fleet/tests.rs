@@ -6,12 +6,10 @@ use super::{
 };
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
-use crate::{
-    DataPlane, Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet,
-};
+use crate::{Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
+use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion, SteeredPlane};
 use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -97,6 +95,32 @@ impl DataPlane for HalfPlane {
     fn sample(&mut self) -> Result<CountSample, EngineError> {
         Ok(CountSample { at: crate::agent::now(), ..CountSample::default() })
     }
+    fn senders_done(&mut self) -> bool {
+        !self.endless || self.stopped.load(Ordering::Relaxed)
+    }
+    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+        Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
+    }
+    fn stop_senders(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+        assert_eq!(node, self.node);
+        let started = *self.started.lock().unwrap().last().unwrap();
+        let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
+        if self.sends() {
+            result.send = vec![sent_hundred()];
+        } else {
+            // Whoever ends the run of another controller may do so on this node only.
+            let is_told = self.endless || sent == [SentTotal { stream: 0, frames: 100 }];
+            assert!(is_told, "receivers are told what was sent: {sent:?}");
+            result.receive = vec![received_hundred()];
+        }
+        Ok(result)
+    }
+}
+
+impl SteeredPlane for HalfPlane {
     fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.note(format!("{steer:?}"));
         Ok(())
@@ -121,29 +145,6 @@ impl DataPlane for HalfPlane {
     fn undo(&mut self) -> Result<(), EngineError> {
         self.note("undo".into());
         Ok(())
-    }
-    fn senders_done(&mut self) -> bool {
-        !self.endless || self.stopped.load(Ordering::Relaxed)
-    }
-    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
-        Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
-    }
-    fn stop_senders(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
-        assert_eq!(node, self.node);
-        let started = *self.started.lock().unwrap().last().unwrap();
-        let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
-        if self.sends() {
-            result.send = vec![sent_hundred()];
-        } else {
-            // Whoever ends the run of another controller may do so on this node only.
-            let is_told = self.endless || sent == [SentTotal { stream: 0, frames: 100 }];
-            assert!(is_told, "receivers are told what was sent: {sent:?}");
-            result.receive = vec![received_hundred()];
-        }
-        Ok(result)
     }
 }
 

@@ -5,17 +5,16 @@ use crate::frameless::{FRAMES, FRAMES_PER_SECOND, hello, receive_result, receive
 use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::fabric::{Fabric, ResultOutlet};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
-use packetrig_fleet_io::{
-    DataPlane, NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, serve_fleet,
-};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
+use packetrig_fleet_io::{NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, serve_fleet};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -188,26 +187,6 @@ impl DataPlane for CountingPlane {
         })
     }
 
-    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
-        Err(EngineError::Bug("not steered here"))
-    }
-
-    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
-        Err(EngineError::Bug("not steered here"))
-    }
-
-    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
-        Err(EngineError::Bug("not steered here"))
-    }
-
-    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
-        Err(EngineError::Bug("not steered here"))
-    }
-
-    fn undo(&mut self) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn senders_done(&mut self) -> bool {
         self.is_stopped || self.sends.is_empty() || self.frames() == FRAMES
     }
@@ -233,6 +212,28 @@ impl DataPlane for CountingPlane {
             receive: receives.collect(),
             ..NodeResult::default()
         })
+    }
+}
+
+impl SteeredPlane for CountingPlane {
+    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn undo(&mut self) -> Result<(), EngineError> {
+        Ok(())
     }
 }
 
