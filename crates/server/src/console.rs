@@ -5,9 +5,11 @@
 //! Invariant: once a change is answered, every read shows it. If a configuration is refused, the one before it stays. Only if its
 //! ports cannot be opened there is no configuration afterwards.
 
+mod capture_file;
 mod change;
 mod live;
 mod names;
+mod refusals;
 mod rows;
 mod slice;
 #[cfg(test)]
@@ -15,20 +17,16 @@ mod tests;
 
 use crate::tester::{
     CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
-    RefusalKind, SwitchedState, Tester, TesterRefusal,
+    SwitchedState, Tester, TesterRefusal,
 };
 use live::LiveCounts;
 use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
-use packetrig_fleet::outcome::NodeFault;
-use packetrig_fleet::served::{OpenFailure, RunSource, SteeredRun};
-use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanProblem, PlanProblems, ProblemSeverity};
-use packetrig_stats::result::NeighbourState;
-use packetrig_units::Blame;
+use packetrig_fleet::served::{RunSource, SteeredRun};
+use packetrig_plan::{Plan, PlanChange, PlanDocument};
+use refusals::warnings;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +42,7 @@ struct ClientView {
 }
 
 /// What changes work on. Its lock makes changes wait for each other; it is taken before that of the view. Changes wait here and nowhere
-// below, because a change begins before the run hears of it: it is made from the configuration, which no other change may alter meanwhile.
+/// below, because a change begins before the run hears of it: it is made from the configuration, which no other change may alter meanwhile.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
@@ -361,7 +359,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             .iter()
             .filter(|state| state.address.is_ipv4() == (family == IpFamily::V4))
             .filter(|state| ethernets.is_empty() || ethernets.contains(&state.interface))
-            .map(neighbour_row)
+            .map(rows::neighbour)
             .collect())
     }
 
@@ -379,32 +377,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
         };
         let file =
             file.ok_or_else(|| TesterRefusal::internal(format!("there is no capture of port {port}")))?;
-        open_capture(&file, part)
+        capture_file::open_capture(&file, part)
             .map_err(|error| TesterRefusal::internal(format!("cannot read {file}: {error}")))
     }
-}
-
-fn neighbour_row(state: &NeighbourState) -> KnownNeighbour {
-    KnownNeighbour {
-        ethernet: state.interface.clone(),
-        address: state.address,
-        mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
-    }
-}
-
-fn open_capture(path: &str, part: CapturePart) -> io::Result<CaptureFile> {
-    let file = File::open(path)?;
-    Ok(match part {
-        CapturePart::All => {
-            let length = file.metadata()?.len();
-            CaptureFile { bytes: Box::new(file), length: Some(length) }
-        }
-        CapturePart::Slice { start, count } => {
-            let bytes = slice::slice(io::BufReader::new(file), start, count)?;
-            let length = Some(bytes.len() as u64);
-            CaptureFile { bytes: Box::new(io::Cursor::new(bytes)), length }
-        }
-    })
 }
 
 /// Refuses to show counts of a run that has ended by itself: a client would take them for current ones.
@@ -420,42 +395,4 @@ fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
 /// The answer without a configuration: an empty list, and every name is unknown.
 fn nothing<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
-}
-
-impl From<PlanProblems> for TesterRefusal {
-    fn from(problems: PlanProblems) -> Self {
-        let errors = problems.0.iter().filter(|problem| problem.severity == ProblemSeverity::Error);
-        Self { kind: RefusalKind::Validation, errors: errors.map(problem_line).collect() }
-    }
-}
-
-fn problem_line(problem: &PlanProblem) -> String {
-    match &problem.hint {
-        Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
-        None => format!("{}: {}", problem.path, problem.message),
-    }
-}
-
-impl From<OpenFailure> for TesterRefusal {
-    fn from(failure: OpenFailure) -> Self {
-        match failure {
-            OpenFailure::Plan(problems) => problems.into(),
-            OpenFailure::Fault(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<NodeFault> for TesterRefusal {
-    fn from(fault: NodeFault) -> Self {
-        match fault.blame {
-            Blame::Usage | Blame::Plan | Blame::Unconfirmed => Self::validation(fault.text),
-            Blame::World | Blame::Rights | Blame::Busy | Blame::Peer | Blame::Bug => {
-                Self::internal(fault.text)
-            }
-        }
-    }
-}
-
-fn warnings(plan: &Plan) -> Vec<String> {
-    plan.warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message)).collect()
 }

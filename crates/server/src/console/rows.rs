@@ -2,10 +2,10 @@
 
 use super::live::{LiveCounts, PortTotals, received, sent};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
-use crate::tester::{FlowRow, LatencyFigures, PortRow, TransmitState};
+use crate::tester::{FlowRow, KnownNeighbour, LatencyFigures, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, SinceStart};
-use packetrig_stats::result::CountSample;
+use packetrig_stats::result::{CountSample, NeighbourState};
 use packetrig_units::{MonoTime, Nanos, Ratio};
 
 /// Converts a time of the run to wall-clock time.
@@ -250,4 +250,12 @@ fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> Coun
 
 fn per_second(count: u64, span: Nanos) -> f64 {
     if span == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / span.as_u64() as f64 }
+}
+
+pub(super) fn neighbour(state: &NeighbourState) -> KnownNeighbour {
+    KnownNeighbour {
+        ethernet: state.interface.clone(),
+        address: state.address,
+        mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+    }
 }

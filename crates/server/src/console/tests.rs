@@ -1,16 +1,17 @@
 //! The console on runs without frames: what it asks of them, and what rows come of what they tell.
 
 use super::*;
-use crate::tester::TransmitState;
+use crate::tester::{RefusalKind, TransmitState};
 use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::served::EventSink;
+use packetrig_fleet::served::{EventSink, OpenFailure};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{GrowingPlan, ReadOptions};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
-use packetrig_units::MonoTime;
+use packetrig_units::{Blame, MonoTime};
 use serde_json::json;
 
 /// What was asked of runs, in order.

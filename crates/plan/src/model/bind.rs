@@ -1,0 +1,230 @@
+//! What depends on the links of a plan: schedules from rates and gaps, and whether a port can carry its streams.
+
+use super::{FlowShare, InterFrameGap, MeanSize, Plan, Stream, StreamAmount};
+use crate::timeline::{SendPattern, StreamTimeline};
+use crate::{PlanProblem, PlanProblems};
+use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
+
+/// A plan with rates and gaps computed for its links.
+#[derive(Clone, Debug)]
+pub struct BoundPlan {
+    pub plan: Plan,
+    /// In the order of the plan's streams.
+    pub streams: Vec<BoundStream>,
+    /// Speed of each port, if known.
+    pub speeds: Vec<Option<BitRate>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BoundStream {
+    /// When each frame is due.
+    pub timeline: StreamTimeline,
+    /// The speed of its link is not known here, so the schedule is a guess, good enough for receiving.
+    pub assumed: bool,
+}
+
+/// Assumed speed of a link that reports none, to guess the duration of a stream that is sent as fast as possible, or by another node.
+const FAST: BitRate = BitRate::new(10_000_000_000);
+
+impl Plan {
+    /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own). Refuses a plan that needs
+    /// more than a port's speed.
+    pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
+        self.bind_part(speeds, &|_| true)
+    }
+
+    /// As [`Self::bind`], on a node that has only the ports for which `is_here` is true. Streams from other nodes may get an assumed
+    /// schedule.
+    pub fn bind_part(
+        self,
+        speeds: &[Option<BitRate>],
+        is_here: &dyn Fn(usize) -> bool,
+    ) -> Result<BoundPlan, PlanProblems> {
+        // Without this tail, `zip` would drop the ports for which the caller gives no speed.
+        let of_links = speeds.iter().copied().chain(std::iter::repeat(None));
+        let speeds: Vec<_> =
+            self.ports.iter().zip(of_links).map(|(port, link)| port.speed.or(link)).collect();
+        let mut problems = Vec::new();
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for stream in &self.streams {
+            let exact =
+                stream.bind(speeds[stream.tx]).map(|timeline| BoundStream { timeline, assumed: false });
+            let bound = match exact {
+                // The sending node reports a real error itself; this node only receives the stream.
+                Err(_) if !is_here(stream.tx) => {
+                    stream.bind(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
+                }
+                exact => exact,
+            };
+            match bound {
+                Ok(bound) => streams.push(bound),
+                Err(problem) => problems.push(stream.place.locate(*problem)),
+            }
+        }
+        // The load of a port is known only when all its streams have a schedule.
+        if problems.is_empty() {
+            problems = self.overload(&streams, &speeds);
+        }
+        if problems.is_empty() {
+            Ok(BoundPlan { plan: self, streams, speeds })
+        } else {
+            Err(PlanProblems(problems))
+        }
+    }
+
+    /// Problems of ports that would have to carry more than their speed.
+    fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
+        let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
+            let speed = (*speed)?;
+            let load = self.load(streams, port);
+            (load > speed).then(|| {
+                // The rates of all these flows add up. The first one gets the problem, because a problem has one place.
+                let first = self.streams.iter().find(|stream| stream.tx == port);
+                let message = format!(
+                    "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
+                    self.ports[port].name,
+                    self.senders_on(port)
+                );
+                let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
+                let problem = PlanProblem::error(path, message)
+                    .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
+                first.map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
+            })
+        });
+        over.collect()
+    }
+
+    /// What the streams of a port send together, at layer 1.
+    fn load(&self, streams: &[BoundStream], port: usize) -> BitRate {
+        let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
+        // An unpaced stream takes what the link has left.
+        let loads = of_port
+            .filter(|(stream, _)| !stream.frames.is_unpaced())
+            .map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
+        BitRate::new(loads.fold(0, u64::saturating_add))
+    }
+
+    /// The names of the flows that a port sends; if there are many, only the first ones.
+    fn senders_on(&self, port: usize) -> String {
+        let names: Vec<&str> = self
+            .streams
+            .iter()
+            .filter(|stream| stream.tx == port)
+            .map(|stream| stream.name.as_str())
+            .collect();
+        match names.len() {
+            0..=6 => names.join(", "),
+            many => format!("{} and {} more", names[..5].join(", "), many - 5),
+        }
+    }
+}
+
+impl Stream {
+    /// The schedule on a link of this speed.
+    fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
+        let size = MeanSize::from(self.frames.mean());
+        // An unpaced stream has no real rate: any speed will do to estimate how long it takes.
+        let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
+        // OTG's `bps` counts layer 2 with FCS, its `percentage` counts layer 1 (preamble and gap included).
+        let rate = match self.rate {
+            Rate::Frames(rate) => Some(rate),
+            Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
+            Rate::Share(share) => {
+                let link = link.ok_or_else(|| self.needs_speed("rate.percentage", "a percentage"))?;
+                FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
+            }
+        };
+        let rate = rate.ok_or_else(|| self.problem("rate", "the rate rounds to zero"))?;
+        self.check_gap(rate, link).map_err(|message| self.problem("duration", message))?;
+        let shape = match self.duration.amount {
+            StreamAmount::Continuous => SendPattern::Endless,
+            StreamAmount::Packets(packets) => SendPattern::Frames(packets),
+            StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
+            StreamAmount::Bursts { bursts, packets, between } => {
+                // `StreamTimeline::due` divides by the frames of a burst.
+                SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause(between, link)? }
+            }
+        };
+        let delay = self.pause(self.duration.delay, link)?;
+        let whole = StreamTimeline { rate, delay, shape };
+        Ok(self.part.deal(whole).map_err(|message| self.problem("duration", message))?)
+    }
+
+    /// A pause as time, on a link of this speed.
+    fn pause(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
+        Ok(gap.on(link).ok_or_else(|| self.needs_speed("duration", "a pause in bytes"))?)
+    }
+
+    fn problem(&self, field: &str, message: impl Into<String>) -> PlanProblem {
+        PlanProblem::error(format!("flows[{}].{field}", self.flow), message)
+    }
+
+    fn needs_speed(&self, field: &str, what: &str) -> PlanProblem {
+        let problem = self.problem(field, format!("{what} needs the speed of the link, which is not known"));
+        problem.with_hint("set the port's `speed` in `layer1`")
+    }
+
+    /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
+    fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
+        let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
+        let size = MeanSize::from(self.frames.mean());
+        // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
+        let spaced = size.bytes + size.frames * (8 + u64::from(self.duration.gap));
+        let needed = rate.bits(spaced, size.frames);
+        if needed > link {
+            return Err(format!(
+                "a gap of {} bytes at this rate needs {needed}; the link has {link}",
+                self.duration.gap
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl InterFrameGap {
+    /// Its time on a link of this speed; `None` if it needs the speed and that is unknown.
+    fn on(self, link: Option<BitRate>) -> Option<Nanos> {
+        match self {
+            // Zero bytes take no time on any link, so a document without pauses needs no link speed.
+            Self::Bytes(0) => Some(Nanos::ZERO),
+            Self::Bytes(bytes) => link.map(|speed| speed.time_for(bytes)),
+            Self::Time(time) => Some(time),
+        }
+    }
+}
+
+impl FlowShare {
+    /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
+    // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or frames of one burst
+    // would belong to another part's burst.
+    fn deal(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
+        if self.of == 1 {
+            return Ok(whole);
+        }
+        let shape = match whole.shape {
+            SendPattern::Endless => SendPattern::Endless,
+            // A time limit becomes a count: each part would round its own last frame differently.
+            SendPattern::Frames(_) | SendPattern::Within(_) => match self.share(whole.total().unwrap_or(0)) {
+                0 => return Err(self.too_few()),
+                frames => SendPattern::Frames(frames),
+            },
+            SendPattern::Bursts { frames, .. } if frames % self.of != 0 => {
+                return Err(format!(
+                    "bursts of {frames} frames cannot be divided evenly among {} pairs of interfaces; make the \
+                        number of frames a multiple of the number of pairs",
+                    self.of
+                ));
+            }
+            // Fewer frames at a rate that is lower by the same factor take as long: the pause stays.
+            SendPattern::Bursts { bursts, frames, pause } => {
+                SendPattern::Bursts { bursts, frames: frames / self.of, pause }
+            }
+        };
+        let rate = whole.rate.part_of(self.of).ok_or_else(|| self.too_few())?;
+        Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
+    }
+
+    fn too_few(self) -> String {
+        format!("its frames are fewer than one for each of {} pairs of interfaces", self.of)
+    }
+}

@@ -1,0 +1,33 @@
+//! The mean size of frames.
+
+/// The mean size of frames as a fraction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeanSize {
+    /// FCS included.
+    pub(crate) bytes: u64,
+    /// The number of frames that have these bytes; at least 1.
+    pub(crate) frames: u64,
+}
+
+impl From<(u64, u64)> for MeanSize {
+    fn from((bytes, frames): (u64, u64)) -> Self {
+        Self { bytes, frames }
+    }
+}
+
+impl MeanSize {
+    /// The bytes with 20 more for each frame: preamble, start of frame and inter-frame gap.
+    pub(super) const fn l1_bytes(self) -> u64 {
+        self.bytes + self.frames * 20
+    }
+
+    pub(crate) fn as_f64(self) -> f64 {
+        self.bytes as f64 / self.frames as f64
+    }
+
+    /// The bytes of this many frames; `None` if no counter can hold them.
+    pub(crate) fn bytes_of(self, frames: u64) -> Option<u64> {
+        // The product of two 64-bit numbers needs 128 bits.
+        u64::try_from(u128::from(frames) * u128::from(self.bytes) / u128::from(self.frames)).ok()
+    }
+}

@@ -1,0 +1,178 @@
+//! Flags become documents, and those become plans that mean what the flags say.
+
+use super::*;
+use crate::Plan;
+use packetrig_units::{BitRate, Share};
+use proptest::prelude::*;
+
+fn any_quick() -> impl Strategy<Value = QuickPlan> {
+    let size = prop_oneof![
+        (70u32..1518).prop_map(|size| QuickSize::Fixed(FrameSize::new(size))),
+        Just(QuickSize::Range(FrameSize::new(80), FrameSize::new(1518))),
+        Just(QuickSize::Imix),
+    ];
+    let rate = prop_oneof![
+        (1u64..1_000_000, 1u64..100)
+            .prop_map(|(frames, seconds)| Rate::Frames(FrameRate::new(frames, seconds).unwrap())),
+        (1u64..1_000_000).prop_map(|bps| Rate::Bits(BitRate::new(bps))),
+        (1u64..100).prop_map(|percent| Rate::Share(Share::from_billionths(percent * 10_000_000))),
+    ];
+    let length = prop_oneof![
+        (1u64..1_000_000).prop_map(|ms| QuickLength::Time(Nanos::from_millis(ms))),
+        (1u64..1_000_000).prop_map(QuickLength::Packets),
+        Just(QuickLength::Continuous),
+    ];
+    (size, rate, length, 1u32..5, prop::option::of(1u16..4095), 1usize..4, any::<bool>()).prop_map(
+        |(size, rate, length, streams, vlan, receivers, ipv6)| QuickPlan {
+            tx: vec!["tx/eth0".into()],
+            pattern: QuickPattern::ToAll,
+            rx: (0..receivers).map(|n| format!("rx/eth{n}")).collect(),
+            size,
+            rate,
+            length,
+            streams,
+            vlan,
+            // The mix has frames of 64 bytes, too small for IPv6 and UDP.
+            ipv6: ipv6 && size != QuickSize::Imix,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_flags_make_is_a_plan(quick in any_quick()) {
+        let plan = Plan::read(&quick.yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.yaml())))?;
+        prop_assert_eq!(plan.streams.len(), quick.streams as usize);
+        // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
+        prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some() || quick.ipv6, "{:?}", plan.warnings);
+        let json = Plan::read(&quick.document().to_string()).unwrap();
+        prop_assert_eq!(plan.streams[0].frames.template().unwrap().spec(), json.streams[0].frames.template().unwrap().spec());
+        prop_assert_eq!(plan.streams[0].rate, json.streams[0].rate);
+    }
+}
+
+#[test]
+fn ipv6_in_a_vlan_reads_too() {
+    let quick = QuickPlan {
+        tx: vec!["eth1".into()],
+        pattern: QuickPattern::ToAll,
+        rx: vec!["eth2".into()],
+        size: QuickSize::Fixed(FrameSize::new(128)),
+        rate: "1Gbit/s".parse().unwrap(),
+        length: QuickLength::Time(Nanos::from_secs(10)),
+        streams: 1,
+        vlan: Some(7),
+        ipv6: true,
+    };
+    let plan = Plan::read(&quick.yaml()).unwrap();
+    assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 4 + 40 + 8);
+}
+
+fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::StreamTimeline> {
+    let quick = QuickPlan {
+        tx: vec!["eth1".into()],
+        pattern: QuickPattern::ToAll,
+        rx: vec!["eth2".into()],
+        size: QuickSize::Fixed(FrameSize::new(128)),
+        rate: rate.parse().unwrap(),
+        length,
+        streams,
+        vlan: None,
+        ipv6: false,
+    };
+    let bound = Plan::read(&quick.yaml()).unwrap().bind(&[None, None]).unwrap();
+    bound.streams.iter().map(|stream| stream.timeline).collect()
+}
+
+#[test]
+fn rates_below_a_frame_per_second_and_between_are_kept() {
+    let one = slow("0.1pps", 1, QuickLength::Time(Nanos::from_secs(60)))[0];
+    assert_eq!((one.total(), one.due(3)), (Some(6), Nanos::from_secs(30)));
+    let one = slow("2.5pps", 1, QuickLength::Packets(7))[0];
+    assert_eq!((one.total(), one.due(5)), (Some(7), Nanos::from_secs(2)));
+    // 128 bytes are 1024 bits: one frame in two seconds.
+    let one = slow("512bit/s", 1, QuickLength::Continuous)[0];
+    assert_eq!((one.total(), one.due(4)), (None, Nanos::from_secs(8)));
+    let each = slow("1pps", 4, QuickLength::Continuous);
+    assert!(each.iter().all(|timeline| timeline.due(1) == Nanos::from_secs(4)), "{each:?}");
+}
+
+/// (flow, sending port, receiving ports, frames of the stream) of a fleet's plan.
+fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String, String, String, u64)> {
+    let all = |text: &str| repeated(text, |_| Some(2)).unwrap();
+    let quick = QuickPlan {
+        tx: all(tx),
+        rx: all(rx),
+        pattern,
+        size: QuickSize::Fixed(FrameSize::new(128)),
+        rate: "1000pps".parse().unwrap(),
+        length: QuickLength::Time(Nanos::from_secs(1)),
+        streams,
+        vlan: None,
+        ipv6: false,
+    };
+    assert_eq!(pattern.objection(quick.tx.len(), quick.rx.len()), None);
+    let options = crate::ReadOptions { fleet: true, ..crate::ReadOptions::default() };
+    let plan = Plan::read_with(&quick.yaml(), options).unwrap_or_else(|problems| panic!("{problems}"));
+    let bound = plan.clone().bind(&vec![None; plan.ports.len()]).unwrap();
+    let name = |port: &usize| plan.ports[*port].name.clone();
+    let row = |(stream, bound): (&crate::Stream, &crate::BoundStream)| {
+        let rx: Vec<String> = stream.rx.iter().map(name).collect();
+        (stream.name.clone(), name(&stream.tx), rx.join(" "), bound.timeline.total().unwrap())
+    };
+    plan.streams.iter().zip(&bound.streams).map(row).collect()
+}
+
+fn rows(rows: &[(&str, &str, &str, u64)]) -> Vec<(String, String, String, u64)> {
+    rows.iter().map(|(name, tx, rx, frames)| ((*name).into(), (*tx).into(), (*rx).into(), *frames)).collect()
+}
+
+#[test]
+fn groups_send_in_pairs_to_one_or_each_to_each() {
+    let pairs = group("any-tx*3", "any-rx*3", QuickPattern::NToN, 1);
+    let wanted = [
+        ("tx1 to rx1", "tx1", "rx1", 1000),
+        ("tx2 to rx2", "tx2", "rx2", 1000),
+        ("tx3 to rx3", "tx3", "rx3", 1000),
+    ];
+    assert_eq!(pairs, rows(&wanted));
+    let one = group("any-tx*all", "any-rx", QuickPattern::NToOne, 1);
+    assert_eq!(one, rows(&[("tx1 to rx", "tx1", "rx", 1000), ("tx2 to rx", "tx2", "rx", 1000)]));
+    let mesh = group("any-tx*2", "any-rx*2", QuickPattern::Mesh, 1);
+    let wanted = [
+        ("tx1 to rx1", "tx1", "rx1", 500),
+        ("tx1 to rx2", "tx1", "rx2", 500),
+        ("tx2 to rx1", "tx2", "rx1", 500),
+        ("tx2 to rx2", "tx2", "rx2", 500),
+    ];
+    assert_eq!(mesh, rows(&wanted), "a sender's load is shared by those it sends to");
+    let names: Vec<String> =
+        group("any-tx", "any-rx*2", QuickPattern::Mesh, 2).into_iter().map(|row| row.0).collect();
+    assert_eq!(names, ["tx to rx1 1", "tx to rx2 1", "tx to rx1 2", "tx to rx2 2"]);
+}
+
+#[test]
+fn how_many_a_group_has_is_said_or_asked() {
+    let known = |location: &str| (location == "any-tx").then_some(5);
+    assert_eq!(repeated("any-tx*all", known).unwrap().len(), 5);
+    assert_eq!(repeated("any-tx*2", known).unwrap(), ["any-tx", "any-tx"]);
+    assert_eq!(repeated("node/eth1", known).unwrap(), ["node/eth1"]);
+    for wrong in ["any-tx*0", "any-tx*x", "eth1*2", "any-rx*all", "any-tx*5000", "any-tx*"] {
+        assert!(repeated(wrong, known).is_err(), "{wrong}");
+    }
+    let objects = |pattern: QuickPattern, tx, rx| pattern.objection(tx, rx).is_some();
+    assert!(
+        objects(QuickPattern::NToN, 2, 3)
+            && objects(QuickPattern::NToOne, 2, 2)
+            && objects(QuickPattern::Mesh, 2, 0)
+    );
+    assert!(!objects(QuickPattern::ToAll, 1, 0));
+}
+
+#[test]
+fn the_parts_of_a_load_add_up() {
+    let each = slow("1000pps", 3, QuickLength::Time(Nanos::from_secs(1)));
+    assert_eq!(each.iter().map(|timeline| timeline.total().unwrap()).sum::<u64>(), 1000);
+    let uneven = slow("1500.5pps", 1, QuickLength::Time(Nanos::from_secs(100)))[0];
+    assert!((150_000..=150_100).contains(&uneven.total().unwrap()), "{uneven:?}");
+}

@@ -1,0 +1,21 @@
+//! A file of captured frames, or the part of it that a client asked for.
+
+use super::slice;
+use crate::tester::{CaptureFile, CapturePart};
+use std::fs::File;
+use std::io;
+
+pub(super) fn open_capture(path: &str, part: CapturePart) -> io::Result<CaptureFile> {
+    let file = File::open(path)?;
+    Ok(match part {
+        CapturePart::All => {
+            let length = file.metadata()?.len();
+            CaptureFile { bytes: Box::new(file), length: Some(length) }
+        }
+        CapturePart::Slice { start, count } => {
+            let bytes = slice::slice(io::BufReader::new(file), start, count)?;
+            let length = Some(bytes.len() as u64);
+            CaptureFile { bytes: Box::new(io::Cursor::new(bytes)), length }
+        }
+    })
+}
