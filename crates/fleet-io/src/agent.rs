@@ -15,7 +15,7 @@ use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, Nonce, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::NodeFault;
-use packetrig_plan::{GrowingPlan, ReadOptions};
+use packetrig_plan::{GrowingPlan, PlanProblems, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -67,6 +67,15 @@ struct NodePlan {
     plan: GrowingPlan,
     /// How its documents are read.
     reading: ReadOptions,
+}
+
+impl NodePlan {
+    fn read(preparation: &RunPreparation, fleet: bool) -> Result<Self, PlanProblems> {
+        let part = preparation.part_of.is_some();
+        let reading = ReadOptions { seed: preparation.terms.seed, fleet, part };
+        let document = preparation.document.read(reading)?;
+        Ok(Self { plan: GrowingPlan::new(Arc::clone(document.plan())), reading })
+    }
 }
 
 struct AgentShell<'a, E> {
@@ -232,23 +241,18 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             },
             _ => preparation.clone(),
         };
-        let reading = ReadOptions {
-            seed: own.terms.seed,
-            fleet: self.membership.is_some(),
-            part: own.part_of.is_some(),
-        };
-        let plan = match own.document.read(reading) {
-            Ok(read) => Arc::clone(read.plan()),
+        let plan = match NodePlan::read(&own, self.membership.is_some()) {
+            Ok(plan) => plan,
             Err(problems) => return self.failed(problems.into()),
         };
-        let prepared = self.planes.prepare(&own, Arc::clone(&plan));
+        let prepared = self.planes.prepare(&own, Arc::clone(plan.plan.current()));
         // The rig has asked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
-            && let Err(error) = member.begin(head, &own, &plan)
+            && let Err(error) = member.begin(head, &own, plan.plan.current())
         {
             return AgentEvent::Failed(error.fault());
         }
-        self.plan = Some(NodePlan { plan: GrowingPlan::new(plan), reading });
+        self.plan = Some(plan);
         match prepared {
             Ok((plane, ports)) => {
                 self.plane = Some(plane);
