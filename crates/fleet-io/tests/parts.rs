@@ -296,7 +296,7 @@ impl Pair {
             rig.stop_senders();
         }
         let give_up = self.clock.now() + Nanos::from_secs(20);
-        while !self.rigs.iter_mut().all(|rig| rig.senders_done()) {
+        while !self.rigs.iter_mut().all(TestRig::senders_done) {
             assert!(self.clock.now() < give_up, "the run is stuck");
             self.wait(5);
         }
