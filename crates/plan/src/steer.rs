@@ -14,7 +14,7 @@ use std::net::IpAddr;
 /// A change of an open run. Streams and ports are given by index.
 ///
 /// `D` says how far the document of [`PlanChange::Replan`] is: in a message it is a [`SentDocument`], where it was read a
-/// [`PlanDocument`](crate::PlanDocument), and for a rig a [`PlanGrowth`](crate::PlanGrowth).
+/// [`PlanDocument`], and for a rig a [`PlanGrowth`](crate::PlanGrowth).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanChange<D = SentDocument> {
