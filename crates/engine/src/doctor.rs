@@ -148,7 +148,7 @@ fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
         machine_finding(
             FindingLevel::Note,
             what,
-            Some("see docs/book/walls.md for the protection that remains".to_owned()),
+            Some("see docs/book/sandbox.md for the protection that remains".to_owned()),
         )
     }));
     findings

@@ -17,6 +17,7 @@ mod begin;
 mod choose;
 mod copies;
 mod found;
+mod guard;
 mod hold;
 mod kernel;
 mod lanes;
@@ -30,7 +31,7 @@ pub use found::{FoundTap, found};
 pub use place::TapState;
 
 use crate::Error;
-use hold::TapHold;
+use guard::TapGuard;
 use kernel::KernelTap;
 use lanes::TapLanes;
 use link_state::{LinkWatch, SeenLinks};
@@ -40,7 +41,6 @@ use packetrig_plan::PortLocation;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
-use place::TapPlace;
 use record::RecordThread;
 use std::path::PathBuf;
 
@@ -124,10 +124,8 @@ pub struct RunningTap {
     watch: LinkWatch,
     gone: Vec<String>,
     state: TapState,
-    place: TapPlace,
-    // Restored last.
-    sides: [TapHold; 2],
-    mirrors: Vec<TapHold>,
+    // Behind the forwarding, so that a drop restores the interfaces after it.
+    guard: TapGuard,
     began: MonoTime,
     published: MonoTime,
     clock: Box<dyn WorkerClock>,
@@ -175,16 +173,16 @@ impl RunningTap {
     /// To be called some times a second: looks after the links, and leaves the accounts for others to read.
     pub fn tend(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
-        if let Some(seen) = self.watch.see(&self.sides, &self.mirrors) {
-            if self.watch.pass_on(now, &seen, &mut self.sides)? {
-                self.remember()?;
+        if let Some(seen) = self.watch.see(&self.guard.held) {
+            if self.watch.pass_on(now, &seen, &mut self.guard.held.sides)? {
+                self.guard.remember(&mut self.state)?;
             }
             self.note(&seen);
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
             let accounts = self.accounts()?;
-            self.place.publish(&accounts)?;
+            self.guard.files.publish(&accounts)?;
         }
         if let TapPlane::Process(lanes) = &self.plane {
             lanes.check()?;
@@ -206,12 +204,8 @@ impl RunningTap {
         }
     }
 
-    fn remember(&mut self) -> Result<(), Error> {
-        self.state.note_changes(&self.sides, &self.mirrors);
-        self.place.remember(&self.state)
-    }
-
-    /// Ends it: nothing is forwarded from now on, and the interfaces are as they were.
+    /// Ends it: nothing is forwarded from now on, and the interfaces are as they were. If one cannot be restored, this is
+    /// an error, and `tap stop` can try again.
     pub fn end(mut self) -> Result<TapEnd, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
@@ -234,16 +228,15 @@ impl RunningTap {
         };
         accounts.elapsed = elapsed;
         accounts.is_final = true;
-        self.place.forget()?;
+        self.guard.restore()?;
         let imbalances = accounts.imbalances();
         Ok(TapEnd { accounts, imbalances, recorded })
     }
 
     /// Leaves it to the kernel. Only for a tap that goes on without a process.
     pub fn leave(mut self) -> Result<(), Error> {
-        self.remember()?;
-        self.place.leave();
-        self.sides.into_iter().chain(self.mirrors).for_each(TapHold::leave);
+        self.guard.remember(&mut self.state)?;
+        self.guard.leave();
         Ok(())
     }
 }

@@ -146,6 +146,14 @@ impl NamespaceLinks {
         self.fetch(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
     }
 
+    /// The interface with this number; `None` if there is none (any more).
+    pub fn find_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
+        match self.by_index(index) {
+            Err(Error::Missing { .. }) => Ok(None),
+            answered => answered.map(Some),
+        }
+    }
+
     fn flags(&mut self, index: u32) -> Result<LinkFlags, Error> {
         Ok(self.fetch(index, Vec::new(), &format!("number {index}"))?.header.flags)
     }

@@ -151,6 +151,12 @@ fn check_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Renames a file within one directory that is this user's own.
+pub fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
+    check_directory(from.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    std::fs::rename(from, to)
+}
+
 /// Removes a file that may be gone already.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {

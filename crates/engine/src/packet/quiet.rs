@@ -69,11 +69,10 @@ impl QuietInterface {
         wish: InterfaceWish,
     ) -> Result<Self, Error> {
         let file = SettingsFile::of(netns, link)?;
-        if let Some(changes) = file.read() {
-            Self::resume(netns, link, changes)?.restore_all()?;
-        }
+        let unreadable = Self::restore_saved(&file, netns, link)?;
         // Asked again, because the caller's `link` shows the settings that the killed process had made.
         let mut quieted = Self::resume(netns, &links.by_index(link.index)?, Vec::new())?;
+        quieted.caveats.extend(unreadable);
         if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
@@ -86,6 +85,28 @@ impl QuietInterface {
         quieted.silence_ipv6(links)?;
         quieted.bring_up(links)?;
         Ok(quieted)
+    }
+
+    /// Restores what a process that was killed has changed. A file that cannot be read is set aside, and a caveat says so:
+    /// the settings that are found are then perhaps not the original ones.
+    fn restore_saved(file: &SettingsFile, netns: &NetNs, link: &Link) -> Result<Option<String>, Error> {
+        let error = match file.read() {
+            Ok(None) => return Ok(None),
+            Ok(Some(changes)) => {
+                Self::resume(netns, link, changes)?.restore_all()?;
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        let kept = match file.set_aside() {
+            Ok(path) => format!("the file is kept as {}", path.display()),
+            Err(error) => format!("the file cannot be set aside: {error}"),
+        };
+        Ok(Some(format!(
+            "{}: settings that a killed process changed may not be restored, because its file cannot be read: \
+                {error}; {kept}",
+            link.name
+        )))
     }
 
     /// Takes over an interface that another process made quiet and left so; dropping it restores the interface.
@@ -293,13 +314,15 @@ impl QuietInterface {
 }
 
 impl QuietInterface {
-    /// Puts everything back, and says if something could not be.
+    /// Puts everything back, and says if something could not be. An interface that is gone needs nothing.
     pub fn restore_all(mut self) -> Result<(), Error> {
         self.undo_changes()
     }
 
+    /// A kernel that does not answer does not say that it is gone.
     fn is_gone(&self) -> bool {
-        NamespaceLinks::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err()
+        let found = NamespaceLinks::open(&self.netns).and_then(|mut links| links.find_index(self.link.index));
+        matches!(found, Ok(None))
     }
 
     /// Undoes the changes, the last one first. What fails does not keep the others from being undone; the file stays then,
@@ -312,9 +335,10 @@ impl QuietInterface {
             let restored = self.restore(change).map_err(Error::from);
             outcome = outcome.and(restored);
         }
-        if let Some(file) = self.file.take()
-            && (outcome.is_ok() || self.is_gone())
-        {
+        if outcome.is_err() && self.is_gone() {
+            outcome = Ok(());
+        }
+        if let Some(file) = self.file.take().filter(|_| outcome.is_ok()) {
             file.remove()?;
         }
         outcome

@@ -12,10 +12,13 @@ use packetrig_sys::lock::{self, NameLock};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, process, runtime_directory};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
 const KIND: &str = "interfaces";
+/// What is appended to the name of a file that cannot be read.
+const UNREADABLE: &str = ".unreadable";
 
 /// One interface of this machine, until the next reboot. A number of an interface or of a namespace can be used again for
 /// another; the cookie of a namespace cannot.
@@ -65,10 +68,23 @@ impl SettingsFile {
         Ok(Self { path: runtime_directory::path_for(KIND).join(name), interface })
     }
 
-    /// The changes that a process made and did not undo.
-    pub(super) fn read(&self) -> Option<Vec<InterfaceChange>> {
-        let saved = read(&self.path)?;
-        (saved.interface == self.interface).then_some(saved.changes)
+    /// The changes that a process made and did not undo; `None` if there is no file, or one of another interface or of an
+    /// earlier boot.
+    pub(super) fn read(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
+        match read(&self.path) {
+            Ok(saved) => Ok((saved.interface == self.interface).then_some(saved.changes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames a file that cannot be read, so that the next one does not overwrite what it says. Returns its new path.
+    pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(UNREADABLE);
+        let aside = PathBuf::from(aside);
+        runtime_directory::rename_file(&self.path, &aside)?;
+        Ok(aside)
     }
 
     /// Saves the changes, or removes the file where there are none.
@@ -81,7 +97,7 @@ impl SettingsFile {
             process: process::own(),
             changes: changes.to_vec(),
         };
-        let bytes = serde_json::to_vec_pretty(&saved).map_err(std::io::Error::from);
+        let bytes = serde_json::to_vec_pretty(&saved).map_err(io::Error::from);
         let written = bytes.and_then(|bytes| runtime_directory::write_file(&self.path, &bytes));
         written.map_err(|source| Error::File { path: self.path.clone(), source })
     }
@@ -92,8 +108,8 @@ impl SettingsFile {
     }
 }
 
-fn read(path: &Path) -> Option<SavedSettings> {
-    serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
+fn read(path: &Path) -> io::Result<SavedSettings> {
+    Ok(serde_json::from_slice(&runtime_directory::read_file(path)?)?)
 }
 
 /// An interface that a packetrig process changed and did not restore before it died.
@@ -115,7 +131,7 @@ pub fn unrestored() -> Vec<UnrestoredInterface> {
 }
 
 fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
-    let saved = read(path)?;
+    let saved = read(path).ok()?;
     let netns = NetNs::find(saved.interface.netns_inode, None)?;
     let link = NamespaceLinks::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
     let is_same = InterfaceIdentity::of(&netns, &link).is_ok_and(|identity| identity == saved.interface);

@@ -2,11 +2,12 @@
 //! every refusal comes before a frame is touched.
 
 use super::choose::{TapAbilities, TapChoice, TapMethod, choose};
-use super::hold::TapHold;
+use super::guard::TapGuard;
+use super::hold::{HeldInterfaces, TapHold};
 use super::kernel::KernelTap;
 use super::lanes::{BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
-use super::place::{TapInterface, TapPlace, TapState, name_of};
+use super::place::{TapFiles, TapInterface, TapState, name_of};
 use super::record::{RecordSource, RecordThread};
 use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, found};
 use crate::Error;
@@ -47,33 +48,35 @@ impl RunningTap {
         let name = name_of(spec)?;
         check(spec, &name)?;
         let mirrors = spec.mirrors.iter().map(|mirror| take(spec, &mirror.at, false));
-        let mut mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-        let mut sides = [take(spec, &spec.sides[0], true)?, take(spec, &spec.sides[1], true)?];
-        are_together(&sides, &mirrors)?;
-        let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
-        let choice = choose(spec, &TapAbilities::of(&sides[0].netns, &links, treatments.is_some()))?;
-        let place = TapPlace::of(&name);
+        let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
+        let sides = [take(spec, &spec.sides[0], true)?, take(spec, &spec.sides[1], true)?];
+        let held = HeldInterfaces { sides, mirrors };
+        are_together(&held)?;
+        let links: Vec<_> = held.all().map(|held| &held.link).collect();
+        let choice = choose(spec, &TapAbilities::of(&held.sides[0].netns, &links, treatments.is_some()))?;
+        let files = TapFiles::of(&name);
         // What a tap that has died left of its programs would be in the way.
-        PinnedForwarding::remove(&place.pins())?;
+        PinnedForwarding::remove(files.pins())?;
+        let mut guard = TapGuard::new(files, held);
         // Remembered before anything is forwarded: should this process be killed in the next line, `tap stop` still
         // finds the interfaces and restores them.
-        let mut state = state_of(spec, name, &choice, &sides, &mirrors);
-        place.remember(&state)?;
-        let started = forward(spec, &choice, &mut sides, &mirrors, treatments, &place)?;
+        let mut state = state_of(spec, name, &choice, &guard.held);
+        guard.remember(&mut state)?;
+        let started = forward(spec, &choice, &mut guard, treatments)?;
         if let Some(why) = started.refusal {
-            state = state_of(spec, state.name, &TapChoice::packet(why), &sides, &mirrors);
+            state = state_of(spec, state.name, &TapChoice::packet(why), &guard.held);
         }
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
-        place.remember(&state)?;
+        guard.remember(&mut state)?;
         // From here on the tap's own file says what was changed. With two files, a run that is started on an
         // interface after this process was killed would restore it under the forwarding that goes on.
         if !state.fail_closed {
-            sides.iter_mut().chain(&mut mirrors).try_for_each(TapHold::stop_saving)?;
+            guard.held.all_mut().try_for_each(TapHold::stop_saving)?;
         }
         let clock = RealClock::new();
         let now = clock.now();
-        let watch = LinkWatch::begin(&sides[0].netns, now, spec.link_state)?;
+        let watch = LinkWatch::begin(&guard.held.sides[0].netns, now, spec.link_state)?;
         let record = match (started.sources, &spec.capture) {
             (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
             _ => None,
@@ -84,9 +87,7 @@ impl RunningTap {
             watch,
             gone: Vec::new(),
             state,
-            place,
-            sides,
-            mirrors,
+            guard,
             began: now,
             published: now,
             clock: Box::new(clock),
@@ -98,19 +99,17 @@ impl RunningTap {
 fn forward(
     spec: &TapSpec,
     choice: &TapChoice,
-    sides: &mut [TapHold; 2],
-    mirrors: &[TapHold],
+    guard: &mut TapGuard,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
-    place: &TapPlace,
 ) -> Result<StartedTap, Error> {
     if choice.way == TapMethod::Packet {
-        return in_process(spec, sides, mirrors, treatments);
+        return in_process(spec, &mut guard.held, treatments);
     }
-    match in_kernel(spec, sides, mirrors, choice.native, place) {
+    match in_kernel(spec, guard, choice.native) {
         // The driver knows best; where the user does not insist there is another way.
         Err(error) if spec.way.is_none() => {
-            PinnedForwarding::remove(&place.pins())?;
-            let started = in_process(spec, sides, mirrors, treatments)?;
+            PinnedForwarding::remove(guard.files.pins())?;
+            let started = in_process(spec, &mut guard.held, treatments)?;
             Ok(StartedTap { refusal: Some(error.to_string()), ..started })
         }
         begun => begun,
@@ -142,25 +141,20 @@ fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
     }
 }
 
-fn are_together(sides: &[TapHold; 2], mirrors: &[TapHold]) -> Result<(), Error> {
-    let space = sides[0].netns.inode()?;
-    for held in sides.iter().chain(mirrors) {
+fn are_together(held: &HeldInterfaces) -> Result<(), Error> {
+    let first = &held.sides[0];
+    let space = first.netns.inode()?;
+    for held in held.all() {
         if held.netns.inode()? != space {
-            return Err(TapRefusal::Apart(sides[0].location.to_string(), held.location.to_string()).into());
+            return Err(TapRefusal::Apart(first.location.to_string(), held.location.to_string()).into());
         }
     }
     Ok(())
 }
 
-fn state_of(
-    spec: &TapSpec,
-    name: String,
-    choice: &TapChoice,
-    sides: &[TapHold; 2],
-    mirrors: &[TapHold],
-) -> TapState {
-    let mut caveats: Vec<String> =
-        sides.iter().chain(mirrors).flat_map(|held| held.caveats().iter().cloned()).collect();
+fn state_of(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfaces) -> TapState {
+    let HeldInterfaces { sides, mirrors } = held;
+    let mut caveats: Vec<String> = held.all().flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(limits(spec, choice, sides, mirrors));
     TapState {
         name,
@@ -218,13 +212,8 @@ fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
     if way == TapMethod::Xdp { copied.max(cut) } else { cut }
 }
 
-fn in_kernel(
-    spec: &TapSpec,
-    sides: &[TapHold; 2],
-    mirrors: &[TapHold],
-    native: bool,
-    place: &TapPlace,
-) -> Result<StartedTap, Error> {
+fn in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTap, Error> {
+    let HeldInterfaces { sides, mirrors } = &guard.held;
     let targets = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| MirrorTarget {
         index: held.link.index,
         to: mirror.to,
@@ -252,7 +241,7 @@ fn in_kernel(
     let mut forwarding = begun;
     // Pinned at once: until then the forwarding ends with this process.
     programs::prepare_pins()?;
-    forwarding.pin(&place.pins(), !spec.fail_closed)?;
+    forwarding.pin(guard.files.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));
     let blindness = match forwarding.blindness() {
         Some(error) => Some(format!("frames that the drivers refuse are not counted: {error}")),
@@ -268,10 +257,10 @@ fn in_kernel(
 
 fn in_process(
     spec: &TapSpec,
-    sides: &mut [TapHold; 2],
-    mirrors: &[TapHold],
+    held: &mut HeldInterfaces,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
 ) -> Result<StartedTap, Error> {
+    let HeldInterfaces { sides, mirrors } = held;
     sides.iter_mut().for_each(TapHold::keep_redirects);
     let sources = match spec.capture {
         Some(_) => Some([RecordSource::beside(&sides[0], spec)?, RecordSource::beside(&sides[1], spec)?]),

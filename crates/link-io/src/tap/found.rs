@@ -1,7 +1,7 @@
 //! Taps of this machine, found by what they left, whether their process lives or not.
 
 use super::account::TapAccounts;
-use super::place::{TapInterface, TapPlace, TapState, names};
+use super::place::{TapFiles, TapInterface, TapState, names};
 use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
 use packetrig_engine::packet::lock_name;
@@ -19,7 +19,7 @@ const LOOK_NS: u64 = 10_000_000;
 #[derive(Debug)]
 pub struct FoundTap {
     pub state: TapState,
-    place: TapPlace,
+    files: TapFiles,
     pinned: Option<PinnedForwarding>,
 }
 
@@ -33,11 +33,13 @@ pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
 
 impl FoundTap {
     fn of(name: &str) -> Option<Self> {
-        let mut place = TapPlace::of(name);
-        place.leave();
-        let state = place.recall()?;
-        let pinned = PinnedForwarding::find(&place.pins()).ok();
-        Some(Self { state, place, pinned })
+        Self::in_files(TapFiles::of(name))
+    }
+
+    fn in_files(files: TapFiles) -> Option<Self> {
+        let state = files.recall()?;
+        let pinned = PinnedForwarding::find(files.pins()).ok();
+        Some(Self { state, files, pinned })
     }
 
     /// Whether its process lives: it holds the locks of the interfaces.
@@ -79,7 +81,7 @@ impl FoundTap {
 
     /// Its accounts: now, where the kernel has them; else as its process left them last.
     pub fn accounts(&self) -> Result<Option<TapAccounts>, Error> {
-        let published = self.place.published();
+        let published = self.files.published();
         let Some(pinned) = &self.pinned else { return Ok(published) };
         let mut accounts = kernel::accounts(pinned.books(), &self.state, false)?;
         accounts.elapsed = self.elapsed();
@@ -92,7 +94,9 @@ impl FoundTap {
     }
 
     /// Ends it and restores its interfaces. A tap whose process lives does that itself, and reports the rest there (`None`).
-    pub fn end(mut self) -> Result<Option<TapEnd>, Error> {
+    ///
+    /// If an interface cannot be restored, this is an error and what is known of the tap stays: it can be ended again.
+    pub fn end(self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + PATIENCE_NS;
@@ -107,26 +111,19 @@ impl FoundTap {
             return Ok(None);
         }
         let accounts = self.take_off()?;
-        let parts = self.state.sides.iter().chain(&self.state.mirrors);
-        for part in parts {
-            // An interface or a namespace that has gone needs nothing any more.
-            if let Some(netns) = part.netns(self.state.process) {
-                drop(hold::restore(part, &netns));
-            }
-        }
-        self.place.forget()?;
+        self.files.forget(hold::restore_all(&self.state)?)?;
         let imbalances = accounts.imbalances();
         Ok(Some(TapEnd { accounts, imbalances, recorded: None }))
     }
 
     /// Whether its file is there still, or there again for another tap.
     fn is_there(&self) -> bool {
-        self.place.recall().is_some_and(|state| state.since_ns == self.state.since_ns)
+        self.files.recall().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
 
     /// Takes its programs off; what the accounts are then.
     fn take_off(&self) -> Result<TapAccounts, Error> {
-        let published = self.place.published().unwrap_or_default();
+        let published = self.files.published().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
         // Counters are read after the programs are off and the frames under way have been counted, else the rules of
         // the accounts would not hold.
@@ -136,5 +133,121 @@ impl FoundTap {
         accounts.elapsed = self.elapsed();
         accounts.recording = published.recording;
         Ok(accounts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::guard::TapGuard;
+    use super::super::hold::{HeldInterfaces, TapHold};
+    use super::*;
+    use packetrig_engine::packet::quiet::InterfaceChange;
+    use packetrig_plan::PortLocation;
+    use packetrig_sys::link::{Link, VethEnd};
+    use packetrig_sys::netns::{self, NetNs};
+    use std::path::Path;
+
+    /// A cable between `a` and `b` in a namespace of its own.
+    struct CableLab(String);
+
+    impl CableLab {
+        /// `None` where rights are missing.
+        fn new(test: &str) -> Option<Self> {
+            let name = format!("link-io-{test}-{}", process::own());
+            let netns = match NetNs::create_named(&name) {
+                Ok(netns) => netns,
+                Err(error) => {
+                    assert!(error.is_permission(), "{error}");
+                    println!("skipped: {error}");
+                    return None;
+                }
+            };
+            let lab = Self(name);
+            let end = |name| VethEnd { name, netns: None, mac: None };
+            NamespaceLinks::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
+            Some(lab)
+        }
+
+        fn link(&self, name: &str) -> Link {
+            NamespaceLinks::open(&NetNs::open(&self.0).unwrap()).unwrap().by_name(name).unwrap()
+        }
+
+        /// What a tap changes. The kernel chooses a queueing discipline when an interface comes up, which nobody takes back.
+        fn settings(&self, name: &str) -> (bool, bool, u32) {
+            let link = self.link(name);
+            (link.up, link.promiscuous, link.mtu)
+        }
+
+        fn hold(&self, name: &str) -> TapHold {
+            let location = PortLocation { namespace: Some(self.0.clone()), interface: name.into() };
+            TapHold::take(&location, true, true).unwrap()
+        }
+
+        /// A tap that holds both ends, with its files below `directory`.
+        fn tap(&self, directory: &Path) -> (TapGuard, TapState) {
+            let sides = [self.hold("a"), self.hold("b")];
+            let guard = TapGuard::new(files(directory), HeldInterfaces { sides, mirrors: Vec::new() });
+            let mut state = TapState {
+                name: "t".into(),
+                way: TapMethod::Packet,
+                why: "asked for".into(),
+                process: process::own(),
+                since_ns: 1,
+                fail_closed: true,
+                knows_drivers: false,
+                sides: [TapInterface::of(&guard.held.sides[0]), TapInterface::of(&guard.held.sides[1])],
+                mirrors: Vec::new(),
+                filter: None,
+                snap_len: None,
+                trailer: false,
+                caveats: Vec::new(),
+            };
+            guard.remember(&mut state).unwrap();
+            (guard, state)
+        }
+    }
+
+    impl Drop for CableLab {
+        fn drop(&mut self) {
+            netns::delete_named(&self.0).unwrap();
+        }
+    }
+
+    fn files(directory: &Path) -> TapFiles {
+        TapFiles::below(directory.join("run/tap"), &directory.join("pins"), "t")
+    }
+
+    #[test]
+    fn a_tap_is_forgotten_when_its_interfaces_are_restored() {
+        let Some(lab) = CableLab::new("forgotten") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let before = (lab.settings("a"), lab.settings("b"));
+        let (guard, _) = lab.tap(directory.path());
+        assert!(lab.link("a").promiscuous && lab.link("b").up);
+        assert!(files(directory.path()).recall().is_some());
+        drop(guard);
+        assert_eq!((lab.settings("a"), lab.settings("b")), before);
+        assert!(files(directory.path()).recall().is_none());
+    }
+
+    #[test]
+    fn a_dead_tap_is_kept_until_its_interfaces_can_be_restored() {
+        let Some(lab) = CableLab::new("kept") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let before = (lab.settings("a"), lab.settings("b"));
+        let (mut guard, mut state) = lab.tap(directory.path());
+        guard.leave();
+        drop(guard);
+        // One of the changes cannot be undone.
+        let restorable = state.clone();
+        state.sides[0].changes.push(InterfaceChange::Setting("net/no/such/setting".into(), "1".into()));
+        files(directory.path()).remember(&state).unwrap();
+        assert!(FoundTap::in_files(files(directory.path())).unwrap().end().is_err());
+        assert_eq!(files(directory.path()).recall(), Some(state), "it says what is left to restore");
+        assert_eq!(lab.settings("b"), before.1, "the other interface is restored");
+        files(directory.path()).remember(&restorable).unwrap();
+        FoundTap::in_files(files(directory.path())).unwrap().end().unwrap();
+        assert_eq!((lab.settings("a"), lab.settings("b")), before);
+        assert!(files(directory.path()).recall().is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! An interface of a tap: guarded, locked, quiet. It is restored when dropped, or by the process that finds it later.
+//! The interfaces of a tap: guarded, locked, quiet. They are restored when dropped, or by the process that finds them later.
 
-use super::place::TapInterface;
+use super::place::{TapInterface, TapState};
 use crate::Error;
 use packetrig_engine::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
 use packetrig_engine::packet::{guard, lock_name};
@@ -85,8 +85,19 @@ impl TapHold {
         Ok(())
     }
 
+    /// Puts the interface back as it was. One that is gone needs nothing.
+    fn restore(&mut self) -> Result<(), Error> {
+        let promiscuous = if std::mem::take(&mut self.is_promiscuous) {
+            end_promiscuous_mode(&self.netns, self.link.index)
+        } else {
+            Ok(())
+        };
+        let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all);
+        promiscuous.and(settings.map_err(Error::from))
+    }
+
     /// Leaves it as it is now.
-    pub(super) fn leave(mut self) {
+    fn leave(&mut self) {
         self.is_promiscuous = false;
         if let Some(quieted) = self.quieted.take() {
             quieted.leave();
@@ -96,28 +107,71 @@ impl TapHold {
 
 impl Drop for TapHold {
     fn drop(&mut self) {
-        if self.is_promiscuous {
-            end_promiscuous_mode(&self.netns, self.link.index);
-        }
+        // A destructor has no caller to tell; whoever wants to know has called `restore` before.
+        drop(self.restore());
     }
 }
 
+/// The proof that each interface of a tap was restored or is gone. Only with it the tap's files may be removed.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct InterfacesRestored(());
+
+/// All interfaces of a tap.
+#[derive(Debug)]
+pub(super) struct HeldInterfaces {
+    pub(super) sides: [TapHold; 2],
+    pub(super) mirrors: Vec<TapHold>,
+}
+
+impl HeldInterfaces {
+    pub(super) fn all(&self) -> impl Iterator<Item = &TapHold> {
+        self.sides.iter().chain(&self.mirrors)
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
+        self.sides.iter_mut().chain(&mut self.mirrors)
+    }
+
+    /// Restores each interface, even if another one cannot be.
+    pub(super) fn restore(&mut self) -> Result<InterfacesRestored, Error> {
+        let outcomes = self.all_mut().map(TapHold::restore);
+        outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.all_mut().for_each(TapHold::leave);
+    }
+}
+
+/// Restores the interfaces of a tap whose process has died, each even if another one cannot be.
+pub(super) fn restore_all(state: &TapState) -> Result<InterfacesRestored, Error> {
+    let parts = state.sides.iter().chain(&state.mirrors);
+    // A namespace that has gone took its interfaces with it.
+    let there = parts.filter_map(|part| Some((part, part.netns(state.process)?)));
+    let outcomes = there.map(|(part, netns)| restore(part, &netns));
+    outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
+}
+
 /// Puts back what a tap has left, if the interface is still the one it was.
-pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
-    let link = NamespaceLinks::open(netns)?.by_index(part.index)?;
+fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
+    let Some(link) = NamespaceLinks::open(netns)?.find_index(part.index)? else { return Ok(()) };
     let location: Option<PortLocation> = part.location.parse().ok();
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
-    // Another process may have taken it since, and restores it then.
+    // Another process may have taken it since. What it restores then is the state that the tap made, so this has to wait.
     let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
-    if part.promiscuous {
-        end_promiscuous_mode(netns, part.index);
-    }
-    Ok(QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()?)
+    let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
+    let settings = QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all();
+    promiscuous.and(settings.map_err(Error::from))
 }
 
-/// Best effort: the interface may be gone by now.
-fn end_promiscuous_mode(netns: &NetNs, index: u32) {
-    drop(NamespaceLinks::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
+/// An interface that is gone needs nothing.
+fn end_promiscuous_mode(netns: &NetNs, index: u32) -> Result<(), Error> {
+    let mut links = NamespaceLinks::open(netns)?;
+    if links.find_index(index)?.is_some() {
+        links.set_promiscuous(index, false)?;
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: at most one side is down on our account, and only while the other has no carrier.
 
-use super::hold::TapHold;
+use super::hold::{HeldInterfaces, TapHold};
 use crate::Error;
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
@@ -80,15 +80,15 @@ impl LinkWatch {
     }
 
     /// Looks at the interfaces; nothing if the kernel did not answer, which is no reason to end.
-    pub(super) fn see(&mut self, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Option<SeenLinks> {
-        let all = sides.iter().chain(mirrors);
-        all.map(|held| match self.links.by_index(held.link.index) {
-            Ok(link) => Some(Some(link)),
-            // Gone is an answer. Any other error is none: a busy kernel must not end a tap.
-            Err(packetrig_sys::Error::Missing { .. }) => Some(None),
-            Err(_) => None,
-        })
-        .collect()
+    pub(super) fn see(&mut self, held: &HeldInterfaces) -> Option<SeenLinks> {
+        held.all()
+            .map(|held| match self.links.by_index(held.link.index) {
+                Ok(link) => Some(Some(link)),
+                // Gone is an answer. Any other error is none: a busy kernel must not end a tap.
+                Err(packetrig_sys::Error::Missing { .. }) => Some(None),
+                Err(_) => None,
+            })
+            .collect()
     }
 
     /// Passes on what has changed; says whether it did anything.

@@ -1,11 +1,11 @@
 //! Where a tap leaves what others need to find it: what it is and what it changed in a file below `/run` (of an ordinary user,
-//! below the directory for temporary files), its programs and books in the BPF file system.
+//! below the directory for temporary files), its programs and counters in the BPF file system.
 //!
 //! Invariant: the file is there before the first frame is forwarded and goes when the interfaces have been restored.
 
 use super::account::TapAccounts;
 use super::choose::TapMethod;
-use super::hold::TapHold;
+use super::hold::{HeldInterfaces, InterfacesRestored, TapHold};
 use super::{TapRefusal, TapSpec};
 use crate::Error;
 use packetrig_engine::packet::quiet::InterfaceChange;
@@ -87,9 +87,9 @@ impl TapInterface {
 
 impl TapState {
     /// Notes what has been changed about the interfaces by now.
-    pub(super) fn note_changes(&mut self, sides: &[TapHold; 2], mirrors: &[TapHold]) {
-        self.sides = [TapInterface::of(&sides[0]), TapInterface::of(&sides[1])];
-        self.mirrors = mirrors.iter().map(TapInterface::of).collect();
+    pub(super) fn note_changes(&mut self, held: &HeldInterfaces) {
+        self.sides = [TapInterface::of(&held.sides[0]), TapInterface::of(&held.sides[1])];
+        self.mirrors = held.mirrors.iter().map(TapInterface::of).collect();
     }
 }
 
@@ -118,11 +118,12 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
+/// The paths of one tap. They may exist or not.
 #[derive(Debug)]
-pub(super) struct TapPlace {
+pub(super) struct TapFiles {
     directory: PathBuf,
     name: String,
-    is_left: bool,
+    pins: PathBuf,
 }
 
 /// Names of the taps that left a file.
@@ -138,15 +139,20 @@ pub(super) fn names() -> Vec<String> {
 const STATE: &str = ".state.json";
 const ACCOUNTS: &str = ".accounts.json";
 
-impl TapPlace {
-    /// The place of a tap of that name, be there one or not.
+impl TapFiles {
+    /// Those of a tap of that name, be there one or not.
     pub(super) fn of(name: &str) -> Self {
-        Self { directory: runtime_directory::path_for(KIND), name: name.to_owned(), is_left: false }
+        let pins = Path::new(bpf::pin::ROOT).join("packetrig/tap");
+        Self::below(runtime_directory::path_for(KIND), &pins, name)
     }
 
-    /// Where its programs and books are.
-    pub(super) fn pins(&self) -> PathBuf {
-        Path::new(bpf::pin::ROOT).join("packetrig/tap").join(&self.name)
+    pub(super) fn below(directory: PathBuf, pins: &Path, name: &str) -> Self {
+        Self { directory, name: name.to_owned(), pins: pins.join(name) }
+    }
+
+    /// Where its programs and counters are.
+    pub(super) fn pins(&self) -> &Path {
+        &self.pins
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
@@ -186,15 +192,9 @@ impl TapPlace {
         written.map_err(|source| Error::File { path, source })
     }
 
-    /// Does not tidy up when dropped: the tap goes on.
-    pub(super) fn leave(&mut self) {
-        self.is_left = true;
-    }
-
     /// Removes all that was left.
-    pub(super) fn forget(&mut self) -> Result<(), Error> {
-        self.is_left = true;
-        PinnedForwarding::remove(&self.pins())?;
+    pub(super) fn forget(&self, _restored: InterfacesRestored) -> Result<(), Error> {
+        PinnedForwarding::remove(&self.pins)?;
         for path in [self.file(STATE), self.file(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
@@ -202,18 +202,9 @@ impl TapPlace {
     }
 }
 
-/// A place that is to be tidied up unless it is left or forgotten.
-impl Drop for TapPlace {
-    fn drop(&mut self) {
-        if !self.is_left {
-            // Best effort: a destructor has no caller to tell, and a later `stop` does it again.
-            drop(self.forget());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::hold::restore_all;
     use super::*;
 
     fn spec(name: &str, a: &str, b: &str) -> TapSpec {
@@ -243,21 +234,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_left_is_found_until_it_is_forgotten() {
-        let directory = tempfile::tempdir().unwrap();
-        let place =
-            || TapPlace { directory: directory.path().join("x/tap"), name: "t".into(), is_left: false };
-        let mut first = place();
-        assert!(first.recall().is_none());
-        let part = |index| TapInterface {
-            location: "eth1".into(),
-            netns_inode: None,
-            index,
-            changes: vec![InterfaceChange::Up],
-            promiscuous: true,
-        };
-        let state = TapState {
+    fn state(part: impl Fn(u32) -> TapInterface) -> TapState {
+        TapState {
             name: "t".into(),
             way: TapMethod::Xdp,
             why: "asked for".into(),
@@ -271,14 +249,31 @@ mod tests {
             snap_len: None,
             trailer: false,
             caveats: Vec::new(),
-        };
-        first.remember(&state).unwrap();
-        first.publish(&TapAccounts::default()).unwrap();
-        assert_eq!((first.recall(), first.published()), (Some(state.clone()), Some(TapAccounts::default())));
-        first.leave();
-        drop(first);
-        // Who does not leave it tidies up.
-        assert_eq!(place().recall(), Some(state));
-        assert!(place().recall().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_found_until_it_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = || TapFiles::below(directory.path().join("x/tap"), &directory.path().join("pins"), "t");
+        assert!(files().recall().is_none());
+        std::fs::create_dir_all(files().pins()).unwrap();
+        // No namespace has this number, so there is nothing to restore.
+        let state = state(|index| TapInterface {
+            location: "eth1".into(),
+            netns_inode: Some(1),
+            index,
+            changes: vec![InterfaceChange::Up],
+            promiscuous: true,
+        });
+        files().remember(&state).unwrap();
+        files().publish(&TapAccounts::default()).unwrap();
+        assert_eq!(
+            (files().recall(), files().published()),
+            (Some(state.clone()), Some(TapAccounts::default()))
+        );
+        files().forget(restore_all(&state).unwrap()).unwrap();
+        assert_eq!((files().recall(), files().published()), (None, None));
+        assert!(!files().pins().exists());
     }
 }

@@ -1,0 +1,52 @@
+//! Ends what a tap has changed: restores its interfaces, then removes the files that say how to restore them.
+
+use super::hold::HeldInterfaces;
+use super::place::{TapFiles, TapState};
+use crate::Error;
+use packetrig_sys::xdp::tap::PinnedForwarding;
+
+/// The interfaces of a tap and its files. Dropping it restores the interfaces and removes the files, in this order.
+#[derive(Debug)]
+pub(super) struct TapGuard {
+    pub(super) files: TapFiles,
+    pub(super) held: HeldInterfaces,
+    /// Whether nothing is left to be done on drop.
+    is_over: bool,
+}
+
+impl TapGuard {
+    pub(super) const fn new(files: TapFiles, held: HeldInterfaces) -> Self {
+        Self { files, held, is_over: false }
+    }
+
+    /// Writes down what the tap is, with what has been changed about its interfaces by now.
+    pub(super) fn remember(&self, state: &mut TapState) -> Result<(), Error> {
+        state.note_changes(&self.held);
+        self.files.remember(state)
+    }
+
+    /// Restores the interfaces and removes the files. If an interface cannot be restored, the files stay: `tap stop`
+    /// needs them to try again.
+    pub(super) fn restore(&mut self) -> Result<(), Error> {
+        self.is_over = true;
+        // First, because forwarding that is pinned would go on between interfaces that are restored.
+        PinnedForwarding::remove(self.files.pins())?;
+        let restored = self.held.restore()?;
+        self.files.forget(restored)
+    }
+
+    /// Leaves interfaces and files as they are: the tap goes on without this process.
+    pub(super) fn leave(&mut self) {
+        self.is_over = true;
+        self.held.leave();
+    }
+}
+
+impl Drop for TapGuard {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Best effort: a destructor has no caller to tell, and a later `stop` does it again.
+            drop(self.restore());
+        }
+    }
+}
