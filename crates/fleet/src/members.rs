@@ -218,9 +218,10 @@ impl FleetMembers {
         self.nodes.iter()
     }
 
-    /// The highest epoch any node has seen: a controller's own must be above it. What cannot be one does not count.
-    pub fn highest_epoch(&self) -> u64 {
-        let epochs = self.nodes.values().map(|member| member.hello.epoch);
+    /// The highest epoch that any of these nodes has seen: that of a controller which leads them must be above it. The filter comes
+    /// before the maximum: a forged number of one node must not hide the epochs of the others.
+    pub fn highest_epoch(&self, nodes: &BTreeSet<NodeName>) -> u64 {
+        let epochs = nodes.iter().filter_map(|node| Some(self.nodes.get(node)?.hello.epoch));
         epochs.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0)
     }
 
@@ -357,15 +358,16 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_epoch_is_that_of_any_node() {
+    fn a_forged_epoch_does_not_hide_those_of_honest_nodes() {
         let mut members = FleetMembers::default();
-        assert_eq!(members.highest_epoch(), 0);
-        for (node, epoch) in [("a", 4), ("b", 9), ("c", 2)] {
+        let nodes = |names: &[&str]| names.iter().map(|node| name(node)).collect::<BTreeSet<_>>();
+        assert_eq!(members.highest_epoch(&nodes(&["a"])), 0);
+        for (node, epoch) in [("a", 4), ("b", 9), ("c", 2), ("forged", u64::MAX), ("last", LAST_EPOCH)] {
             members.hear(&name(node), NodeHello { epoch, ..hello(1) }, at(0));
         }
-        assert_eq!(members.highest_epoch(), 9);
-        members.hear(&name("d"), NodeHello { epoch: u64::MAX - 1, ..hello(1) }, at(0));
-        assert_eq!(members.highest_epoch(), 9, "no controller can come after that one");
+        assert_eq!(members.highest_epoch(&nodes(&["a", "b", "c"])), 9);
+        assert_eq!(members.highest_epoch(&nodes(&["a", "c"])), 4, "of those that are wanted");
+        assert_eq!(members.highest_epoch(&nodes(&["a", "b", "c", "forged", "last"])), 9);
     }
 
     #[test]

@@ -57,3 +57,28 @@ pub struct Caveat {
     /// Whether it forbids PASS.
     pub matters: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every name, in the order of the kinds. The error of an unknown name lists them, so that no kind can be missing here.
+    fn names() -> Vec<String> {
+        let error = serde_json::from_str::<CaveatKind>("\"no such caveat\"").unwrap_err().to_string();
+        let (_, expected) = error.split_once("expected one of ").unwrap();
+        expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// Names of the page's table: a first cell that is a name, in a row of five cells.
+    fn documented() -> Vec<String> {
+        let page = include_str!("../../../docs/book/caveats.md");
+        let rows = page.lines().filter(|line| line.matches(" | ").count() == 4);
+        let names = rows.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        names.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn the_page_names_every_caveat() {
+        assert_eq!(documented(), names());
+    }
+}

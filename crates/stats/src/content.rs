@@ -39,7 +39,7 @@ impl ContentCounts {
             let Some(here) = self.frames.get_mut(hash) else { continue };
             let taken = (*here).min(*wanted);
             *here -= taken;
-            matched += taken;
+            matched = taken.saturating_add(matched);
         }
         matched
     }

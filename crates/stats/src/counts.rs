@@ -42,8 +42,8 @@ impl DelaySummary {
         if other.count > 0 {
             self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
             self.max = self.max.max(other.max);
-            self.sum += other.sum;
-            self.count += other.count;
+            self.sum = self.sum.saturating_add(other.sum);
+            self.count = self.count.saturating_add(other.count);
         }
     }
 
@@ -85,7 +85,7 @@ pub struct StreamTxCounts {
 impl StreamTxCounts {
     /// Frames that receivers can know again; numbers in tags go from 0 to this.
     pub const fn numbered(&self) -> u64 {
-        self.frames - self.untagged
+        self.frames.saturating_sub(self.untagged)
     }
 }
 

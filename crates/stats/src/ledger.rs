@@ -162,7 +162,9 @@ impl fmt::Display for LedgerImbalance {
 impl FrameLedger {
     /// Adds `frames` to an account.
     pub fn add(&mut self, account: LedgerAccount, frames: u64) {
-        *self.counts.entry(account).or_default() += frames;
+        let sum = self.counts.entry(account).or_default();
+        // Parts may come from other machines, with counts as large as their types allow.
+        *sum = sum.saturating_add(frames);
     }
 
     /// Adds what may not have been measured.
@@ -212,7 +214,10 @@ impl FrameLedger {
             return None;
         }
         let whole = self.get(rule.whole)?;
-        let parts = rule.parts.iter().map(|part| self.get(*part)).sum::<Option<u64>>()?;
+        let mut parts: u64 = 0;
+        for part in rule.parts {
+            parts = parts.saturating_add(self.get(*part)?);
+        }
         Some((whole != parts).then(|| LedgerImbalance {
             rule: rule.name.into(),
             place: rule.place,

@@ -86,7 +86,10 @@ impl NumberRanges {
     pub fn count_within(&self, first: u64, last: u64) -> u64 {
         let from = self.ranges.partition_point(|range| range.last < first);
         let overlapping = self.ranges[from..].iter().take_while(|range| range.first <= last);
-        overlapping.map(|range| range.last.min(last) + 1 - range.first.max(first)).sum()
+        // A set from another machine may hold ranges that no set here would hold.
+        let counts = overlapping
+            .map(|range| range.last.min(last).saturating_add(1).saturating_sub(range.first.max(first)));
+        counts.fold(0, u64::saturating_add)
     }
 }
 

@@ -71,19 +71,20 @@ pub struct SequenceCounts {
 }
 
 impl SequenceCounts {
-    /// Adds another receiver's counts.
+    /// Adds another receiver's counts. They may come from another machine, as large as their types allow.
     pub fn merge(&mut self, other: &Self) {
-        self.unique += other.unique;
-        self.duplicates += other.duplicates;
-        self.reordered += other.reordered;
+        self.unique = self.unique.saturating_add(other.unique);
+        self.duplicates = self.duplicates.saturating_add(other.duplicates);
+        self.reordered = self.reordered.saturating_add(other.reordered);
         self.max_extent = self.max_extent.max(other.max_extent);
-        self.stale += other.stale;
-        self.lost += other.lost;
-        self.loss_bursts += other.loss_bursts;
+        self.stale = self.stale.saturating_add(other.stale);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.loss_bursts = self.loss_bursts.saturating_add(other.loss_bursts);
         self.longest_burst = self.longest_burst.max(other.longest_burst);
-        self.loss_seconds += other.loss_seconds;
+        self.loss_seconds = self.loss_seconds.saturating_add(other.loss_seconds);
         for (displacement, frames) in &other.density {
-            *self.density.entry(*displacement).or_default() += frames;
+            let sum = self.density.entry(*displacement).or_default();
+            *sum = sum.saturating_add(*frames);
         }
     }
 }

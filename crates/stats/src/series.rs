@@ -41,12 +41,15 @@ impl RateSeries {
             self.seconds.resize(other.seconds.len(), (0, 0));
         }
         for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
-            mine.0 += theirs.0;
-            mine.1 += theirs.1;
+            *mine = sum_of(*mine, *theirs);
         }
-        self.beyond.0 += other.beyond.0;
-        self.beyond.1 += other.beyond.1;
+        self.beyond = sum_of(self.beyond, other.beyond);
     }
+}
+
+/// Of (frames, bytes). A series may come from another machine, with counts as large as their types allow.
+const fn sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
 
 /// Lost frames by the second in which they were due, and delays by the second in which frames arrived, both since T.
@@ -120,8 +123,8 @@ impl QualitySeries {
             self.seconds.resize(other.seconds.len(), QualitySecond::default());
         }
         for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
-            mine.lost += theirs.lost;
-            mine.delayed += theirs.delayed;
+            mine.lost = mine.lost.saturating_add(theirs.lost);
+            mine.delayed = mine.delayed.saturating_add(theirs.delayed);
             mine.delay_total_ns = mine.delay_total_ns.saturating_add(theirs.delay_total_ns);
             mine.delay_max = mine.delay_max.max(theirs.delay_max);
         }

@@ -198,9 +198,7 @@ where
         nodes: BTreeSet<NodeName>,
     ) -> Result<Option<ClaimedNodes>, Error> {
         self.leadership.settle_doubtful(&mut self.records)?;
-        let epochs = nodes.iter().filter_map(|node| Some(self.members.get(node)?.hello().epoch));
-        // The new epoch is above any that a node has seen, or the node would refuse it.
-        let heard = epochs.max().unwrap_or(0);
+        let heard = self.members.highest_epoch(&nodes);
         let wanted = WantedNodes { run: run.clone(), nodes, heard, wall_ns: clock::wall_clock_ns() };
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
         let claimed = self.finish_claim(&mut claim);

@@ -1,6 +1,7 @@
 //! Node results become a report.
 
 use super::claims;
+use super::figures::sum_of;
 use super::limits;
 use super::lookup::ResultLookup;
 use super::nodes;
@@ -98,7 +99,8 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     // Before `doubt_dropped`, which adds what the rig's ports dropped: `LossPlaces` shows that as the
     // sender's and the receiver's.
     let in_doubt = total_in_doubt(&streams);
-    let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
+    let lost =
+        LossPlaces::new(total_lost(&streams), in_doubt, sum_of(while_sending.iter().copied()), &reported);
     ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &while_sending);
     StreamRows { streams, lost }
 }
@@ -160,15 +162,16 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger
 }
 
 fn sum_over(streams: &[&StreamReport], count: fn(&FrameLoss) -> u64) -> Option<u64> {
-    streams.iter().map(|stream| stream.loss.as_ref().map(count)).sum()
+    let counts = streams.iter().map(|stream| stream.loss.as_ref().map(count));
+    counts.collect::<Option<Vec<u64>>>().map(sum_of)
 }
 
 fn total_lost(streams: &[StreamReport]) -> u64 {
-    streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost).sum()
+    sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost))
 }
 
 fn total_in_doubt(streams: &[StreamReport]) -> u64 {
-    streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt).sum()
+    sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
 /// The doubts of the nodes, and those that show where their results are together.

@@ -1,40 +1,71 @@
-//! What of a node's result can be about the plan at all.
+//! What of a node's result can be about the plan at all, and can be true.
 //!
 //! A result comes from another machine. Its rows name ports and streams by their index, and a report looks them up; a row that
-//! names none would end the controller, and a million rows about one stream would keep it busy. Such rows are left out, counted
-//! and forbid PASS.
+//! names none would end the controller, and a million rows about one stream would keep it busy. A part that is larger than its
+//! whole, or a count that no port can reach, would make figures of the whole run wrong. Such rows are left out, counted and
+//! forbid PASS. Sums saturate all the same: what is not checked here must not wrap around.
 
 use crate::message::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::result::NodeResult;
+use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows about one thing. An honest node has one, or one for each of its workers.
 const MOST_ROWS: u32 = 64;
+/// More than any stream has: a year at 285 million frames per second.
+const MOST_FRAMES: u64 = 1 << 53;
 
 /// The result without rows that its node cannot have: about nothing in the plan, or about ports of other nodes. Without
 /// `places` all ports are its own.
 pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
-    let left_out = keep(&mut result.ports, |row| part.port(row.port))
+    let impossible = leave_out_impossible(&mut result);
+    let foreign = keep(&mut result.ports, |row| part.port(row.port))
         + keep(&mut result.send, |row| part.sent_stream(row.stream))
         + keep(&mut result.receive, |row| part.stream(row.stream).zip(part.port(row.port)))
         + keep(&mut result.misdelivered, |row| part.stream(row.stream).zip(part.port(row.port)))
         + keep(&mut result.other_runs, |row| part.port(row.port))
         + keep(&mut result.captures, |row| part.port(row.port));
-    if left_out > 0 {
+    let reasons =
+        [(foreign, "are not about its own ports and streams"), (impossible, "hold impossible counts")];
+    for (rows, reason) in reasons.into_iter().filter(|(rows, _)| *rows > 0) {
         result.caveats.push(Caveat {
             doubt: CaveatKind::Unbalanced,
-            subject: result.node.clone(),
-            text: format!(
-                "{left_out} rows of its result are not about its own ports and streams and were left out"
-            ),
+            subject: node.clone(),
+            text: format!("{rows} rows of its result {reason} and were left out"),
             matters: true,
         });
     }
     result
+}
+
+/// Leaves out rows with counts that no node can have; how many there were.
+fn leave_out_impossible(result: &mut NodeResult) -> usize {
+    leave_out(&mut result.send, |row| {
+        let StreamTxCounts { frames, untagged, late, .. } = row.counts;
+        untagged <= frames && late <= frames && are_reachable(&[frames, row.planned])
+    }) + leave_out(&mut result.receive, |row| {
+        let StreamRxCounts { frames, altered, corrupt, unnumbered, .. } = row.counts;
+        let SequenceCounts { unique, duplicates, stale, lost, .. } = row.counts.sequence;
+        are_reachable(&[frames, altered, corrupt, unnumbered, unique, duplicates, stale, lost])
+    }) + leave_out(&mut result.misdelivered, |row| {
+        row.to_groups <= row.frames && row.numbers.numbers <= row.frames && are_reachable(&[row.frames])
+    }) + leave_out(&mut result.other_runs, |row| are_reachable(&[row.frames]))
+        + leave_out(&mut result.captures, |row| are_reachable(&[row.written, row.dropped]))
+}
+
+fn leave_out<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {
+    let before = rows.len();
+    rows.retain(is_possible);
+    before - rows.len()
+}
+
+fn are_reachable(counts: &[u64]) -> bool {
+    counts.iter().all(|count| *count <= MOST_FRAMES)
 }
 
 /// What of a plan a node's rows may be about. Each method gives the index back if it is.

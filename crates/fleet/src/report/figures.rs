@@ -25,15 +25,12 @@ impl MeanRate {
             return None;
         }
         let frames = u128::from(frames);
-        // The bytes of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
-        let numerator = (frames - 1) * 1_000_000_000;
-        let denominator = frames * span;
         let bits = u128::from(bytes) * 8;
         let overhead = frames * u128::from(FrameSize::L1_OVERHEAD) * 8;
         Some(Self {
-            frames_milli: clamp_to_u64(frames * 1000 * numerator / denominator),
-            l2: BitRate::new(clamp_to_u64(bits * numerator / denominator)),
-            l1: BitRate::new(clamp_to_u64((bits + overhead) * numerator / denominator)),
+            frames_milli: clamp_to_u64((frames - 1) * 1_000_000_000_000 / span),
+            l2: BitRate::new(bits_per_second(bits, frames, span)),
+            l1: BitRate::new(bits_per_second(bits + overhead, frames, span)),
         })
     }
 
@@ -41,6 +38,20 @@ impl MeanRate {
     pub fn frames_per_second(self) -> f64 {
         self.frames_milli as f64 / 1000.0
     }
+}
+
+/// The rate of `frames` frames whose first and last are `span` nanoseconds apart.
+fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
+    // The bits of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
+    let exact = ((frames - 1) * 1_000_000_000).checked_mul(bits);
+    // After more than 10^12 frames one interval more or less changes nothing.
+    let rate = exact.map_or_else(|| bits * 1_000_000_000 / span, |exact| exact / (frames * span));
+    clamp_to_u64(rate)
+}
+
+/// Of counts that may come from other machines, as large as their types allow.
+pub(super) fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 pub(super) fn clamp_to_u64(value: u128) -> u64 {

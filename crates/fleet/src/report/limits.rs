@@ -75,8 +75,8 @@ impl SendingSums {
         let mut sums = Self::default();
         let own = streams.iter().filter(|stream| stream.tx_port == port);
         for sent in own.filter_map(|stream| stream.sent.as_ref()) {
-            sums.planned += sent.planned;
-            sums.unsent += sent.unsent;
+            sums.planned = sums.planned.saturating_add(sent.planned);
+            sums.unsent = sums.unsent.saturating_add(sent.unsent);
         }
         sums
     }

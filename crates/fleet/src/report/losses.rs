@@ -2,6 +2,7 @@
 
 use super::clocks::error_of;
 use super::doubt::{EventReport, OutageSpan};
+use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -109,11 +110,11 @@ pub struct ContentReport {
 impl ContentReport {
     /// `arrived` is what came at the port that expects the stream; what is accounted for is taken out of it.
     pub(super) fn of(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
-        let all: u64 = sent.frames.values().sum();
+        let all = sum_of(sent.frames.values().copied());
         let matched = arrived.take_matching(sent);
         // Contents that found no room at the receiver may be the missing ones.
         let compared = if arrived.uncounted == 0 { all } else { matched };
-        let not_compared = sent.uncounted + (all - compared);
+        let not_compared = sent.uncounted.saturating_add(all - compared);
         Self { compared, arrived: matched, lost: compared - matched, not_compared, in_doubt: 0 }
     }
 }
@@ -128,9 +129,9 @@ pub(super) struct LossTimes {
 impl LossTimes {
     /// Adds those of another port.
     pub(super) fn add(&mut self, other: Self) {
-        self.in_doubt += other.in_doubt;
+        self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
         let Self { outages, .. } = self;
-        outages.count += other.outages.count;
+        outages.count = outages.count.saturating_add(other.outages.count);
         outages.longest = outages.longest.max(other.outages.longest);
         outages.longest_certain = outages.longest_certain.max(other.outages.longest_certain);
         outages.listed.extend(other.outages.listed);
@@ -165,7 +166,7 @@ impl StreamFindings<'_> {
             } else {
                 span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time))
             };
-            times.in_doubt += in_doubt;
+            times.in_doubt = times.in_doubt.saturating_add(in_doubt);
             let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
             // Joined gaps have arrivals between them, so their span is no outage.
             if span.is_one_gap {
@@ -307,7 +308,8 @@ impl StreamFindings<'_> {
             let events = self.sending_events(index, receiver);
             for outage in &row.outages.outages {
                 let span = OutageSpan::of(outage, node.started);
-                lost += span.frames_in_doubt(&events, &|time| self.gone_before(index, row, time));
+                let in_doubt = span.frames_in_doubt(&events, &|time| self.gone_before(index, row, time));
+                lost = sum_of([lost, in_doubt]);
             }
         }
         lost
@@ -322,16 +324,16 @@ impl StreamFindings<'_> {
     pub(super) fn misdelivery(self, index: usize, rows: &[StreamReceiver<'_>]) -> Option<MisdeliveryReport> {
         let mut report = MisdeliveryReport::default();
         for astray in self.lookup.misdelivered(index) {
-            report.frames += astray.frames;
-            report.to_groups += astray.to_groups;
+            report.frames = report.frames.saturating_add(astray.frames);
+            report.to_groups = report.to_groups.saturating_add(astray.to_groups);
             report.ports.push(self.plan.ports[astray.port].name.clone());
             if astray.port == self.plan.streams[index].tx {
-                report.reflected += astray.frames;
+                report.reflected = report.reflected.saturating_add(astray.frames);
                 continue;
             }
             let instead = lost_at_all(astray, rows);
-            report.instead += instead;
-            report.flooded += astray.numbers.numbers - instead;
+            report.instead = report.instead.saturating_add(instead);
+            report.flooded = report.flooded.saturating_add(astray.numbers.numbers - instead);
         }
         (report.frames > 0).then_some(report)
     }
@@ -346,7 +348,7 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 
 
 fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
     let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
-    exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)).sum()
+    sum_of(exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)))
 }
 
 /// How long frames of a stream took at most.

@@ -3,7 +3,7 @@
 //! Instants of different nodes are brought onto the controller's clock before they are compared, and carry the bound of
 //! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
 
-use super::figures::clamp_to_u64;
+use super::figures::{clamp_to_u64, sum_of};
 use super::lookup::ResultLookup;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
@@ -124,8 +124,8 @@ fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         node: node.node.clone(),
         reported: true,
         ports: node.ports.len(),
-        sent: Some(node.send.iter().map(|row| row.counts.frames).sum()),
-        received: Some(node.receive.iter().map(|row| row.counts.frames).sum()),
+        sent: Some(sum_of(node.send.iter().map(|row| row.counts.frames))),
+        received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames))),
         clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
         start: start_of(node, timelines),
     }

@@ -2,7 +2,7 @@
 
 use super::StreamReport;
 use super::doubt::EventReport;
-use super::figures::MeanRate;
+use super::figures::{MeanRate, sum_of};
 use super::lookup::ResultLookup;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
@@ -82,13 +82,13 @@ impl LossPlaces {
     /// order (`in_doubt`, of which `while_sending` because of a sending port).
     pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
-        let senders = ports.iter().filter(|port| port.tx.handed_over + port.tx.refused > 0);
-        let sender = senders.map(|port| sender_drops(port)).sum::<Option<u64>>();
+        let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
+        let sender = senders.map(|port| sender_drops(port)).collect::<Option<Vec<u64>>>().map(sum_of);
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
         // and then found no other use for.
-        let receiver = ports.iter().map(|port| receiver_drops(port)).sum::<u64>().min(left);
+        let receiver = sum_of(ports.iter().map(|port| receiver_drops(port))).min(left);
         // What the sending interface dropped while it was not in order is counted there.
         let in_doubt = in_doubt.saturating_sub(while_sending.min(sender.unwrap_or(0))).min(left - receiver);
         Self {
@@ -105,7 +105,7 @@ impl LossPlaces {
 fn sender_drops(port: &PortResult) -> Option<u64> {
     // The drop counter and the difference may count the same frames: the larger one, not the sum.
     let vanished = port.tx.on_wire.map_or(0, |on_wire| port.tx.handed_over.saturating_sub(on_wire));
-    port.tx.dropped.map(|dropped| dropped.max(vanished) + port.tx.refused)
+    port.tx.dropped.map(|dropped| dropped.max(vanished).saturating_add(port.tx.refused))
 }
 
 /// Frames that arrived at a port and that we did not see.
@@ -131,15 +131,15 @@ pub(super) fn doubt_dropped(
         let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
         // What was lost while the port was not in order is in doubt already: it must not be doubted twice.
         let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
-        let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops).sum();
+        let by_receivers = sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops));
         // When they were dropped is not known, and whose frames they were: each stream of the port may have
         // lost all.
-        let dropped = by_sender + by_receivers;
+        let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
-            loss.in_doubt = (loss.in_doubt + dropped).min(loss.lost);
+            loss.in_doubt = loss.in_doubt.saturating_add(dropped).min(loss.lost);
         }
         if let Some(contents) = &mut stream.contents {
-            contents.in_doubt = (contents.in_doubt + dropped).min(contents.lost);
+            contents.in_doubt = contents.in_doubt.saturating_add(dropped).min(contents.lost);
         }
     }
 }
@@ -155,8 +155,8 @@ struct CountSums {
 
 impl CountSums {
     fn add(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
-        self.frames += frames;
-        self.bytes += bytes;
+        self.frames = self.frames.saturating_add(frames);
+        self.bytes = self.bytes.saturating_add(bytes);
         self.first = self.first.into_iter().chain(first).min();
         self.last = self.last.into_iter().chain(last).max();
     }

@@ -339,12 +339,12 @@ fn received_of(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
     let mut first: Option<MonoTime> = None;
     let mut last: Option<MonoTime> = None;
     for StreamReceiver { node, row } in rows {
-        counts.frames += row.counts.frames;
-        counts.bytes += row.counts.bytes;
+        counts.frames = counts.frames.saturating_add(row.counts.frames);
+        counts.bytes = counts.bytes.saturating_add(row.counts.bytes);
         counts.sequence.merge(&row.counts.sequence);
-        counts.altered += row.counts.altered;
-        counts.corrupt += row.counts.corrupt;
-        counts.unnumbered += row.counts.unnumbered;
+        counts.altered = counts.altered.saturating_add(row.counts.altered);
+        counts.corrupt = counts.corrupt.saturating_add(row.counts.corrupt);
+        counts.unnumbered = counts.unnumbered.saturating_add(row.counts.unnumbered);
         // Instants of different nodes are comparable only from their own T: here it is zero for all of them.
         first = first.into_iter().chain(row.counts.first.map(|at| from_start(node, at))).min();
         last = last.into_iter().chain(row.counts.last.map(|at| from_start(node, at))).max();

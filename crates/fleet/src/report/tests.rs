@@ -1,6 +1,8 @@
+mod claims;
 mod fleet;
 mod verdict;
 
+use super::columns::{CellValue, PortTable, ReportTable};
 use super::*;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -183,6 +185,16 @@ fn the_figures_of_a_stream_are_exact() {
     assert_eq!(latency.error.tx_max, Some(Nanos::new(700)));
     assert_eq!(latency.error.p99(), Some(Nanos::new(1000)));
     assert_eq!(latency.error.rx_stamp, Some(StampKind::Software));
+}
+
+#[test]
+fn frames_of_an_earlier_run_are_not_shown_as_received() {
+    let mut node = node(&[1001]);
+    node.ports[1].rx =
+        RxCounters { seen: 1011, foreign: 5, protocol: 3, other_runs: 2, ..RxCounters::default() };
+    let report = report_of(vec![node]);
+    let column = PortTable::column("rx_of_run").unwrap();
+    assert_eq!(column.value(&PortTable::rows(&report)[1]), Some(CellValue::Count(1001)));
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<C
 fn judge_capture(capture: &CaptureResult) -> SubjectJudgement {
     // Not a fault of the device, but not what the user asked for: never FAIL, and no PASS.
     let is_whole = capture.dropped == 0;
-    let frames = capture.written + capture.dropped;
+    let frames = capture.written.saturating_add(capture.dropped);
     SubjectJudgement {
         subject: format!("capture {}", capture.file),
         result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
@@ -188,9 +188,9 @@ impl StreamReport {
         let loss = self.loss?;
         let contents = self.contents.unwrap_or_default();
         // Numbered frames and those compared by content are disjoint, so one limit holds for their sum.
-        let expected = loss.expected + contents.compared;
-        let most = loss.lost + contents.lost;
-        let in_doubt = loss.in_doubt + contents.in_doubt;
+        let expected = loss.expected.saturating_add(contents.compared);
+        let most = loss.lost.saturating_add(contents.lost);
+        let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
         let range = MeasuredRange { least: most - in_doubt.min(most), most };
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
         let lost = count_in_words(range, expected, "lost");
@@ -223,8 +223,9 @@ impl StreamReport {
         let loss = self.loss.filter(|loss| loss.extra > 0);
         // Frames beyond those expected count as copies. A frame that came too late to be told from a copy may
         // be one.
-        let copies = received.sequence.duplicates + loss.map_or(0, |loss| loss.extra);
-        let frames = MeasuredRange { least: copies, most: copies + received.sequence.stale };
+        let extra = loss.map_or(0, |loss| loss.extra);
+        let copies = received.sequence.duplicates.saturating_add(extra);
+        let frames = MeasuredRange { least: copies, most: copies.saturating_add(received.sequence.stale) };
         let what = match (loss, received.sequence.stale) {
             (Some(_), _) => {
                 "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned()
@@ -242,7 +243,7 @@ impl StreamReport {
 
     fn judge_damage(&self, limit: Share) -> Option<StreamFinding> {
         let what = "arrived with a damaged payload or tag";
-        self.judge_count(limit, |received| received.corrupt + received.unnumbered, what)
+        self.judge_count(limit, |received| received.corrupt.saturating_add(received.unnumbered), what)
     }
 
     fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
@@ -252,7 +253,7 @@ impl StreamReport {
             return Some(StreamFinding { result: CriterionResult::Pass, measured });
         };
         // A flood brings a frame to several wrong ports; it is one frame all the same.
-        let range = MeasuredRange::exactly((astray.frames - astray.to_groups).min(loss.expected));
+        let range = MeasuredRange::exactly(astray.frames.saturating_sub(astray.to_groups).min(loss.expected));
         let result = range.within(allowed(limit, loss.expected));
         Some(StreamFinding { result, measured: astray.to_string() })
     }
@@ -266,7 +267,7 @@ impl StreamReport {
         // Stamps make a latency look longer than it is; two clocks make it look longer or shorter.
         let clock = latency.error.clock.unwrap_or(Nanos::ZERO).as_u64();
         let least = latency.error.p99().map_or(0, |error| value.saturating_sub(error.as_u64()));
-        let range = MeasuredRange { least, most: value + clock };
+        let range = MeasuredRange { least, most: value.saturating_add(clock) };
         let measured = format!("{} {}", limit.figure, time_in_words(range));
         Some(StreamFinding { result: range.within(limit.limit.as_u64()), measured })
     }
@@ -315,7 +316,7 @@ impl StreamReport {
     fn judge_verified(&self, limit: Share) -> Option<StreamFinding> {
         let sent = self.sent.as_ref().filter(|sent| self.loss.is_some() && sent.frames > 0)?;
         let compared = self.contents.map_or(0, |contents| contents.compared);
-        let verified = (sent.frames - sent.untagged) + compared;
+        let verified = sent.frames.saturating_sub(sent.untagged).saturating_add(compared);
         let is_met = verified >= allowed(limit, sent.frames);
         let result = if is_met { CriterionResult::Pass } else { CriterionResult::Unknown };
         let measured = format!(

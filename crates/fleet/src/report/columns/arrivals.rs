@@ -212,7 +212,7 @@ impl ReportTable for QualityTable {
         let mut rows = Vec::new();
         for stream in &report.streams {
             let seconds = stream.received.iter().flat_map(|got| &got.quality.seconds);
-            let all = (0..).zip(seconds).filter(|(_, quality)| quality.lost + quality.delayed > 0);
+            let all = (0..).zip(seconds).filter(|(_, quality)| quality.lost > 0 || quality.delayed > 0);
             rows.extend(all.map(|(second, quality)| QualityRow { stream, second, quality: *quality }));
         }
         rows

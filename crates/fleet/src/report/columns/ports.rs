@@ -66,9 +66,12 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
         Some(CellValue::Count(row.rx.seen))
     }),
-    PortColumn::new("rx_foreign", Frames, "Frames that are not of this run.", |row| {
-        Some(CellValue::Count(row.rx.foreign))
-    }),
+    PortColumn::new(
+        "rx_foreign",
+        Frames,
+        "Frames that belong to no run that is known, and not to a protocol.",
+        |row| Some(CellValue::Count(row.rx.foreign)),
+    ),
     PortColumn::new(
         "rx_unnumbered",
         Frames,
@@ -90,8 +93,9 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_protocol", Frames, "Frames of protocols that emulated devices answer.", |row| {
         Some(CellValue::Count(row.rx.protocol))
     }),
-    PortColumn::new("rx_of_run", Frames, "Frames seen that are neither foreign nor of protocols.", |row| {
-        Some(CellValue::Count(row.rx.seen.saturating_sub(row.rx.foreign).saturating_sub(row.rx.protocol)))
+    PortColumn::new("rx_of_run", Frames, "Frames of this run, misdelivered ones included.", |row| {
+        let others = row.rx.foreign + row.rx.protocol + row.rx.other_runs;
+        Some(CellValue::Count(row.rx.seen.saturating_sub(others)))
     }),
 ];
 

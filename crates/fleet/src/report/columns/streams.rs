@@ -47,7 +47,7 @@ const COLUMNS: &[Column] = &[
     Column::new("unsent", Frames, "Frames that were planned and not sent.", |row| {
         sent(row, |sent| sent.unsent)
     }),
-    Column::new("late", Frames, "Frames that left later than the stated tolerance.", |row| {
+    Column::new("late", Frames, "Frames that left more than 1 ms after they were due.", |row| {
         sent(row, |sent| sent.late)
     }),
     Column::new("sent_bytes", Bytes, "Bytes of the frames sent, with FCS.", |row| {
@@ -102,12 +102,18 @@ const COLUMNS: &[Column] = &[
     Column::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2.", |row| {
         Some(row.received.as_ref()?.rate?.l2.bits_per_second().into())
     }),
-    Column::new("expected", Frames, "Frames that all receivers together should have counted.", |row| {
-        loss(row, |loss| loss.expected)
-    }),
-    Column::new("lost", Frames, "Expected frames that no receiver counted.", |row| {
-        loss(row, |loss| loss.lost)
-    }),
+    Column::new(
+        "expected",
+        Frames,
+        "Frames that all receivers together should have counted: `sent` times `rx_tx_ratio`.",
+        |row| loss(row, |loss| loss.expected),
+    ),
+    Column::new(
+        "lost",
+        Frames,
+        "Expected frames that did not arrive: `expected` less `unique`, over all receivers.",
+        |row| loss(row, |loss| loss.lost),
+    ),
     Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
         let loss = row.loss?;
         Some(CellValue::Share { part: loss.lost, whole: loss.expected, percent: loss.percent })
@@ -133,9 +139,12 @@ const COLUMNS: &[Column] = &[
     Column::new("max_extent", Frames, "The largest reordering extent (RFC 4737).", |row| {
         got(row, |got| got.sequence.max_extent)
     }),
-    Column::new("stale", Frames, "Frames too old to be told from copies.", |row| {
-        got(row, |got| got.sequence.stale)
-    }),
+    Column::new(
+        "stale",
+        Frames,
+        "Frames that arrived more than 65 536 frames late; they count as lost.",
+        |row| got(row, |got| got.sequence.stale),
+    ),
     Column::new(
         "altered",
         Frames,
@@ -176,7 +185,7 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "latency_error_p99_ns",
         Nanoseconds,
-        "How far off a latency is at most, for 99 % of the frames.",
+        "How much too large a latency may be, for 99 % of the frames; with two clocks also too small.",
         |row| row.latency.as_ref()?.error.p99().map(CellValue::from),
     ),
     Column::new(
@@ -233,12 +242,15 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "misdelivered",
         Frames,
-        "Frames that arrived at a wrong port and not at the right one.",
+        "Different frames that arrived at a wrong port and not at the right one.",
         |row| astray(row, |astray| astray.instead),
     ),
-    Column::new("flooded", Frames, "Frames that arrived at a wrong port and at the right one, too.", |row| {
-        astray(row, |astray| astray.flooded)
-    }),
+    Column::new(
+        "flooded",
+        Frames,
+        "Different frames that arrived at a wrong port and at the right one, too.",
+        |row| astray(row, |astray| astray.flooded),
+    ),
     Column::new("reflected", Frames, "Frames that came back to the port that sent them.", |row| {
         astray(row, |astray| astray.reflected)
     }),
