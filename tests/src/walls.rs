@@ -2,7 +2,7 @@
 
 use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of};
 
-/// What engines of runs need: the row of `serve` and `agent` in `docs/book/walls.md`.
+/// What engines of runs need: the row of `serve` and `agent` in `docs/book/sandbox.md`.
 pub const RIG: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .with(ProcessCapabilities::NET_ADMIN)
     .with(ProcessCapabilities::BPF)

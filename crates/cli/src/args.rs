@@ -149,8 +149,8 @@ pub(crate) struct PlanFile {
     packetrig demo --time 3s\n  \
     packetrig demo --device reference --faults drop=10,delay=50us")]
 pub(crate) struct DemoArgs {
-    /// Send for this long
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    /// Send for this long; a number alone is seconds
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantities::positive_time)]
     pub(crate) time: Nanos,
     /// Device under test between the two ports
     #[arg(long, value_enum, default_value = "bridge")]
@@ -168,9 +168,9 @@ pub(crate) struct DemoArgs {
     /// Also capture the frames that arrive, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,
-    /// Use this back end instead of choosing one: packet, or xdp (needs root)
-    #[arg(long, value_name = "NAME")]
-    pub(crate) back_end: Option<BackEndName>,
+    /// Back end to use; xdp and af-xdp need root [default: packet]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) back_end: Option<DemoBackEnd>,
     /// Print the report as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -200,6 +200,27 @@ impl From<BackEndName> for BackEnd {
     }
 }
 
+/// The back ends that work on the virtual cables of the demo; pktgen does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoBackEnd {
+    /// AF_PACKET rings
+    Packet,
+    /// XDP: a BPF program sends and fills the receive rings
+    Xdp,
+    /// AF_XDP sockets send, a BPF program fills the receive rings
+    AfXdp,
+}
+
+impl From<DemoBackEnd> for BackEnd {
+    fn from(name: DemoBackEnd) -> Self {
+        match name {
+            DemoBackEnd::Packet => Self::Packet,
+            DemoBackEnd::Xdp => Self::Xdp,
+            DemoBackEnd::AfXdp => Self::AfXdp,
+        }
+    }
+}
+
 /// The demo's device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DemoDevice {
@@ -215,7 +236,7 @@ pub(crate) enum DemoDevice {
     packetrig doctor --restore")]
 pub(crate) struct DoctorArgs {
     /// Interfaces to examine (`eth1` or `NAMESPACE/eth1`) [default: all of this network namespace]
-    #[arg(value_name = "IFACE")]
+    #[arg(value_name = "IF")]
     pub(crate) interfaces: Vec<PortLocation>,
     /// Restore interfaces that a killed packetrig process left changed [default: all that are found]
     #[arg(long)]

@@ -5,7 +5,7 @@ use crate::output::{TextStyle, remark};
 use packetrig_fleet_io::fleet::FetchError;
 use packetrig_units::Blame;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub(crate) enum Error {
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
     /// The plan has errors; they are already shown in full.
-    #[error("the plan in {name} cannot run: {tally}")]
+    #[error("{name} cannot be run: {tally}")]
     BadPlan {
         /// File name, or what stands for it.
         name: String,
@@ -54,9 +54,9 @@ pub(crate) enum Error {
     Probe(#[from] packetrig_probe_io::Error),
     #[error(transparent)]
     ProbeFile(#[from] packetrig_store::probes::Error),
-    /// The permit file for probes is invalid.
-    #[error(transparent)]
-    ProbePermit(#[from] packetrig_probe::permit::FileError),
+    /// A permit file for probes is invalid.
+    #[error("{}: {error}", file.display())]
+    ProbePermit { file: PathBuf, error: packetrig_probe::permit::FileError },
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// The directory of the catalogue cannot be written.
@@ -99,9 +99,13 @@ impl Error {
     /// Whose fault it is. The errors of other rooms say it themselves.
     fn blame(&self) -> Blame {
         match self {
-            Self::ReadPlan { .. } => Blame::Plan,
+            Self::ReadPlan { source, .. } => match Blame::of_named_file(source) {
+                Blame::Usage => Blame::Plan,
+                other => other,
+            },
+            Self::ReadFile { source, .. } => Blame::of_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
-            Self::Usage(_) | Self::ReadFile { .. } | Self::ProbePermit(_) => Blame::Usage,
+            Self::Usage(_) | Self::ProbePermit { .. } => Blame::Usage,
             Self::Write { source, .. } => Blame::of_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),
@@ -213,8 +217,10 @@ mod tests {
     /// A variant that nobody has thought of must not compile: so no mapping has a default.
     #[test]
     fn every_variant_of_every_error_is_blamed_on_somebody_by_name() {
-        let rooms =
-            ["engine", "fleet", "meter", "nats", "node", "prober", "server", "store", "sys", "testkit"];
+        let rooms = [
+            "engine", "fleet", "fleet-io", "flow-io", "link-io", "nats", "probe-io", "server", "store",
+            "sys", "testkit",
+        ];
         for room in rooms {
             let path = format!("{}/../{room}/src/blame.rs", env!("CARGO_MANIFEST_DIR"));
             let source = std::fs::read_to_string(&path).unwrap();

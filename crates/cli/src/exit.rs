@@ -1,7 +1,7 @@
 //! Exit codes, which tell whose fault it was. `docs/book/exit-codes.md` has the same table; a test compares the two.
 
 use packetrig_units::Blame;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,6 @@ pub(crate) enum CommandExit {
 
 impl CommandExit {
     /// Every way to end, in order of code.
-    #[cfg(test)]
     pub(crate) const ALL: [Self; 11] = [
         Self::Ok,
         Self::Fail,
@@ -44,6 +43,12 @@ impl CommandExit {
         Self::Bug,
         Self::Interrupted,
     ];
+
+    /// The end of a child that is packetrig, too. A signal that killed it came from outside.
+    pub(crate) fn of_child(status: ExitStatus) -> Self {
+        let known = |code: i32| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code);
+        status.code().and_then(known).unwrap_or(Self::World)
+    }
 
     /// The number the shell sees.
     pub(crate) const fn code(self) -> u8 {
@@ -104,6 +109,16 @@ mod tests {
     fn the_page_lists_exactly_the_codes_there_are() {
         let here: Vec<_> = CommandExit::ALL.iter().map(|exit| (exit.code(), format!("{exit:?}"))).collect();
         assert_eq!(documented(), here);
+    }
+
+    #[test]
+    fn the_end_of_a_child_is_passed_on() {
+        use std::os::unix::process::ExitStatusExt;
+        for exit in CommandExit::ALL {
+            assert_eq!(CommandExit::of_child(ExitStatus::from_raw(i32::from(exit.code()) << 8)), exit);
+        }
+        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(9)), CommandExit::World);
+        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(99 << 8)), CommandExit::World);
     }
 
     #[test]

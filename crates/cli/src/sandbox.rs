@@ -1,5 +1,5 @@
 //! The sandbox of each program that runs for a long time and reads data from others. [`needs`] has the table; this file enters the
-//! sandbox and prints what is in force. See `docs/book/walls.md`.
+//! sandbox and prints what is in force. See `docs/book/sandbox.md`.
 
 pub(crate) mod needs;
 

@@ -6,8 +6,9 @@ use packetrig_units::Blame;
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::File { .. }
-            | Self::NoCapture { .. }
+            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::NoCapture { .. }
+            | Self::EmptyCapture { .. }
             | Self::TooManyInputs { .. }
             | Self::OneWorker { .. } => Blame::Usage,
             Self::Metrics { source, .. } => Blame::of_io(source),
@@ -23,7 +24,8 @@ impl collect::Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Listen { source, .. } => Blame::of_io(source),
-            Self::NoIdentity(_) | Self::Tls { .. } | Self::File { .. } => Blame::Usage,
+            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::NoIdentity(_) | Self::Tls { .. } => Blame::Usage,
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,
             Self::Panicked(_) => Blame::Bug,

@@ -15,6 +15,9 @@ pub enum Error {
     /// The file is not a capture file.
     #[error("{} is not a capture file: {damage}", path.display())]
     NoCapture { path: PathBuf, damage: CaptureDamage },
+    /// Also a capture without packets has a header.
+    #[error("{} is not a capture file: it is empty", path.display())]
+    EmptyCapture { path: PathBuf },
     /// Files are numbered with 16 bits in records.
     #[error(
         "{count} capture files are too many: one meter reads at most {most}; start a second meter for the others"

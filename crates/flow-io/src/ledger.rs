@@ -87,8 +87,10 @@ pub struct LedgerReport {
     pub outputs: Vec<OutputReport>,
     /// Rules that do not hold; empty before the end.
     pub imbalances: Vec<String>,
-    /// Remarks about the source, such as damaged files.
+    /// Remarks about the source, such as a file that ends within its last packet.
     pub remarks: Vec<String>,
+    /// Files of which only a part could be read.
+    pub damages: Vec<String>,
     /// Whether the meter was stopped before the files were read to their end.
     pub stopped: bool,
 }
@@ -161,6 +163,7 @@ impl MeterBooks {
             outputs,
             imbalances: found.iter().map(ToString::to_string).collect(),
             remarks: read.map(|read| read.remarks()).unwrap_or_default(),
+            damages: read.map(|read| read.damages()).unwrap_or_default(),
             stopped: read.is_some_and(|read| read.is_stopped()),
         }
     }

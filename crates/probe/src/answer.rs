@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct ProbeAnswer<'a> {
     pub from: IpAddr,
     pub to: IpAddr,
-    /// Hops it had left.
-    pub hops: u8,
+    /// TTL (IPv4) or hop limit (IPv6) that it had left on arrival.
+    pub hop_limit: u8,
     /// Differentiated services code point and ECN bits.
     pub class: u8,
     /// Whether every checksum in it is right.
@@ -98,7 +98,7 @@ impl QuotedPacket<'_> {
 struct IpPacket<'a> {
     from: IpAddr,
     to: IpAddr,
-    hops: u8,
+    hop_limit: u8,
     class: u8,
     protocol: u8,
     is_sound: bool,
@@ -111,8 +111,8 @@ pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = packet(be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
     let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
     let content = content(&packet)?;
-    let IpPacket { from, to, hops, class, .. } = packet;
-    Some(ProbeAnswer { from, to, hops, class, is_sound, content })
+    let IpPacket { from, to, hop_limit, class, .. } = packet;
+    Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
 
 /// Whether the checksum of what IP carries is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
@@ -145,7 +145,7 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     Some(IpPacket {
         from: ipv4_address(bytes, 12)?,
         to: ipv4_address(bytes, 16)?,
-        hops: bytes[8],
+        hop_limit: bytes[8],
         class: bytes[1],
         protocol: bytes[9],
         is_sound: checksum::sum(bytes.get(..header)?) == 0xffff,
@@ -163,7 +163,7 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     Some(IpPacket {
         from: ipv6_address(bytes, 8)?,
         to: ipv6_address(bytes, 24)?,
-        hops: head[7],
+        hop_limit: head[7],
         class: head[0] << 4 | head[1] >> 4,
         // Extension headers are not followed: hosts answer our probes without any.
         protocol: head[6],

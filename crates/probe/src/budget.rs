@@ -9,12 +9,12 @@ use packetrig_units::{MonoTime, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetExceeded {
     #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
-        limit in the permit file", .0.probes_per_s, .0.burst)]
+        limit in a permit file (--permit, or the owner's /etc/packetrig/probe.toml)", .0.probes_per_s, .0.burst)]
     Probes(TargetLimits),
     #[error("at most {} bit/s (bursts of {} probes) are allowed to this target; send more slowly, or raise the \
-        limit in the permit file", .0.bits_per_s, .0.burst)]
+        limit in a permit file (--permit, or the owner's /etc/packetrig/probe.toml)", .0.bits_per_s, .0.burst)]
     Bits(TargetLimits),
-    #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in the permit file", .0.most)]
+    #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in a permit file (--permit, or the owner's /etc/packetrig/probe.toml)", .0.most)]
     Most(TargetLimits),
 }
 

@@ -109,7 +109,7 @@ pub enum PermitRefusal {
 
 /// Why an owner's file is invalid. Nothing may be probed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the permit file is invalid: {0}")]
+#[error("not a valid permit file: {0}")]
 pub struct FileError(String);
 
 /// A network that may be probed.

@@ -40,6 +40,18 @@ impl Blame {
             _ => Self::World,
         }
     }
+
+    /// Of a file or directory that the user named: a name that does not exist is the user's error.
+    pub fn of_named_file(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidData => Self::Usage,
+            _ => Self::of_io(error),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +70,9 @@ mod tests {
         assert_eq!(blame(io::ErrorKind::PermissionDenied), Blame::Rights);
         assert_eq!(blame(io::ErrorKind::AddrInUse), Blame::Busy);
         assert_eq!(blame(io::ErrorKind::NotFound), Blame::World);
+        let named = |kind: io::ErrorKind| Blame::of_named_file(&kind.into());
+        assert_eq!(named(io::ErrorKind::NotFound), Blame::Usage);
+        assert_eq!(named(io::ErrorKind::PermissionDenied), Blame::Rights);
+        assert_eq!(named(io::ErrorKind::StorageFull), Blame::World);
     }
 }

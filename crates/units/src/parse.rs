@@ -78,7 +78,7 @@ impl FromStr for Nanos {
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
             kind: "time",
-            example: "10s, 1.5ms, 250us or 2min",
+            example: "72h, 2min, 10s, 1.5ms or 250us",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the processes of a node may still do: the rows of `agent` in `docs/book/walls.md`.
+//! What the processes of a node may still do: the rows of `agent` in `docs/book/sandbox.md`.
 
 use crate::lab::{Fleet, Wish};
 use packetrig_sys::sandbox::{ProcessCapabilities, threads_of};

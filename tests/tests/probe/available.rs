@@ -49,7 +49,7 @@ fn every_method_finds_what_others_leave() {
     let Some(bench) = routed() else { return };
     link(&bench, 1_600);
     let _reflector = reflector(&bench);
-    let methods = [("pathload", "8"), ("pathchirp", "20"), ("spruce", "30")];
+    let methods = [("pathload", "8"), ("pathchirp", "20"), ("spruce", "120")];
     let mut rates = Vec::new();
     for busy in [0.0, 0.5] {
         let traffic = (busy > 0.0).then(|| others(&bench, busy * LINK));
@@ -97,7 +97,7 @@ fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
     link(&bench, 1_600);
     let netns = bench.lab.ports()[1].namespace().to_owned();
     let words = ["probe", "reflect", "198.18.2.2:862", "--netns", &netns, "--allow", "198.18.0.0/15"];
-    let mut closed = Running::start(&[&words[..], &["--burst", "1", "--interval", "1s"]].concat(), "");
+    let mut closed = Running::start(&[&words[..], &["--burst", "1", "--min-interval", "1s"]].concat(), "");
     closed.await_remark("listening");
     let (code, said) = asked(&bench, "available", &["--method", "spruce"]);
     assert_eq!(code, Some(7), "{said}");

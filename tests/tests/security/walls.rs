@@ -1,4 +1,4 @@
-//! What each long-running program still may do once it has started, as the kernel says: the table of `docs/book/walls.md`.
+//! What each long-running program still may do once it has started, as the kernel says: the table of `docs/book/sandbox.md`.
 
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{ProcessCapabilities, ProcessUser, threads_of};

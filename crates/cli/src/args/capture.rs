@@ -1,6 +1,6 @@
 //! `packetrig capture` as typed.
 
-use super::quantities::BytesArg;
+use super::quantities::{BytesArg, positive, positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_engine::capture::record;
 use packetrig_plan::PortLocation;
@@ -16,12 +16,12 @@ use std::path::PathBuf;
     packetrig capture eth1 -w - | tshark -r -")]
 pub(crate) struct CaptureArgs {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "IF")]
     pub(crate) port: PortLocation,
     /// Frames to capture, as a tcpdump expression (pcap-filter(7)) [default: all]
     #[arg(value_name = "EXPRESSION")]
     pub(crate) expression: Vec<String>,
-    /// File to write, replaced if it exists; `-` writes to standard output
+    /// File to write, replaced if it exists; `-` writes to standard output. Needed, unless --count-only is given
     #[arg(short, long, value_name = "FILE", required_unless_present = "count_only")]
     pub(crate) write: Option<PathBuf>,
     /// Write no file; print the frames and bytes of every second and their sums
@@ -35,29 +35,32 @@ pub(crate) struct CaptureArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Start a new file before this one exceeds SIZE, such as 100MB or 1GiB. Files are numbered
-    #[arg(long, value_name = "SIZE", requires = "write")]
+    #[arg(long, value_name = "SIZE", requires = "write", conflicts_with = "count_only")]
     pub(crate) ring_size: Option<BytesArg>,
     /// Keep the newest N files and delete older ones [default: all]
-    #[arg(long, value_name = "N", requires = "write", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "write", conflicts_with = "count_only",
+        value_parser = positive::<u32>)]
     pub(crate) ring_files: Option<u32>,
     /// Start a new file after this time
-    #[arg(long, value_name = "TIME", requires = "write")]
+    #[arg(long, value_name = "TIME", requires = "write", conflicts_with = "count_only",
+        value_parser = positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
     /// Compress with zstd at this level, 1 to 19 (3 if none is given). A file name ending in `.zst` does the
     /// same; size limits apply before compression
     // `require_equals`: in `--zstd port 53` the next word belongs to the filter, not to the level.
-    #[arg(long, value_name = "LEVEL", requires = "write", num_args = 0..=1, require_equals = true,
-        default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
+    #[arg(long, value_name = "LEVEL", requires = "write", conflicts_with = "count_only", num_args = 0..=1,
+        require_equals = true, default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
     /// Stop after N frames
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = positive::<u64>)]
     pub(crate) count: Option<u64>,
-    /// Stop after this time [default: when interrupted]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time; a number alone is seconds [default: when interrupted]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
-    /// Frames to capture: only arriving ones, or also those that this machine sends through its network stack
-    #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
-    pub(crate) direction: DirectionArg,
+    /// Frames to capture: only arriving ones (in), or also those that this machine sends through its network
+    /// stack (both; not with --back-end xdp) [default: both; in with xdp]
+    #[arg(long, value_enum, value_name = "WHICH", hide_possible_values = true)]
+    pub(crate) direction: Option<DirectionArg>,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
@@ -68,7 +71,13 @@ pub(crate) struct CaptureArgs {
     #[arg(long)]
     pub(crate) pass: bool,
     /// Memory to hold frames until the disk takes them
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "write")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64MiB",
+        requires = "write",
+        conflicts_with = "count_only"
+    )]
     pub(crate) queue: BytesArg,
     /// Print the result as JSON instead of a table
     #[arg(long)]

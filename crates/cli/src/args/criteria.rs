@@ -1,15 +1,16 @@
 //! What a run has to keep to pass.
 
-use super::quantities::{LatencyBound, PercentArg};
+use super::quantities::{LatencyBound, PercentArg, time_with_unit};
 use clap::Args;
 use packetrig_plan::criteria::AcceptanceCriteria;
 use packetrig_units::{Nanos, Share};
 
 /// Criteria. A plan can also set them in `x_criteria`; a flag overrides the plan.
+// Times need a unit here: `--max-jitter 5` would mean five seconds, and everything would pass.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Criteria for PASS")]
 pub(crate) struct CriteriaFlags {
-    /// Largest share of lost frames per stream [default: 0%]
+    /// Largest share of lost frames per stream; 0.1 and 0.1% mean the same [default: 0%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_loss: Option<PercentArg>,
     /// Largest share of frames that arrive more than once [default: 0%]
@@ -31,10 +32,10 @@ pub(crate) struct CriteriaFlags {
     #[arg(long, value_name = "FIGURE=TIME,…", value_delimiter = ',')]
     pub(crate) max_latency: Vec<LatencyBound>,
     /// Largest interarrival jitter (RFC 3550) [default: any]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
     pub(crate) max_jitter: Option<Nanos>,
     /// Longest time in which a stream loses frames and receives none [default: any]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
     pub(crate) max_outage: Option<Nanos>,
     /// Smallest received rate, as a share of the requested rate [default: any]
     #[arg(long, value_name = "PERCENT")]
@@ -45,10 +46,10 @@ pub(crate) struct CriteriaFlags {
     pub(crate) min_verified: Option<PercentArg>,
     /// Largest delay of a frame behind its schedule; beyond it there is no PASS, and losses during the delay are
     /// not blamed on the device [default: 200ms]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
     pub(crate) max_late: Option<Nanos>,
     /// Largest difference between the start times of senders on different nodes [default: any]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
     pub(crate) max_skew: Option<Nanos>,
 }
 

@@ -21,10 +21,10 @@ pub(crate) struct ExecutionArgs {
     #[arg(long)]
     pub(crate) capture: bool,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// Wait this long for late frames after the last frame was sent. While late frames still arrive, the wait
-    /// goes on, up to ten times as long
+    /// Wait this long for late frames after the last frame was sent; a number alone is seconds. While late frames
+    /// still arrive, the wait goes on, up to ten times as long
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
     /// Use this back end instead of choosing one: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen

@@ -1,7 +1,7 @@
 //! `packetrig fleet` and `packetrig agent` as typed.
 
 use super::StoreArgs;
-use super::quantities::PercentArg;
+use super::quantities::{PercentArg, host_and_port, positive, positive_time, socket_address};
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::StartPolicy;
 use packetrig_fleet::labels::LabelChange;
@@ -23,7 +23,7 @@ pub(crate) enum FleetCommand {
     Label(LabelNode),
     /// Print a new invitation line for nodes, or revoke earlier ones
     Invite(InviteArgs),
-    /// Remove a node; it is not admitted any more
+    /// Remove a node, and do not admit it again
     Remove(RemoveArgs),
     /// Fetch captures that are still on the nodes of a run; an interrupted fetch resumes
     Fetch(FetchCaptures),
@@ -47,7 +47,9 @@ impl FromStr for StartWith {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let start = if text.ends_with('%') {
+        let start = if text.trim_end_matches('%').parse::<f64>() == Ok(0.0) {
+            return Err("a run needs at least one node; write `3` or `80%`".into());
+        } else if text.ends_with('%') {
             StartPolicy::AtLeast(text.parse::<PercentArg>().map_err(|error| error.to_string())?.0)
         } else {
             StartPolicy::Quorum(
@@ -65,27 +67,28 @@ impl FromStr for StartWith {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Name or address by which nodes reach this machine [default: an address of this machine]
+    /// Name or address by which nodes reach this machine [default: the first global IPv4 address
+    /// of this machine, otherwise IPv6]
     #[arg(long, value_name = "HOST")]
     pub(crate) address: Option<String>,
     /// Address that the message server listens on
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4222")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4222", value_parser = socket_address)]
     pub(crate) listen: SocketAddr,
     /// Address that admits new nodes
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4223")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4223", value_parser = socket_address)]
     pub(crate) enrol: SocketAddr,
     /// Path of the nats-server program [default: searched in PATH and ~/.local/share/packetrig/bin]
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
     // A line that leaks admits this many strangers, so the default is the least.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
-    #[arg(long, value_name = "TIME", default_value = "1h")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive_time)]
     pub(crate) valid: Nanos,
 }
 
@@ -97,7 +100,7 @@ pub(crate) struct StatusArgs {
     /// Listen for a moment and show only nodes that answer, instead of what `fleet up` last recorded
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Update the display until interrupted
+    /// Update the display every second until interrupted
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// Print the result as JSON
@@ -140,10 +143,10 @@ pub(crate) struct InviteArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Number of nodes that may join with the printed line
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
-    #[arg(long, value_name = "TIME", default_value = "1h")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive_time)]
     pub(crate) valid: Nanos,
     /// Revoke all printed lines instead
     #[arg(long)]

@@ -1,5 +1,7 @@
 //! `packetrig flows` as typed.
 
+use super::quantities::{port, positive_time};
+use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::civil::DateTime;
@@ -50,7 +52,7 @@ pub(crate) struct FlowTop {
     /// Omit groups with fewer packets
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_packets: u64,
-    /// Omit groups with fewer bytes
+    /// Omit groups with fewer bytes of IP packets, without link headers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_bytes: u64,
     #[command(flatten)]
@@ -96,7 +98,7 @@ pub(crate) struct FlowStats {
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
     /// Time step of the timeline [default: chosen for about 24 steps]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) bucket: Option<Nanos>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
@@ -125,13 +127,13 @@ pub(crate) struct RecordFilter {
     /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Vec<FlowFilter>,
-    /// Select flows with this address or prefix at either end
+    /// Select flows with this address or prefix at either end. If repeated, one of them must match
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<AddressPrefix>,
-    /// Select flows with this port at either end
-    #[arg(long, value_name = "N")]
+    /// Select flows with this port at either end. If repeated, one of them must match
+    #[arg(long, value_name = "N", value_parser = port)]
     pub(crate) port: Vec<u16>,
-    /// Select flows of this protocol, by name or number
+    /// Select flows of this protocol, by name or number. If repeated, one of them must match
     #[arg(long, value_name = "NAME", value_parser = protocols::parse)]
     pub(crate) protocol: Vec<u8>,
     /// Select flows that began at or after this UTC time: 2026-11-21, 2026-11-21T13:00 or 2026-11-21T13:00:00.5
@@ -144,13 +146,16 @@ pub(crate) struct RecordFilter {
 
 impl RecordFilter {
     /// The filter that the flags describe.
-    pub(crate) fn filter(&self) -> FlowFilter {
+    pub(crate) fn filter(&self) -> Result<FlowFilter, Error> {
+        if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
+            return Err(Error::Usage("--from must be earlier than --to".into()));
+        }
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
         let options = FlowFilter::started(TimeSpan { from_ns: self.from, to_ns: self.to })
             .and(FlowFilter::either_address(&self.address))
             .and(FlowFilter::either_port(&self.port))
             .and(FlowFilter::protocol(&self.protocol));
-        self.filter.iter().cloned().fold(options, FlowFilter::and)
+        Ok(self.filter.iter().cloned().fold(options, FlowFilter::and))
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Impairments")]
 pub(crate) struct ImpairArgs {
-    /// Impair both directions: a YAML file, or
-    /// delay=10ms,jitter=1ms,loss=1%,duplicate=,reorder=,corrupt=,rate=,queue=
+    /// Impair both directions: a YAML file, or delay=10ms,jitter=1ms,overtake,loss=1%,
+    /// duplicate=1%,reorder=1%,reorder-by=5,corrupt=0.1%,corrupt-at=17,rate=10Mbit/s,queue=64KiB
     #[arg(long = "impair", value_name = "SPEC|FILE")]
     pub(crate) both: Option<String>,
     /// Impair frames from A to B; overrides --impair for this direction

@@ -1,7 +1,7 @@
 //! `packetrig log` as typed.
 
 use super::capture::ReceiverArg;
-use super::quantities::BytesArg;
+use super::quantities::{BytesArg, positive_time};
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_link_io::log;
 use packetrig_plan::PortLocation;
@@ -46,7 +46,7 @@ pub(crate) struct CheckLog {
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
-    #[arg(value_name = "IFACE", required = true)]
+    #[arg(value_name = "IF", required = true)]
     pub(crate) interface: Option<PortLocation>,
     /// Frames to log, as a tcpdump expression (pcap-filter(7)) [default: all]
     #[arg(value_name = "EXPRESSION")]
@@ -57,16 +57,17 @@ pub(crate) struct BeginLog {
     /// Start a new file before this one exceeds SIZE
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     pub(crate) rotate_size: BytesArg,
-    /// Start a new file after this time
-    #[arg(long, value_name = "TIME")]
+    /// Start a new file after this time [default: never]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
-    /// Delete the oldest files so that all files together stay below this size
+    /// Delete the oldest files so that all files together stay below this size [default: delete none until the
+    /// disk is full]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<BytesArg>,
-    /// Delete files that are older than this
-    #[arg(long, value_name = "TIME")]
+    /// Delete files that are older than this, such as 72h [default: delete none]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) keep_for: Option<Nanos>,
-    /// Delete the oldest files so that this much of the disk stays free
+    /// Delete the oldest files so that this much of the disk stays free [default: 0]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep_free: Option<BytesArg>,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
@@ -80,8 +81,8 @@ pub(crate) struct BeginLog {
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "3",
         value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
-    /// Stop after this time [default: when interrupted]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time; a number alone is seconds [default: when interrupted]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]

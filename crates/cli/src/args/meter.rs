@@ -1,6 +1,6 @@
 //! `packetrig meter` as typed.
 
-use super::quantities::BytesArg;
+use super::quantities::{BytesArg, positive, positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_flow_io::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
@@ -19,7 +19,7 @@ use std::str::FromStr;
 pub(crate) struct MeterArgs {
     /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with
     /// zstd), read one after another
-    #[arg(value_name = "IFACE|FILE", required = true)]
+    #[arg(value_name = "IF|FILE", required = true)]
     pub(crate) inputs: Vec<String>,
     /// Send records to udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; repeat for more targets
     #[arg(short, long, value_name = "TARGET")]
@@ -62,7 +62,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
     pub(crate) flows: u32,
     /// Meter one packet in N
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
     pub(crate) sample: u32,
     /// Largest depth of tunnels to decode (GRE, VXLAN, GTP-U, IP in IP); 0 meters the outermost packet
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -92,9 +92,10 @@ pub(crate) struct MeterArgs {
     /// Read only the first N bytes of each frame, at interfaces
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
     pub(crate) snap: u32,
-    /// With --source packet: meter only arriving packets, or also those that this machine sends
-    #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
-    pub(crate) direction: super::DirectionArg,
+    /// With --source packet: meter only arriving packets (in), or also those that this machine sends (both)
+    /// [default: both]
+    #[arg(long, value_enum, value_name = "WHICH", hide_possible_values = true)]
+    pub(crate) direction: Option<super::DirectionArg>,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
@@ -107,8 +108,8 @@ pub(crate) struct MeterArgs {
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Stop after this time [default: when interrupted, or at the end of the files]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]

@@ -66,6 +66,6 @@ pub(crate) struct AllowedArgs {
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
 }

@@ -1,7 +1,8 @@
 //! Quantities that only the command line knows.
 
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
-use packetrig_units::{Error, FrameSize, Nanos, Share};
+use packetrig_units::{Error, FrameSize, Nanos, Rate, Share};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// Frame sizes as flags write them.
@@ -66,9 +67,78 @@ impl FromStr for LatencyBound {
         let figure = known.map(|(_, figure)| figure).ok_or_else(|| {
             format!("`{name}` is not one of {}", LatencyFigure::ALL.map(|(name, _)| name).join(", "))
         })?;
-        let limit = time.parse::<Nanos>().map_err(|error| error.to_string())?;
+        let limit = time_with_unit(time)?;
         Ok(Self(LatencyLimit { figure, limit }))
     }
+}
+
+/// A time for which zero means nothing, such as the length of a run.
+pub(crate) fn positive_time(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("it must be longer than zero".into()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
+pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
+    let number = text.trim();
+    if number.parse::<f64>().is_ok() {
+        return Err(format!("a unit is missing; write {number}us, {number}ms or {number}s"));
+    }
+    text.parse().map_err(|error: Error| error.to_string())
+}
+
+/// A load that a link can carry.
+pub(crate) fn load(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
+    match rate {
+        Rate::Share(share) if share > Share::WHOLE => {
+            Err("more than the link carries; write 0.1% to 100%".into())
+        }
+        Rate::Share(share) if share.billionths() == 0 => {
+            Err("nothing would be sent; write 0.1% to 100%".into())
+        }
+        rate => Ok(rate),
+    }
+}
+
+/// A whole number from 1.
+pub(crate) fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| "write a whole number from 1".into())
+}
+
+pub(crate) fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "not a port; write a number from 0 to 65535".into())
+}
+
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write an address in numbers and a port, such as 127.0.0.1:8443 or [2001:db8::1]:8443".into()
+    })
+}
+
+/// `HOST:PORT` of another machine; the host may be a name.
+pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':').filter(|(host, _)| {
+        let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c))
+    });
+    let is_port = parts.and_then(|(_, port)| port.parse::<u16>().ok()).is_some_and(|port| port > 0);
+    if is_port { Ok(text.to_owned()) } else { Err("write HOST:PORT, such as nats1.example:4222".into()) }
+}
+
+pub(crate) fn host_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c));
+    if is_name { Ok(text.to_owned()) } else { Err("not a host name; write it like rack2.example".into()) }
+}
+
+/// The number of a user. Names would have to be looked up again after every change of the users.
+pub(crate) fn user_number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not the number of a user; `id -u NAME` prints it".into())
 }
 
 /// A size of files or memory: decimal or binary units.
@@ -132,6 +202,33 @@ mod tests {
         }
         for wrong in ["", "MB", "0", "-1MB", "1.5GB", "1 furlong", "99999999TB"] {
             assert!(wrong.parse::<BytesArg>().is_err_and(|error| error.contains("100MB")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_limit_without_a_unit_is_refused() {
+        for text in ["5", "0.5", " 5 "] {
+            assert!(time_with_unit(text).unwrap_err().contains("a unit is missing"), "{text}");
+            assert!(format!("p99={text}").parse::<LatencyBound>().is_err(), "{text}");
+        }
+        assert_eq!(time_with_unit("5us"), Ok(Nanos::new(5_000)));
+        assert_eq!(positive_time("5"), Ok(Nanos::from_secs(5)));
+        assert!(positive_time("0s").is_err());
+    }
+
+    #[test]
+    fn a_load_fits_the_link() {
+        assert!(load("200%").unwrap_err().contains("100%") && load("0%").is_err());
+        assert!(load("100%").is_ok() && load("0.1pps").is_ok());
+    }
+
+    #[test]
+    fn a_server_has_a_host_and_a_port() {
+        for right in ["nats1:4222", "192.0.2.1:4222", "[2001:db8::1]:4222"] {
+            assert_eq!(host_and_port(right).as_deref(), Ok(right));
+        }
+        for wrong in ["nats1", "nats1:99999", "nats1:0", ":4222", "a b:1", ""] {
+            assert!(host_and_port(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Arguments of `packetrig replay`.
 
 use super::ExecutionArgs;
+use super::quantities::load;
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_plan::recording::{ReplaySpeed, mac};
@@ -27,8 +28,9 @@ pub(crate) struct ReplayArgs {
     /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<PaceArg>,
-    /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1)
-    #[arg(long, value_name = "RATE")]
+    /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a number alone
+    /// is frames/s
+    #[arg(long, value_name = "RATE", value_parser = load)]
     pub(crate) rate: Option<Rate>,
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
@@ -48,7 +50,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_dst_mac: Option<MacArg>,
     /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8
-    #[arg(long, value_name = "A/LEN=B/LEN", value_delimiter = ',')]
+    #[arg(long, value_name = "A/LEN=B/LEN,…", value_delimiter = ',')]
     pub(crate) map_ip: Vec<AddressMap>,
     /// Change the outermost VLAN tag: push:ID, set:ID or pop
     #[arg(long, value_name = "CHANGE")]

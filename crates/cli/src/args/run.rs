@@ -1,5 +1,6 @@
 //! Arguments of `packetrig run`.
 
+use super::quantities::{load, positive, positive_time};
 use super::{ExecutionArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -32,6 +33,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Flags that make a plan without a document.
+// Each names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an argument that is present.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
 pub(crate) struct FromFlags {
@@ -40,35 +42,39 @@ pub(crate) struct FromFlags {
     #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan")]
     pub(crate) tx: Vec<PortText>,
     /// Interfaces that receive, written like those of --tx
-    #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx")]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx", conflicts_with = "plan")]
     pub(crate) rx: Vec<PortText>,
     /// Which senders send to which receivers [default: each sender to all receivers]
-    #[arg(long, value_name = "PATTERN", requires = "tx")]
+    #[arg(long, value_name = "PATTERN", requires = "tx", conflicts_with = "plan")]
     pub(crate) pattern: Option<PatternArg>,
     /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128]
-    #[arg(long, value_name = "SIZE", requires = "tx")]
+    #[arg(long, value_name = "SIZE", requires = "tx", conflicts_with = "plan")]
     pub(crate) size: Option<SizeArg>,
-    /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1)
-    /// [default: 1kpps]
-    #[arg(long, value_name = "RATE", requires = "tx")]
+    /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1); a
+    /// number alone is frames/s [default: 1kpps]
+    #[arg(long, value_name = "RATE", requires = "tx", conflicts_with = "plan", value_parser = load)]
     pub(crate) rate: Option<Rate>,
-    /// Send for this long [default: 10s]
-    #[arg(long, value_name = "TIME", requires = "tx", group = "length")]
+    /// Send for this long, such as 30s or 72h; a number alone is seconds [default: 10s]
+    #[arg(long, value_name = "TIME", requires = "tx", conflicts_with = "plan", group = "length",
+        value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Send this many frames per stream
-    #[arg(long, value_name = "N", requires = "tx", group = "length")]
+    #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
+        value_parser = positive::<u64>)]
     pub(crate) packets: Option<u64>,
     /// Send until Ctrl-C
-    #[arg(long, requires = "tx", group = "length")]
+    #[arg(long, requires = "tx", conflicts_with = "plan", group = "length")]
     pub(crate) continuous: bool,
     /// Number of streams that share the load of each sender [default: 1]
-    #[arg(long, value_name = "N", requires = "tx", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan",
+        value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) streams: Option<u32>,
-    /// Tag frames with this VLAN ID
-    #[arg(long, value_name = "ID", requires = "tx", value_parser = clap::value_parser!(u16).range(0..4096))]
+    /// Tag frames with this VLAN ID, 1 to 4094
+    #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan",
+        value_parser = clap::value_parser!(u16).range(1..=4094))]
     pub(crate) vlan: Option<u16>,
     /// Send IPv6 instead of IPv4
-    #[arg(long, requires = "tx")]
+    #[arg(long, requires = "tx", conflicts_with = "plan")]
     pub(crate) ipv6: bool,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct UserFlags {
     #[command(flatten)]
     pub(crate) sandbox: SandboxFlags,
     /// When started as root, become this user (name or number) after start [default: nobody, or the owner of
-    /// --directory]
+    /// the directory that records are written to]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! `packetrig serve` as typed.
 
+use super::quantities::{host_name, socket_address, user_number};
 use super::{BackEndName, FleetPlace, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
@@ -19,25 +20,25 @@ Examples:\n  \
 )]
 pub(crate) struct ServeArgs {
     /// Interface for a location in scripts: `eth1=localhost:5555`, `NAMESPACE/eth1=port-a`. Without it,
-    /// locations are interface names
+    /// locations are interface names; repeat for more
     #[arg(long = "port", value_name = "IF=LOCATION")]
     pub(crate) ports: Vec<LocationAlias>,
     /// Address to serve HTTP on
     // Loopback by default: an address that others reach needs a token and encryption (docs/decisions/0018-who-may-use-serve.md).
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = socket_address)]
     pub(crate) http: SocketAddr,
     /// Do not serve the API over HTTP
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["http", "plain_http"])]
     pub(crate) no_http: bool,
     /// Serve HTTP without encryption instead of HTTPS
     #[arg(long)]
     pub(crate) plain_http: bool,
     /// Address to serve gRPC on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:40051")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:40051", value_parser = socket_address)]
     pub(crate) grpc: SocketAddr,
     /// Do not serve the API over gRPC
     // One of the two must be left.
-    #[arg(long, conflicts_with = "no_http")]
+    #[arg(long, conflicts_with_all = ["no_http", "grpc", "grpc_tls"])]
     pub(crate) no_grpc: bool,
     /// Serve gRPC over TLS [default: without encryption, as clients of this API expect]
     #[arg(long)]
@@ -57,7 +58,7 @@ pub(crate) struct ServeArgs {
     pub(crate) token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
-    #[arg(long, value_name = "UID", value_delimiter = ',')]
+    #[arg(long, value_name = "UID,…", value_parser = user_number, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy
     #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
@@ -66,10 +67,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with_all = ["token_file", "allow_user", "client_ca"])]
     pub(crate) let_anyone_in: bool,
     /// Host name that clients without the token may use, besides the server's addresses and `localhost`
-    #[arg(long = "host-name", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
     pub(crate) host_names: Vec<String>,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
     /// Serve the ports of a fleet; this machine is its controller meanwhile. Locations in scripts are `NODE/IF`
     /// or `any-LABEL`
@@ -79,7 +80,7 @@ pub(crate) struct ServeArgs {
     pub(crate) fleet: FleetPlace,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Use this back end instead of choosing one
+    /// Use this back end [default: chosen by calibration, load and rights; the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     /// Seed for the values that configurations leave random [default: a random seed]

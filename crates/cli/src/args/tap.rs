@@ -1,6 +1,7 @@
 //! `packetrig tap` as typed.
 
 use super::impair::ImpairArgs;
+use super::quantities::positive_time;
 use super::replay::MacArg;
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -26,31 +27,33 @@ pub(crate) struct TapArgs {
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
+#[command(group(clap::ArgGroup::new("copies").multiple(true)))]
 pub(crate) struct BeginTap {
-    /// The two interfaces of the link (`eth1` or `NAMESPACE/eth1`); frames from one leave at the other
-    #[arg(value_name = "A", required = true)]
+    /// The first interface of the link (`eth1` or `NAMESPACE/eth1`); frames from one leave at the other
+    #[arg(value_name = "IF-A", required = true)]
     pub(crate) a: Option<PortLocation>,
-    // Hidden, because the help of A speaks of both.
-    #[arg(value_name = "B", required = true, hide = true)]
+    /// The second interface of the link
+    #[arg(value_name = "IF-B", required = true)]
     pub(crate) b: Option<PortLocation>,
-    /// Send a copy of both directions to this interface, with `=MAC` to that station
-    #[arg(short, long, value_name = "IF[=MAC]")]
+    /// Send a copy of both directions to this interface, with `=MAC` to that station; repeat for more
+    #[arg(short, long, value_name = "IF[=MAC]", group = "copies")]
     pub(crate) mirror: Vec<MirrorText>,
     /// Destination MAC address of all copies, so that a switch carries them to the logger
     #[arg(long, value_name = "MAC", requires = "mirror")]
     pub(crate) to: Option<MacArg>,
     /// Copy only frames that match this tcpdump expression. All frames are forwarded [default: copy all]
-    #[arg(long, value_name = "EXPRESSION")]
+    #[arg(long, value_name = "EXPRESSION", requires = "copies")]
     pub(crate) filter: Option<String>,
     /// Copy only the first N bytes of each frame [default: all]
     // A copy is sent again as a frame, and 60 bytes are the shortest one without FCS.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(60..=9600))]
+    #[arg(short, long, value_name = "N", requires = "copies",
+        value_parser = clap::value_parser!(u32).range(60..=9600))]
     pub(crate) snap: Option<u32>,
     /// Append a 24-byte trailer to every copy: direction, number, length and arrival time
     #[arg(long, requires = "mirror")]
     pub(crate) trailer: bool,
     /// Write copies of both directions to this pcapng file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", group = "copies")]
     pub(crate) capture: Option<PathBuf>,
     /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines say
     /// why]
@@ -65,14 +68,14 @@ pub(crate) struct BeginTap {
     /// Do not take one side down when the other loses its carrier
     #[arg(long)]
     pub(crate) no_link_state: bool,
-    /// Name of the tap for `status` and `stop` [default: A-B]
+    /// Name of the tap for `status` and `stop` [default: both interfaces, such as eth1-eth2]
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// Confirm that this interface may carry the link's traffic although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// Stop after this time [default: when interrupted]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time; a number alone is seconds [default: when interrupted]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Print the result as JSON instead of tables
     #[arg(long)]

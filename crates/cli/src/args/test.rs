@@ -1,5 +1,6 @@
 //! Arguments of `packetrig test`.
 
+use super::quantities::{positive, positive_time};
 use super::{BackEndName, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_plan::PortLocation;
@@ -25,19 +26,20 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "IF", requires = "tx")]
     pub(crate) rx: Option<PortLocation>,
     /// Back ends to calibrate [default: packet; with enough rights also af-xdp and xdp]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) back_end: Vec<BackEndName>,
     /// Frame sizes in bytes, FCS included
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "64,512,1518")]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "64,512,1518",
+        value_parser = clap::value_parser!(u32).range(64..=16_383))]
     pub(crate) size: Vec<u32>,
-    /// Duration of one trial
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    /// Duration of one trial; a number alone is seconds
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_time)]
     pub(crate) time: Nanos,
     /// Number of trials that a rate must pass
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive::<u32>)]
     pub(crate) repeats: u32,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
     /// Also write every trial to this CSV file
     #[arg(long, value_name = "FILE")]

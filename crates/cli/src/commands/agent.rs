@@ -73,8 +73,7 @@ pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Resu
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
         SupervisionEnd::Told => Ok(CommandExit::Ok),
         // The worker has printed its error itself.
-        SupervisionEnd::Worker(status) if status.success() => Ok(CommandExit::Ok),
-        SupervisionEnd::Worker(_) => Ok(CommandExit::World),
+        SupervisionEnd::Worker(status) => Ok(CommandExit::of_child(status)),
     }
 }
 

@@ -32,6 +32,15 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
         return Err(Error::Usage("--ring-files needs --ring-size or --rotate-every".into()));
     }
+    let is_xdp = arguments.back_end == ReceiverArg::Xdp;
+    if arguments.pass && !is_xdp {
+        return Err(Error::Usage("--pass has an effect with --back-end xdp only".into()));
+    }
+    if is_xdp && arguments.direction == Some(DirectionArg::Both) {
+        return Err(Error::Usage(
+            "--direction both needs --back-end packet: xdp sees only frames that arrive".into(),
+        ));
+    }
     let is_standard_output = arguments.write.as_deref() == Some(Path::new("-"));
     if is_standard_output && (arguments.ring_size.is_some() || arguments.rotate_every.is_some()) {
         return Err(Error::Usage(
@@ -74,7 +83,7 @@ fn listen<R: FrameRx>(
     let OpenReceiver { mut receiver, offset, is_up } = open;
     let clock = RealClock::new();
     if !is_up {
-        remark(format_args!("capture: {} is down; nothing arrives until it is up", arguments.port));
+        remark(format_args!("capture: warning: {} is down; nothing arrives until it is up", arguments.port));
     }
     let recorder = match spec(arguments, expression) {
         Some(spec) => Some(DirectionRecorder::start(spec, offset, clock.now())?),
@@ -137,7 +146,7 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProg
         filter,
         snap_len: arguments.snap,
         promiscuous: !arguments.no_promiscuous,
-        outgoing: arguments.direction == DirectionArg::Both,
+        outgoing: arguments.direction != Some(DirectionArg::In),
         blocks: packet::BLOCKS,
     }
 }

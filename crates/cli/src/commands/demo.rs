@@ -4,7 +4,7 @@
 //! ordinary run. The kernel removes the lab with the process, however it ends.
 
 use super::execution::{self, ExecutionRequest, ResultFormat};
-use crate::args::{BackEndName, DemoArgs as Arguments, DemoDevice};
+use crate::args::{DemoArgs as Arguments, DemoBackEnd, DemoDevice};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -40,7 +40,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     announce(arguments, entered);
     let mut lab = Lab::build("", &PORTS, middle)?;
     // A veth receives redirected frames only while its peer has an XDP program or GRO.
-    if matches!(arguments.back_end, Some(BackEndName::Xdp | BackEndName::AfXdp)) {
+    if matches!(arguments.back_end, Some(DemoBackEnd::Xdp | DemoBackEnd::AfXdp)) {
         lab.take_live_frames()?;
     }
     let exit = execution::execute(&request(arguments, document), output)?;
@@ -63,9 +63,10 @@ fn announce(arguments: &Arguments, entered: EnteredLab) {
     };
     remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
     match arguments.back_end {
-        Some(BackEndName::Xdp) => remark("demo: back end xdp, because you asked for it"),
-        Some(BackEndName::AfXdp) => remark("demo: back end af-xdp, because you asked for it"),
-        _ => remark(
+        Some(DemoBackEnd::Packet) => remark("demo: back end packet, because you asked for it"),
+        Some(DemoBackEnd::Xdp) => remark("demo: back end xdp, because you asked for it"),
+        Some(DemoBackEnd::AfXdp) => remark("demo: back end af-xdp, because you asked for it"),
+        None => remark(
             "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
         ),
     }
@@ -134,7 +135,7 @@ fn request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
     // On virtual cables no other back end is faster, and the demo must show the same on every machine, calibrated or not.
-    request.back_end = Some(arguments.back_end.unwrap_or(BackEndName::Packet).into());
+    request.back_end = Some(arguments.back_end.unwrap_or(DemoBackEnd::Packet).into());
     request.format = ResultFormat::of_flags(arguments.json, false);
     request
 }

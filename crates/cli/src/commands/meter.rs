@@ -94,7 +94,7 @@ fn say_down(input: &MeterInput) {
     let MeterInput::Interfaces(locations, _) = input else { return };
     // An interface that is gone by now is left out here: the meter itself reports it.
     for interface in locations.iter().flat_map(InterfaceCounts::open).filter(|interface| !interface.is_up) {
-        remark(format_args!("meter: {} is down; nothing arrives until it is up", interface.name));
+        remark(format_args!("meter: warning: {} is down; nothing arrives until it is up", interface.name));
     }
 }
 
@@ -141,14 +141,19 @@ fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> Comman
     for rule in &report.imbalances {
         remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
     }
-    for failure in failures {
+    for failure in report.damages.iter().chain(failures) {
         remark(format_args!("{} {failure}", style.bad("error:")));
     }
     // An imbalance is worse than a failed output: then no number in the result can be trusted.
-    match (report.imbalances.is_empty(), failures.is_empty()) {
-        (false, _) => CommandExit::Inconclusive,
-        (true, false) => CommandExit::World,
-        (true, true) if report.stopped && has_signal => CommandExit::Interrupted,
-        (true, true) => CommandExit::Ok,
+    if !report.imbalances.is_empty() {
+        CommandExit::Inconclusive
+    } else if !failures.is_empty() {
+        CommandExit::World
+    } else if !report.damages.is_empty() {
+        CommandExit::Usage
+    } else if report.stopped && has_signal {
+        CommandExit::Interrupted
+    } else {
+        CommandExit::Ok
     }
 }

@@ -1,5 +1,5 @@
 //! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
-//! `docs/book/walls.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
+//! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
 use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs};
 use crate::error::Error;

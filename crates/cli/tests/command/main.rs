@@ -280,7 +280,7 @@ fn a_plan_that_cannot_run_is_not_printed() {
     for arguments in [&small[..], &from_file] {
         let ended = packetrig(arguments);
         assert_eq!((ended.code, ended.results.as_str()), (3, ""), "{arguments:?}: {}", ended.remarks);
-        assert!(ended.remarks.contains("cannot run"), "{}", ended.remarks);
+        assert!(ended.remarks.contains("cannot be run: 1 error"), "{}", ended.remarks);
     }
 }
 

@@ -30,6 +30,8 @@ pub struct ReadCounts {
     /// Whether packets were left in the files because the meter was told to end.
     stopped: AtomicBool,
     remarks: Mutex<Vec<String>>,
+    /// Files with damage that hides packets, each as a message.
+    damages: Mutex<Vec<String>>,
     failure: Mutex<Option<Error>>,
 }
 
@@ -45,6 +47,11 @@ impl ReadCounts {
             remarks.push("stopped before the end of the files: the remaining packets were not read".into());
         }
         remarks
+    }
+
+    /// Files of which only a part could be read, each as a message.
+    pub fn damages(&self) -> Vec<String> {
+        self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether packets were left in the files because the meter was told to end.
@@ -82,6 +89,8 @@ struct OpenFile {
     needed: usize,
     /// Where in the file the next byte is read.
     position: u64,
+    /// Packets decoded so far.
+    packets: u64,
     /// Packets of link types that are not read, by link type.
     unread: BTreeMap<u16, u64>,
 }
@@ -135,9 +144,11 @@ impl CaptureReader {
                 }
                 ReadNext::Damaged(damage) => {
                     let what = open.path.display();
-                    self.read.remark(format!(
-                        "{what}: damaged ({damage}); only the packets before the damage are metered"
-                    ));
+                    let message = format!(
+                        "{what} is damaged at packet {} ({damage}); only the packets before that are metered",
+                        open.packets + 1
+                    );
+                    self.read.damages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
                     self.open_next()?;
                 }
             }
@@ -167,6 +178,7 @@ impl CaptureReader {
             carried: Vec::new(),
             needed: 0,
             position: 0,
+            packets: 0,
             unread: BTreeMap::new(),
         });
         Ok(())
@@ -174,6 +186,9 @@ impl CaptureReader {
 
     fn fill_from(&mut self, open: &mut OpenFile, block: &mut PacketBlock) -> Result<ReadNext, Error> {
         let ReadBytes { end, is_last } = open.read(block)?;
+        if is_last && open.position == 0 {
+            return Err(Error::EmptyCapture { path: open.path.clone() });
+        }
         let mut start = 0;
         let mut packets = 0u64;
         let after = loop {
@@ -220,6 +235,7 @@ impl CaptureReader {
                 Err(damage) => break ReadNext::Damaged(damage),
             }
         };
+        open.packets += packets;
         self.read.packets.fetch_add(packets, Ordering::AcqRel);
         Ok(after)
     }

@@ -25,7 +25,7 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
             ends.udp(40_000, 862, &payload, &mut frame);
             assert!(frame.len() >= SHORTEST);
             let answer = read(&frame, false).unwrap();
-            assert_eq!((answer.from, answer.to, answer.hops), (ends.source, ends.target, 64));
+            assert_eq!((answer.from, answer.to, answer.hop_limit), (ends.source, ends.target, 64));
             assert_eq!(answer.class, ends.class);
             assert!(answer.is_sound);
             assert_eq!(answer.content, AnswerContent::Udp { from: 40_000, to: 862, payload: &payload });

@@ -1,6 +1,7 @@
 //! Options that all probing commands with answers share, as typed.
 
 use super::{BoundsArgs, ReleaseFlags};
+use crate::args::quantities::positive;
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
@@ -12,15 +13,17 @@ pub(crate) struct AskingArgs {
     #[arg(long, value_name = "IF")]
     pub(crate) through: Option<PortLocation>,
     /// Number of probes to each target [default: until interrupted or a limit is reached]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = positive::<u32>)]
     pub(crate) count: Option<u32>,
     /// Time between two probes to the same target
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
     pub(crate) interval: Nanos,
-    /// Draw the intervals at random from this seed, with --interval as their mean (Poisson). The same seed
-    /// gives the same intervals
-    #[arg(long, value_name = "SEED")]
-    pub(crate) poisson: Option<u64>,
+    /// Draw the intervals at random, with --interval as their mean (Poisson)
+    #[arg(long)]
+    pub(crate) poisson: bool,
+    /// Seed of random intervals, to send the same series again [default: random, written to the results]
+    #[arg(long, value_name = "N", requires = "poisson")]
+    pub(crate) seed: Option<u64>,
     /// Frame size in bytes, FCS included
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub(crate) size: FrameSize,

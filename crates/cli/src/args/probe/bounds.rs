@@ -7,12 +7,12 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct BoundsArgs {
-    /// Allow probes to this network (its owner must agree), at most 20 per second and 1 Mbit/s. A reflector then
-    /// answers probes from it; repeat for more networks
+    /// Allow probes to this network (its owner must agree): at most 20 probes/s in bursts of up to 50, 1 Mbit/s,
+    /// 100000 probes in all, ending at 15 % loss. A reflector then answers probes from it; repeat for more networks
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
-    /// Permit file that allows or forbids more. The owner's /etc/packetrig/probe.toml, if it
-    /// exists, has the last word
+    /// Permit file with allowed networks and their limits (TOML). If the owner's /etc/packetrig/probe.toml exists,
+    /// it can only narrow that
     #[arg(long, value_name = "FILE")]
     pub(crate) permit: Option<PathBuf>,
 }

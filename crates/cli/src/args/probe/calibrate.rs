@@ -20,7 +20,7 @@ pub(crate) struct CalibrateProbes {
     /// Time between two probes
     #[arg(long, value_name = "TIME", default_value = "200us")]
     pub(crate) gap: Nanos,
-    /// Calibrate only these mechanisms [default: all that work here]
+    /// Calibrate only these mechanisms (`packetrig probe caps` lists them) [default: all that work here]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) mechanism: Vec<ReleaseMechanism>,
     /// Write the calibration to this file. `--mechanism auto` reads only the default file,
@@ -28,7 +28,7 @@ pub(crate) struct CalibrateProbes {
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<std::path::PathBuf>,
     /// Confirm that this interface may carry probes although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
     /// Print the result as JSON
     #[arg(long)]

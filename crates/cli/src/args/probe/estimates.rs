@@ -1,6 +1,7 @@
 //! `packetrig probe capacity` and `available` as typed.
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
+use crate::args::quantities::port;
 use clap::{Args, ValueEnum};
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use std::path::PathBuf;
@@ -20,11 +21,11 @@ pub(crate) struct CapacityArgs {
     #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub(crate) count: u32,
     /// Probe the UDP echo service at this port instead of sending echo requests
-    #[arg(long, value_name = "PORT", conflicts_with = "reflector")]
+    #[arg(long, value_name = "PORT", conflicts_with = "reflector", value_parser = port)]
     pub(crate) udp: Option<u16>,
-    /// Probe the STAMP reflector at this port (`packetrig probe reflect`); this
+    /// Probe the STAMP reflector at this UDP port (`packetrig probe reflect`); this
     /// measures the forward direction alone
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub(crate) reflector: Option<u16>,
     #[command(flatten)]
     pub(crate) common: EstimatingArgs,
@@ -37,9 +38,9 @@ pub(crate) struct AvailableArgs {
     /// Address or name of a target that runs `packetrig probe reflect`
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
-    /// Port of the target's reflector. Without it there is no estimate, because answers may have
+    /// UDP port of the target's reflector. Without it there is no estimate, because answers may have
     /// waited on their way back
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub(crate) reflector: Option<u16>,
     /// Method that estimates the available bandwidth
     #[arg(long, value_enum, default_value_t = AvailableMethod::Pathload)]
@@ -47,7 +48,7 @@ pub(crate) struct AvailableArgs {
     /// Capacity of the path for spruce, in bits of frames per second [default: measured first]
     #[arg(long, value_name = "RATE")]
     pub(crate) capacity: Option<BitRate>,
-    /// Number of pairs (spruce), of chirps (pathchirp), or of streams per rate (pathload) [default: 100, 30, 12]
+    /// Number of pairs (spruce), of streams per rate (pathload), or of chirps (pathchirp) [default: 100, 12, 30]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: Option<u32>,
     #[command(flatten)]
@@ -77,7 +78,8 @@ pub(crate) struct TrainFlags {
     /// Frame size in bytes, FCS included; at most what the interface can send
     #[arg(long, value_name = "SIZE", default_value = "1518")]
     pub(crate) size: FrameSize,
-    /// Longest train in probes; the limits may shorten it [default: 50; 100 for available]
+    /// Longest train in probes; the limits may shorten it [default: 50 for the capacity,
+    /// 100 for the available bandwidth]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1_000))]
     pub(crate) longest: Option<u32>,
     /// Shortest pause between two trains

@@ -1,6 +1,7 @@
 //! `packetrig probe oneprobe` as typed.
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
+use crate::args::quantities::{port, positive};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ pub(crate) struct OneprobeArgs {
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
     /// TCP port of the server
-    #[arg(long, value_name = "PORT", default_value_t = 80)]
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = port)]
     pub(crate) port: u16,
     /// Path to request; a document above 20 kB makes connections last longer
     #[arg(long, value_name = "PATH", default_value = "/")]
@@ -22,7 +23,7 @@ pub(crate) struct OneprobeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// Number of probes, each a pair of data segments
-    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = positive::<u32>)]
     pub(crate) count: u32,
     /// Time between two probes
     #[arg(short, long, value_name = "TIME", default_value = "500ms")]
@@ -38,9 +39,9 @@ pub(crate) struct OneprobeArgs {
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
     /// Write one line of JSON per probe to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Option<PathBuf>,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
 }

@@ -1,6 +1,7 @@
 //! `packetrig probe ping` as typed.
 
 use super::{AskingArgs, ProbeTarget};
+use crate::args::quantities::port;
 use clap::Args;
 
 #[derive(Args, Debug)]
@@ -11,11 +12,13 @@ pub(crate) struct PingArgs {
     /// Addresses or names of the targets; they take turns
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) targets: Vec<ProbeTarget>,
-    /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests
-    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp")]
+    /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests (33434 if no port is
+    /// given)
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp",
+        value_parser = port)]
     pub(crate) udp: Option<u16>,
     /// Send TCP SYNs to this port instead of echo requests; no connection is completed
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub(crate) tcp: Option<u16>,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,

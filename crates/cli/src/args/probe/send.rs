@@ -1,6 +1,7 @@
 //! `packetrig probe send` as typed.
 
 use super::{BoundsArgs, ProbeTarget, ReleaseFlags};
+use crate::args::quantities::{port, positive};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
@@ -36,7 +37,7 @@ pub(crate) struct SendProbes {
 #[command(next_help_heading = "Schedule")]
 pub(crate) struct ScheduleFlags {
     /// Number of trains, or of single probes without --train
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
     pub(crate) count: u32,
     /// Time from the start of one train to the start of the next
     #[arg(long, value_name = "TIME", default_value = "1s")]
@@ -72,10 +73,10 @@ pub(crate) struct ContentFlags {
     #[arg(long, value_name = "SIZE", default_value = "128")]
     pub(crate) size: FrameSize,
     /// UDP port of the target
-    #[arg(long, value_name = "PORT", default_value_t = 9)]
+    #[arg(long, value_name = "PORT", default_value_t = 9, value_parser = port)]
     pub(crate) port: u16,
     /// UDP source port of the probes
-    #[arg(long, value_name = "PORT", default_value_t = 40_009)]
+    #[arg(long, value_name = "PORT", default_value_t = 40_009, value_parser = port)]
     pub(crate) source_port: u16,
     /// URI of the contact for these probes, written into their payload (RFC 9511) [default: from the permit file]
     #[arg(long, value_name = "URI")]

@@ -1,6 +1,7 @@
 //! `packetrig probe stamp` and `packetrig probe reflect` as typed.
 
 use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
+use crate::args::quantities::positive_time;
 use clap::Args;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
@@ -36,9 +37,9 @@ pub(crate) struct SessionFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
 pub(crate) struct ReflectArgs {
-    /// Address to listen on and to answer from
+    /// Address to listen on and to answer from, with its port if that is not 862
     // Loopback by default: a reflector answers others only at an address that its user names.
-    #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:862")]
+    #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = target)]
     pub(crate) address: SocketAddr,
     /// Listen in this network namespace
     #[arg(long, value_name = "NAME")]
@@ -52,14 +53,14 @@ pub(crate) struct ReflectArgs {
     /// State that this machine's clock follows UTC within this bound; senders are told
     #[arg(long, value_name = "TIME")]
     pub(crate) clock_bound: Option<Nanos>,
-    /// Reflect one packet per address in this time, on average
+    /// Shortest mean time between two packets of an address that are reflected
     #[arg(long, value_name = "TIME", default_value = "1ms")]
-    pub(crate) interval: Nanos,
+    pub(crate) min_interval: Nanos,
     /// Reflect up to this many packets of an address at once; at least the longest train to be sent here
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) burst: u32,
-    /// Stop after this time [default: when interrupted]
-    #[arg(long, value_name = "TIME")]
+    /// Stop after this time; a number alone is seconds [default: when interrupted]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Print the result as JSON
     #[arg(long)]

@@ -205,10 +205,10 @@ fn first<T>(
     let files = flow_files(&arguments.places)?;
     // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
     let most = arguments.most.unwrap_or(MOST);
-    Ok(first_records(&files, &arguments.filter.filter(), wanted, order, most, show)?)
+    Ok(first_records(&files, &arguments.filter.filter()?, wanted, order, most, show)?)
 }
 
 /// Calls `each` with every chunk and the rows in it that pass the filter.
 fn visit(arguments: &Arguments, wanted: &[&'static str], each: &mut EachChunk<'_>) -> Result<(), Error> {
-    Ok(scan(&flow_files(&arguments.places)?, &arguments.filter.filter(), wanted, each)?)
+    Ok(scan(&flow_files(&arguments.places)?, &arguments.filter.filter()?, wanted, each)?)
 }

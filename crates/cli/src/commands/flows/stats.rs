@@ -23,7 +23,7 @@ type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
-    let totals = totals::totals(&files, &arguments.filter.filter(), arguments.bucket)?;
+    let totals = totals::totals(&files, &arguments.filter.filter()?, arguments.bucket)?;
     let ledgers = ledgers::newest(&arguments.places)?;
     if arguments.json {
         return output.json(&json(files.len(), &totals, &ledgers));

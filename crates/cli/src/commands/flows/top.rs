@@ -36,7 +36,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         least_packets: arguments.min_packets,
         least_bytes: arguments.min_bytes,
     };
-    let top = top::top(&files, &arguments.filter.filter(), &question)?;
+    let top = top::top(&files, &arguments.filter.filter()?, &question)?;
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {

@@ -7,6 +7,7 @@ use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Endings that make a name the name of a file, also if there is no such file.
@@ -62,6 +63,18 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
             name.parse().map_err(|why| Error::Usage(format!("{why}, and there is no file of that name")))
         })
         .collect::<Result<_, _>>()?;
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = arguments.inputs.iter().find(|name| !seen.insert(*name)) {
+        return Err(Error::Usage(format!("{twice} is given twice: its packets would be counted twice")));
+    }
+    let wants_sent = matches!(arguments.direction, Some(direction) if direction != DirectionArg::In);
+    if wants_sent && arguments.source != MeterSourceArg::Packet {
+        return Err(Error::Usage(
+            "--source xdp and --source headers see only packets that come in: use --direction in, or \
+                --source packet"
+                .into(),
+        ));
+    }
     let way = match arguments.source {
         MeterSourceArg::Packet => ListenMethod::Packet,
         MeterSourceArg::Xdp => ListenMethod::Xdp,
@@ -73,7 +86,7 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
             way,
             workers,
             snap_len: arguments.snap,
-            outgoing: arguments.direction == DirectionArg::Both,
+            outgoing: arguments.direction != Some(DirectionArg::In),
             promiscuous: !arguments.no_promiscuous,
             ring_bytes: arguments.ring.0,
         },

@@ -6,6 +6,7 @@ use crate::clamp::clamp_to_u32;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
+use crate::identity;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
@@ -78,11 +79,12 @@ pub(super) fn line<'m>(
     // Before anything is sent: a file that cannot be written would lose the result.
     asking.write.iter().try_for_each(|file| tabular(file))?;
     let chosen = mechanism::choose(&asking.release, &way.location);
-    let schedule = schedule(asking, &way)?;
+    let seed = asking.seed.unwrap_or_else(identity::seed);
+    let schedule = schedule(asking, &way, seed)?;
     let dispatcher = mechanism::open(&chosen, &way.location, way.permitted.limits())?;
     let mut header =
         circumstances::header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
-    header.seed = asking.poisson.unwrap_or(0);
+    header.seed = if asking.poisson { seed } else { 0 };
     header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
@@ -128,7 +130,7 @@ fn named_after(file: &Path, target: &str) -> PathBuf {
     file.with_file_name(format!("{stem}-{target}.{extension}"))
 }
 
-fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error> {
+fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -142,9 +144,10 @@ fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error
     let length = clamp_to_u32(length as u64);
     let endless = way.permitted.limits().most.min(ENDLESS);
     let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
-    let schedule = match asking.poisson {
-        Some(seed) => ProbeSchedule::poisson(count, asking.interval, length, seed),
-        None => ProbeSchedule::periodic(count, asking.interval, length),
+    let schedule = if asking.poisson {
+        ProbeSchedule::poisson(count, asking.interval, length, seed)
+    } else {
+        ProbeSchedule::periodic(count, asking.interval, length)
     };
     schedule.map_err(|refused| Error::Usage(refused.to_string()))
 }

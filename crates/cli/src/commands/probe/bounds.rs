@@ -20,7 +20,8 @@ pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
-            let named = read(file)?.ok_or_else(|| Error::unreadable(file, ErrorKind::NotFound.into()))?;
+            let missing = || Error::Usage(format!("cannot read {}: no such file", file.display()));
+            let named = read(file)?.ok_or_else(missing)?;
             // A named file can only narrow what the owner allows: otherwise every user could lift the owner's limits.
             match owner {
                 Some(owner) => named.under(owner),
@@ -38,7 +39,10 @@ pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
 /// The permit in a file; `None` if there is no file.
 fn read(file: &Path) -> Result<Option<ProbePermit>, Error> {
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(ProbePermit::from_text(&text)?)),
+        Ok(text) => match ProbePermit::from_text(&text) {
+            Ok(permit) => Ok(Some(permit)),
+            Err(error) => Err(Error::ProbePermit { file: file.to_owned(), error }),
+        },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::unreadable(file, source)),
     }

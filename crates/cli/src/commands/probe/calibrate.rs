@@ -96,11 +96,11 @@ fn try_keep(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
 
 fn text(found: &[FoundMechanism]) -> String {
     let header = [
-        "us",
+        "mechanism (times in us)",
         "arrived",
         "deadline to arrival p50",
         "p99",
-        "most",
+        "max",
         "spacing error p99",
         "release to arrival p50",
         "driver to arrival p50",

@@ -66,7 +66,7 @@ fn here(arguments: &OneWay, to: &PortLocation, output: &mut CommandOutput) -> Re
             if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
                 && has_lines
             {
-                output.line(format_args!("number={} delay={}", reply.number, show::took(took)));
+                output.line(format_args!("seq={} delay={}", reply.number, show::took(took)));
             }
         })?;
     asking::write(asking, &headers, &outcomes)?;

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, remark};
 use packetrig_probe::ProbePermit;
+use packetrig_probe::answer::PathTrouble;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe_io::ask::{self, AskEvent};
@@ -49,7 +50,7 @@ pub(super) fn perform(arguments: &PingArgs, output: &mut CommandOutput) -> Resul
     let lost: u64 = listeners.iter_mut().map(|listener| listener.lost().unwrap_or(0)).sum();
     if lost > 0 {
         remark(format_args!(
-            "ping: {lost} frames were lost before packetrig read them; answers may be among them"
+            "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
         ));
     }
     asking::write(asking, &headers, &outcomes)?;
@@ -143,21 +144,31 @@ fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
                 ReplyMeaning::Echo => String::new(),
                 ReplyMeaning::Open => " open".into(),
                 ReplyMeaning::Closed => " closed".into(),
-                ReplyMeaning::Trouble(trouble) => format!(" {trouble:?} says {}", answer.from),
+                ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, trouble_words(trouble)),
             };
             let means = match meaning {
-                AnswerMeaning::First(took) => {
-                    took.map(|took| format!(" time={}", show::took(took))).unwrap_or_default()
-                }
-                AnswerMeaning::Duplicate => " again".into(),
-                AnswerMeaning::Corrupted => " damaged".into(),
-                AnswerMeaning::Refused => " refused".into(),
+                AnswerMeaning::First(Some(took)) => format!(" time={}", show::took(took)),
                 // An answer to no probe of this series.
                 AnswerMeaning::Stray => return,
+                other => show::meaning(other).to_owned(),
             };
-            let text = format!("number={} {length} B hops={}{says}{means}", reply.number, answer.hops);
+            // The names that IPv4 and IPv6 have for it, as other ping programs print them.
+            let hop_limit = if answer.from.is_ipv4() { "ttl" } else { "hlim" };
+            let number = reply.number;
+            let text = format!("seq={number} {length} B {hop_limit}={}{says}{means}", answer.hop_limit);
             say_of(names, line, text, output);
         }
+    }
+}
+
+const fn trouble_words(trouble: PathTrouble) -> &'static str {
+    match trouble {
+        PathTrouble::PortUnreachable => "port unreachable",
+        PathTrouble::Prohibited => "prohibited",
+        PathTrouble::Unreachable => "unreachable",
+        PathTrouble::TooManyHops => "TTL exceeded",
+        PathTrouble::TooLong => "packet too big",
+        PathTrouble::Other => "another ICMP error",
     }
 }
 

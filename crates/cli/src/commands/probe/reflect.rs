@@ -21,7 +21,7 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
     let settings = ReflectorSettings {
         key: arguments.auth.as_deref().map(stamp::key).transpose()?,
         is_stateful: !arguments.stateless,
-        interval: arguments.interval,
+        interval: arguments.min_interval,
         burst: arguments.burst,
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };

@@ -2,7 +2,7 @@
 
 use crate::numbers::{count, percent};
 use packetrig_probe::header::ProbeHeader;
-use packetrig_probe::series::{MeasuredTime, SeriesSummary, SeriesTimes};
+use packetrig_probe::series::{AnswerMeaning, MeasuredTime, SeriesSummary, SeriesTimes};
 use packetrig_probe_io::ask::{LineEnd, LineOutcome};
 use serde_json::{Value, json};
 
@@ -98,4 +98,15 @@ pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
         "rtt": rtt,
         "doubtful": doubtful,
     })
+}
+
+/// What a line about an answer adds; nothing for the first answer to a probe.
+pub(super) const fn meaning(meaning: AnswerMeaning) -> &'static str {
+    match meaning {
+        AnswerMeaning::First(_) => "",
+        AnswerMeaning::Duplicate => " duplicate",
+        AnswerMeaning::Corrupted => " damaged",
+        AnswerMeaning::Refused => " refused",
+        AnswerMeaning::Stray => " answers no probe of this series",
+    }
 }

@@ -175,10 +175,10 @@ fn say(event: &AskEvent<'_>, output: &mut CommandOutput) {
     match event {
         AskEvent::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
         AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
-            output.line(format_args!("{}: number={} time={}", answer.from, reply.number, show::took(*took)));
+            output.line(format_args!("{}: seq={} time={}", answer.from, reply.number, show::took(*took)));
         }
         AskEvent::Answered { reply, meaning, .. } => {
-            output.line(format_args!("number={} {meaning:?}", reply.number));
+            output.line(format_args!("seq={}{}", reply.number, show::meaning(*meaning)));
         }
     }
 }
