@@ -30,6 +30,7 @@ impl InterfaceMeter {
     }
 
     /// The same without the frames that are counted there.
+    #[must_use]
     pub fn without(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }
     }
