@@ -92,8 +92,10 @@ impl TapHold {
         } else {
             Ok(())
         };
+        // Both are tried; the first error is said.
         let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all);
-        promiscuous.and(settings.map_err(Error::from))
+        promiscuous?;
+        settings.map_err(Error::from)
     }
 
     /// Leaves it as it is now.
@@ -164,7 +166,8 @@ fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
     let settings = QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all();
-    promiscuous.and(settings.map_err(Error::from))
+    promiscuous?;
+    settings.map_err(Error::from)
 }
 
 /// An interface that is gone needs nothing.
