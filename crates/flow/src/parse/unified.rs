@@ -61,3 +61,62 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
 const fn native_16(head: &[u8; HEAD], at: usize) -> u16 {
     u16::from_ne_bytes([head[at], head[at + 1]])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// The layout that the program is compiled with: offsets by field, and the lengths of records.
+    fn layout() -> HashMap<String, usize> {
+        let text = include_str!("../../../sys/bpf/layout/meter.h");
+        let inner = text.lines().filter_map(|line| line.split_once('(')?.1.strip_suffix(')'));
+        let parts = inner.map(|inner| inner.split(", ").collect::<Vec<_>>());
+        let named = parts.filter_map(|parts| match parts[..] {
+            ["header", name, at] => Some((name.to_owned(), at.parse().ok()?)),
+            [name, length] => Some((name.to_owned(), length.parse().ok()?)),
+            _ => None,
+        });
+        named.collect()
+    }
+
+    /// A record of one version, with another value in each byte.
+    fn record(version: u8, length: usize, at: &HashMap<String, usize>) -> Vec<u8> {
+        let mut record: Vec<u8> = (100..).take(length).collect();
+        record[at["version"]] = version;
+        record
+    }
+
+    #[test]
+    fn every_field_is_read_where_the_program_writes_it() {
+        let at = layout();
+        assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], LENGTHS);
+        assert_eq!(at["addresses"], HEAD);
+        for (version, length) in [(4, LENGTHS[0]), (6, LENGTHS[1])] {
+            let record = record(version, length, &at);
+            let mut packet = PacketInfo::default();
+            assert!(read(&record, 60, 1, 2, &mut packet));
+            let byte = |field: &str| record[at[field]];
+            let number = |field: &str| u16::from_ne_bytes([record[at[field]], record[at[field] + 1]]);
+            let small = [packet.protocol, packet.tcp_flags, packet.ttl, packet.tos];
+            assert_eq!(small, ["protocol", "tcp_flags", "ttl", "tos"].map(byte));
+            let numbers = [packet.source_port, packet.destination_port, packet.vlan, packet.inner_vlan];
+            assert_eq!(numbers, ["source_port", "destination_port", "vlan", "inner_vlan"].map(number));
+            assert_eq!(packet.bytes, u32::from(number("bytes")));
+            let macs = [packet.destination_mac, packet.source_mac].concat();
+            assert_eq!(macs, record[at["macs"]..at["macs"] + 12]);
+            let own = if version == 4 { 4 } else { 16 };
+            let ends = [&packet.source[16 - own..], &packet.destination[16 - own..]].concat();
+            assert_eq!(ends, record[at["addresses"]..]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let at = layout();
+        let mut packet = PacketInfo::default();
+        for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 27), (4, 37)] {
+            assert!(!read(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
+        }
+    }
+}
