@@ -18,6 +18,7 @@ mod site;
 mod size;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 pub use site::{LABEL_FORM, is_label};
 

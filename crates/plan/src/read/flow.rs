@@ -1,4 +1,4 @@
-//! Flows: their ends, headers, sizes, rates, durations and metrics.
+//! Flows: their ends, headers, sizes, payloads and metrics.
 
 use super::ends::{EndpointPair, FlowEnds, NamedEnds, tx_rx};
 use super::metrics::metrics;
@@ -7,6 +7,7 @@ use super::pair_headers::{PairHeaders, headers_for_pair};
 use super::port::elsewhere;
 use super::replay::{self, ReplaySource};
 use super::size::size;
+use super::timing::{duration, rate};
 use super::{NOT_YET, UniqueNames};
 use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
@@ -14,7 +15,7 @@ use crate::recording::FrameOrigin;
 use crate::{
     FlowShare, InterFrameGap, PlanProblem, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
-use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
+use packetrig_units::{FrameSize, Rate, Share};
 use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
@@ -272,22 +273,6 @@ fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Want
     item.note(PlanProblem::warning(path, message));
 }
 
-/// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
-pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
-    let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
-    let exponent = match text.split_once(['e', 'E']) {
-        Some((_, exponent)) => exponent.parse::<i32>().ok()?,
-        None => 0,
-    };
-    // All digits as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let shift = i32::try_from(places).ok()? + exponent - i32::try_from(fraction.len()).ok()?;
-    let power = 10u128.checked_pow(shift.unsigned_abs())?;
-    let value = if shift >= 0 { digits.checked_mul(power)? } else { (digits + power / 2) / power };
-    u64::try_from(value).ok()
-}
-
 fn payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
     let Some(object) = flow.object("payload") else { return Some(PayloadPattern::default()) };
     let kinds = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
@@ -313,115 +298,4 @@ fn payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
     };
     object.close();
     Some(payload)
-}
-
-pub(super) fn rate(flow: &DocumentObject<'_>) -> Option<Rate> {
-    let Some(object) = flow.object("rate") else { return usual_rate("pps") };
-    let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
-    let unit = object.choice(&units, "pps");
-    let rate = match object.get(unit) {
-        Some(item) => read_rate(&item, unit),
-        None => usual_rate(unit),
-    };
-    object.close();
-    rate
-}
-
-/// OTG's default value of each unit.
-fn usual_rate(unit: &str) -> Option<Rate> {
-    match unit {
-        "pps" => FrameRate::per_second(1000).map(Rate::Frames),
-        "percentage" => Some(Rate::Share(Share::WHOLE)),
-        // OTG's defaults of bps, kbps, mbps and gbps are different numbers for the same rate.
-        _ => Some(Rate::Bits(BitRate::new(1_000_000_000))),
-    }
-}
-
-fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
-    let factor = match unit {
-        "percentage" => return percentage(item),
-        "pps" => {
-            return FrameRate::per_second(u64::try_from(item.number(1, u64::MAX.into())?).ok()?)
-                .map(Rate::Frames);
-        }
-        "kbps" => 1_000,
-        "mbps" => 1_000_000,
-        "gbps" => 1_000_000_000,
-        _ => 1,
-    };
-    let value = u64::try_from(item.number(1, u64::MAX.into())?).ok()?;
-    let bits = value.checked_mul(factor);
-    if bits.is_none() {
-        item.error("the rate is higher than any link can carry");
-    }
-    // OTG's minimum of `bps`. The larger units start above it.
-    if bits.is_some_and(|bits| bits < 672) {
-        item.error("the lowest bit rate is 672 bit/s: one smallest frame per second");
-        return None;
-    }
-    bits.map(|bits| Rate::Bits(BitRate::new(bits)))
-}
-
-fn percentage(item: &DocumentItem<'_>) -> Option<Rate> {
-    let text = item.text()?;
-    // Seven places: one percent is 10^7 billionths.
-    let share = decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
-    if share.is_none() {
-        item.error(format!("`{text}` is not a percentage above 0 and up to 100"));
-    }
-    share.map(Share::from_billionths).map(Rate::Share)
-}
-
-fn duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
-    // 12 bytes are OTG's default gap, and Ethernet's own.
-    let forever =
-        StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
-    let Some(object) = flow.object("duration") else { return Some(forever) };
-    let choice = object.choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
-    let inner = object.chosen(choice)?;
-    let amount = match choice {
-        "fixed_packets" => StreamAmount::Packets(inner.number("packets", 1, 1, u32::MAX.into())),
-        "fixed_seconds" => StreamAmount::Seconds(seconds(&inner)?),
-        "burst" => StreamAmount::Bursts {
-            bursts: inner.number("bursts", 0, 0, u32::MAX.into()),
-            packets: inner.number("packets", 1, 1, u32::MAX.into()),
-            between: gap(inner.object("inter_burst_gap"))?,
-        },
-        _ => StreamAmount::Continuous,
-    };
-    let gap_bytes = u32::try_from(inner.number("gap", 12, 0, 1 << 20)).ok()?;
-    // OTG gives every duration but `burst` a delay.
-    let delay = if choice == "burst" { InterFrameGap::Bytes(0) } else { gap(inner.object("delay"))? };
-    if inner.item.path != object.item.path {
-        inner.close();
-    }
-    object.close();
-    Some(StreamDuration { amount, delay, gap: gap_bytes })
-}
-
-fn seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
-    let Some(item) = object.get("seconds") else { return Some(Nanos::from_secs(1)) };
-    let text = item.text()?;
-    let ns = decimal(text, 9).filter(|ns| *ns > 0);
-    if ns.is_none() {
-        item.error(format!("`{text}` is not a number of seconds above 0"));
-    }
-    ns.map(Nanos::new)
-}
-
-fn gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
-    let Some(object) = object else { return Some(InterFrameGap::Bytes(0)) };
-    let choice = object.choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
-    let item = object.get(choice);
-    object.close();
-    let Some(item) = item else { return Some(InterFrameGap::Bytes(0)) };
-    let text = item.text()?;
-    let places = if choice == "microseconds" { 3 } else { 0 };
-    let value = decimal(text, places);
-    if value.is_none() {
-        item.error(format!("`{text}` is not a number of {choice}"));
-    }
-    value.map(|value| {
-        if choice == "bytes" { InterFrameGap::Bytes(value) } else { InterFrameGap::Time(Nanos::new(value)) }
-    })
 }

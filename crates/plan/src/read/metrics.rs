@@ -1,7 +1,7 @@
 //! The measurements that a flow requests.
 
 use super::NOT_YET;
-use super::flow::decimal;
+use super::timing::decimal;
 use crate::WantedMetrics;
 use crate::reader::DocumentObject;
 

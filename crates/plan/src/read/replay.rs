@@ -1,6 +1,6 @@
 //! `x_replay`, a flow whose frames come from a capture file: packetrig's own addition to OTG.
 
-use super::flow;
+use super::timing;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::{FrameOrigin, PlannedRecording, RecordingFacts, ReplayTiming};
 use crate::timeline::SendPattern;
@@ -32,7 +32,7 @@ pub(super) fn source(
     replay.close();
     let recording = recording?;
     let rate = if recording.timing == ReplayTiming::Even {
-        flow::rate(flow)?
+        timing::rate(flow)?
     } else {
         flow.refuse(&["rate"], "the times come from `x_replay`");
         recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)

@@ -1,7 +1,7 @@
 //! Frame sizes of a flow: a fixed size, a range, or a mix.
 
-use super::flow::decimal;
 use super::packet::HeaderContext;
+use super::timing::decimal;
 use crate::clamp_to_u32;
 use crate::reader::{DocumentItem, DocumentObject};
 use packetrig_units::FrameSize;
