@@ -70,12 +70,8 @@ fn sender_elsewhere(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Op
 /// receiver's.
 fn shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
     // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.
-    let at = receiver.to_controller(now);
-    ClockShift {
-        at: now,
-        offset_ns: receiver.offset_at(at).saturating_sub(sender.offset_at(at)),
-        rate_ppb: receiver.rate_ppb.saturating_sub(sender.rate_ppb),
-    }
+    let lead = receiver.lead_over(sender, receiver.to_controller(now));
+    ClockShift { at: now, offset_ns: lead.offset_ns, rate_ppb: lead.rate_ppb }
 }
 
 #[cfg(test)]

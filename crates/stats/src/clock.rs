@@ -64,11 +64,12 @@ impl ClockFit {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// A receiver's clock against a sender's at a time of the controller's clock, by the fits of both: the receiver's time
-    /// then, how much its clock is ahead of the sender's, and by how many nanoseconds a second that grows.
-    pub fn ahead_of(&self, sender: &Self, at: MonoTime) -> (MonoTime, i64, i64) {
-        let ahead = self.offset_at(at).saturating_sub(sender.offset_at(at));
-        (self.to_local(at), ahead, self.rate_ppb.saturating_sub(sender.rate_ppb))
+    /// How far a receiver's clock is ahead of a sender's at a time of the controller's clock, by the fits of both.
+    pub fn lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
+        ClockLead {
+            offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
+            rate_ppb: self.rate_ppb.saturating_sub(sender.rate_ppb),
+        }
     }
 
     /// Whether both can be true.
@@ -76,6 +77,15 @@ impl ClockFit {
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
         Nanos::new(apart) <= self.bound_at(other.at) + other.bound
     }
+}
+
+/// How far one node's clock is ahead of another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockLead {
+    /// The one clock less the other.
+    pub offset_ns: i64,
+    /// Nanoseconds by which that grows in a second.
+    pub rate_ppb: i64,
 }
 
 fn shifted(at: MonoTime, by: i128) -> MonoTime {
@@ -301,8 +311,8 @@ mod tests {
     fn a_receiver_is_ahead_of_a_sender_by_the_difference_of_their_offsets() {
         let (receiver, sender) =
             (ClockFit { rate_ppb: 700, ..fit(0, 5_000, 1) }, ClockFit { rate_ppb: 200, ..fit(0, 2_000, 1) });
-        let (here, ahead, rate) = receiver.ahead_of(&sender, at(10));
-        assert_eq!((here, ahead, rate), (at(10) + Nanos::new(12_000), 8_000, 500));
+        let lead = receiver.lead_over(&sender, at(10));
+        assert_eq!(lead, ClockLead { offset_ns: 8_000, rate_ppb: 500 });
     }
 
     proptest! {
