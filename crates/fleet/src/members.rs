@@ -5,6 +5,10 @@
 //! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an earlier
 //! incarnation changes nothing.
 
+mod row;
+
+pub use row::MemberRow;
+
 use crate::hello::{NodeHello, PROTOCOL, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::labels::OperatorLabels;
@@ -240,77 +244,6 @@ impl FleetMembers {
             MemberRow { lead: self.leads.get(name).cloned(), ..MemberRow::of(name, member, labels, now) }
         });
         rows.collect()
-    }
-}
-
-/// A node as `fleet status` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberRow {
-    pub node: NodeName,
-    /// How recently it was heard.
-    pub presence: NodePresence,
-    pub silent: Nanos,
-    /// How often it began anew since this controller knows it.
-    pub restarts: usize,
-    /// Why this controller cannot work with it.
-    pub skew: Option<NodeSkew>,
-    /// Labels from the operator that count.
-    #[serde(default)]
-    pub operator_labels: Vec<String>,
-    /// Labels from the operator that do not count, because its owner uses their keys.
-    #[serde(default)]
-    pub overruled_labels: Vec<String>,
-    /// Who leads it, if a controller does.
-    #[serde(default)]
-    pub lead: Option<NodeLead>,
-    pub hello: NodeHello,
-}
-
-impl MemberRow {
-    fn of(name: &NodeName, member: &FleetMember, labels: &OperatorLabels, now: MonoTime) -> Self {
-        Self {
-            node: name.clone(),
-            presence: member.presence(now),
-            silent: member.silent(now),
-            restarts: member.earlier.len(),
-            skew: member.skew(),
-            operator_labels: labels.in_force(&member.hello),
-            overruled_labels: labels.overruled(&member.hello),
-            lead: None,
-            hello: member.hello.clone(),
-        }
-    }
-
-    /// The same, `age` later, when nothing was heard meanwhile.
-    #[must_use]
-    pub fn aged(mut self, age: Nanos) -> Self {
-        self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
-        self.presence = NodePresence::after(self.silent);
-        self
-    }
-
-    /// Gives it other labels from the operator.
-    pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
-        self.operator_labels = labels.map(|labels| labels.in_force(&self.hello)).unwrap_or_default();
-        self.overruled_labels = labels.map(|labels| labels.overruled(&self.hello)).unwrap_or_default();
-    }
-
-    /// Labels of the node itself that count: those of its owner, then those of the operator.
-    pub fn labels(&self) -> impl Iterator<Item = &String> {
-        self.hello.labels.iter().chain(&self.operator_labels)
-    }
-
-    /// What keeps it from taking part in `run`; `None` if nothing does. What it still does for a controller that does not lead it
-    /// any more is ended by the one that leads it next.
-    pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
-        let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
-        if self.presence == NodePresence::Lost {
-            Some(format!("not heard for {}", self.silent))
-        } else if let Some(skew) = &self.skew {
-            Some(skew.to_string())
-        } else {
-            lead.map(|lead| format!("it {lead}"))
-        }
     }
 }
 

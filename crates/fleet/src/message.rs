@@ -4,9 +4,11 @@
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
+mod names;
 mod sparse_places;
 
 pub use change::{ChangeOrder, ChangeStep};
+pub use names::{NodeName, PlanHash, RunId};
 pub use packetrig_stats::result::SentTotal;
 
 use crate::hello::NodeHello;
@@ -18,82 +20,9 @@ use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Names a run; sorts by the time it began.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RunId(pub String);
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-/// Names a node; on one machine there is only [`NodeName::local`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NodeName(pub String);
-
-impl NodeName {
-    /// What this machine is called when there is no fleet.
-    pub const LOCAL: &str = "local";
-
-    /// This machine, when there is no fleet.
-    pub fn local() -> Self {
-        Self(Self::LOCAL.to_owned())
-    }
-    /// How a node names the controller that leads it. A member with this name is the only controller and hears all nodes.
-    pub fn controller() -> Self {
-        Self(Self::CONTROLLER.to_owned())
-    }
-    /// The place of one controller among several. It hears the nodes that it [listens to](crate::fabric::Endpoint::listen_to).
-    pub fn controller_of(controller: &str) -> Self {
-        Self(format!("{}-{controller}", Self::CONTROLLER))
-    }
-    /// Whether it is the place of a controller: no node may be called so.
-    pub fn is_controller(&self) -> bool {
-        let rest = self.0.strip_prefix(Self::CONTROLLER);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    }
-    /// How the names of controllers begin.
-    pub const fn controller_word() -> &'static str {
-        Self::CONTROLLER
-    }
-    const CONTROLLER: &str = "controller";
-}
-
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-/// SHA-256 of the plan's text, in hexadecimal.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PlanHash(String);
-
-impl PlanHash {
-    /// The hash of `document`.
-    pub fn of(document: &str) -> Self {
-        let digest = Sha256::digest(document.as_bytes());
-        Self(digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
-    }
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for PlanHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
 
 /// What a message belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -360,18 +289,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_hash_is_sha256_in_hex() {
-        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(PlanHash::of("").as_str(), empty);
-        assert_ne!(PlanHash::of("a"), PlanHash::of("b"));
-    }
-
-    #[test]
-    fn only_telemetry_may_be_dropped() {
+    fn only_telemetry_and_hellos_may_be_dropped() {
         let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-        assert!(MessageBody::Telemetry(head.clone(), Box::default()).may_be_dropped());
-        assert!(!MessageBody::Command(head.clone(), NodeCommand::Stop).may_be_dropped());
-        assert!(!MessageBody::Reply(head, NodeReply::Armed).may_be_dropped());
+        let kept = [
+            MessageBody::Command(head.clone(), NodeCommand::Stop),
+            MessageBody::Reply(head.clone(), NodeReply::Armed),
+            MessageBody::Clock(head.clone(), Box::new(ClockRecord::same())),
+            MessageBody::Clocks(head.clone(), Vec::new()),
+            MessageBody::Renew(head.clone(), Nonce(1)),
+            MessageBody::Granted(head.clone(), LeaseGrant { nonce: Nonce(1), go_on: true }),
+            MessageBody::RollCall(Nonce(1)),
+            MessageBody::Stored(StoredWatermark { run: head.run.clone(), attempt: 1, below: 1 }),
+        ];
+        let dropped = [MessageBody::Telemetry(head, Box::default()), MessageBody::Hello(Box::default())];
+        for body in kept.iter().chain(&dropped) {
+            // A new kind of message does not compile until it is in one of the lists above.
+            let may_be_dropped = match body {
+                MessageBody::Telemetry(..) | MessageBody::Hello(_) => true,
+                MessageBody::Command(..)
+                | MessageBody::Reply(..)
+                | MessageBody::Clock(..)
+                | MessageBody::Clocks(..)
+                | MessageBody::Renew(..)
+                | MessageBody::Granted(..)
+                | MessageBody::RollCall(_)
+                | MessageBody::Stored(_) => false,
+            };
+            assert_eq!(body.may_be_dropped(), may_be_dropped, "{body:?}");
+        }
     }
 
     #[test]

@@ -38,8 +38,8 @@ impl ControllerMachine {
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
-                // Nor can it in this epoch.
-                self.has_gone(node);
+                // It refuses a start in a later epoch than the one of its commit, so it can never start.
+                self.mark_gone(node);
                 self.send(node.clone(), NodeCommand::Abort);
                 self.trouble(node, Blame::Peer, "did not start", now);
             }
@@ -52,7 +52,7 @@ impl ControllerMachine {
                 if started => {}
             NodeReply::Prepared { ports } => {
                 self.reach(node, PeerProgress::Prepared, now);
-                if self.is_shown_first(node) {
+                if self.take_first_showing(node) {
                     self.emit(RunEventKind::Ports { node: node.clone(), ports });
                 }
             }
@@ -76,13 +76,13 @@ impl ControllerMachine {
             NodeReply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             NodeReply::Result(result) => self.collected(node, result, now),
             NodeReply::Spooled { .. } => self.spooled(node, now),
-            NodeReply::Aborted => self.has_released(node),
+            NodeReply::Aborted => self.mark_released(node),
             NodeReply::Late => self.late(node, now),
             NodeReply::Refused(text) => {
                 self.trouble(node, Blame::Peer, &format!("refused: {text}"), now);
             }
             NodeReply::Failed(fault) => {
-                self.has_gone(node);
+                self.mark_gone(node);
                 self.trouble(node, fault.blame, &fault.text, now);
             }
         }
@@ -100,20 +100,20 @@ impl ControllerMachine {
         }
     }
 
-    fn has_gone(&mut self, node: &NodeName) {
+    fn mark_gone(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.gone = true;
         }
     }
 
-    fn has_released(&mut self, node: &NodeName) {
+    fn mark_released(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.released = true;
         }
     }
 
-    /// Whether the ports of this node were not reported before.
-    fn is_shown_first(&mut self, node: &NodeName) -> bool {
+    /// Whether the ports of this node were not reported before; from now on they were.
+    fn take_first_showing(&mut self, node: &NodeName) -> bool {
         self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
     }
 

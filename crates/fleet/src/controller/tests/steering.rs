@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::message::ChangeStep;
+use crate::outcome::NodeFault;
 use packetrig_plan::HeldStream;
+use packetrig_units::Blame;
 
 /// A steered run of `names` under way.
 fn steered(names: &[&str]) -> ControllerMachine {

@@ -1,0 +1,72 @@
+//! The attempts to start: preparing the nodes, choosing T, and what follows if it comes too late for a node.
+
+use super::peer::PeerProgress;
+use super::{ControllerMachine, ControllerPhase};
+use crate::agent::CONFIRM_MARGIN;
+use crate::event::RunEventKind;
+use crate::outcome::{NodeFault, RunState};
+use packetrig_units::{Blame, MonoTime, Nanos};
+
+/// The time until T allows for the commit, its confirmation, and as much again for a node that is slower than while arming.
+const ROUNDS_BEFORE_START: u64 = 3;
+/// Ports that take longer to arm say nothing about messages.
+const MOST_LEAD: Nanos = Nanos::from_secs(10);
+
+impl ControllerMachine {
+    pub(super) fn prepare(&mut self, now: MonoTime) {
+        self.peers.change_all(|peer| {
+            peer.progress = PeerProgress::Asked;
+            peer.heard = now;
+        });
+        self.phase = ControllerPhase::Preparing { until: now + self.limits.prepare };
+        self.enter(RunState::Preparing);
+        self.broadcast(now);
+    }
+
+    /// Decides on T, after nodes took `arming` to arm.
+    pub(super) fn commit(&mut self, arming: Nanos, now: MonoTime) {
+        // The last lead was too short for some node. The limit keeps the shift from overflowing.
+        let doublings = self.tries.saturating_sub(1).min(16);
+        // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
+        // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
+        let rounds = Nanos::new(arming.as_u64().saturating_mul(ROUNDS_BEFORE_START)).min(MOST_LEAD);
+        let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
+        // In a steered run nothing begins at T: there is nothing to wait for.
+        let start = if self.preparation.terms.steered { now } else { now + lead };
+        self.phase = ControllerPhase::Committing { since: now, start };
+        self.enter(RunState::Committed);
+        self.emit(RunEventKind::StartSet { at: start });
+        self.broadcast(now);
+    }
+
+    /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged.
+    pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
+        // To confirm to some nodes and not to others is the one thing that cannot be taken back.
+        self.preparation.terms.steered || now + CONFIRM_MARGIN + now.since(since) < start
+    }
+
+    /// Begins another attempt, because the commit came too late somewhere.
+    pub(super) fn try_again(&mut self, now: MonoTime) {
+        // Nothing was confirmed, so nothing starts at the old T.
+        if self.tries >= self.limits.attempts {
+            let late: Vec<String> = self
+                .behind(PeerProgress::Committed)
+                .map(|(node, _)| format!("; node {node} did not accept it"))
+                .collect();
+            let text = format!(
+                "no start time was accepted by all nodes in {} attempts{}",
+                self.limits.attempts,
+                late.concat()
+            );
+            return self.fail(NodeFault { blame: Blame::Peer, text }, now);
+        }
+        // The new attempt number fences off every commit of the old T.
+        self.tries += 1;
+        self.head.attempt += 1;
+        self.emit(RunEventKind::Finding(format!(
+            "the start time came too late for some node; trying attempt {}",
+            self.head.attempt
+        )));
+        self.prepare(now);
+    }
+}
