@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
+#[cfg(test)]
+mod tests;
 
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// A sample that comes a little early is still reported in its turn, not one interval later.
@@ -140,7 +142,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.feed(AgentEvent::Tick);
         self.watch_senders();
         self.sample();
-        if self.membership.as_mut().is_some_and(NodeMembership::is_hello_due) {
+        if self.membership.as_mut().is_some_and(NodeMembership::take_due_hello) {
             self.send_hello(None);
         }
     }
@@ -157,8 +159,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.shifts(fits);
-                if let Some(failed) = self.shift(&shifts) {
-                    self.feed(failed);
+                // A node that has finished measures no latency any more.
+                if self.plane.is_some()
+                    && let Err(fault) = self.shift(&shifts)
+                {
+                    self.feed(AgentEvent::Failed(fault));
                 }
             }
             (MessageBody::Stored(mark), Some(member)) => {
@@ -193,7 +198,12 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.finished = None;
     }
 
+    /// An order that cannot be carried out is an event, too: without one the machine would wait for its answer for ever.
     fn perform(&mut self, action: AgentAction) -> Option<AgentEvent> {
+        self.carry_out(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
+    }
+
+    fn carry_out(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
         match action {
             AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
             AgentAction::Release => {
@@ -201,7 +211,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.plan = None;
                 self.pulse = None;
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave);
-                return Self::failure_event(left);
+                return Ok(Self::failure_event(left));
             }
             AgentAction::StartAt(start) => {
                 let at = self.membership.as_mut().map_or(start, |member| member.settled_start(start));
@@ -209,28 +219,28 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::failure_event(watched);
                 if failed.is_none() {
-                    self.plane.as_mut()?.start_at(at);
+                    prepared(&mut self.plane)?.start_at(at);
                 }
-                return failed;
+                return Ok(failed);
             }
-            AgentAction::StopSenders => self.plane.as_mut()?.stop_senders(),
+            AgentAction::StopSenders => prepared(&mut self.plane)?.stop_senders(),
             AgentAction::Steer(order) => return self.steer(&order),
             AgentAction::Step(number, step) => return self.take_step(number, *step),
-            AgentAction::Prepare(preparation) => return Some(self.prepare(&preparation)),
+            AgentAction::Prepare(preparation) => return Ok(Some(self.prepare(&preparation))),
             AgentAction::Arm => return self.arm(),
             AgentAction::Finish(sent) => return self.finish(&sent),
             AgentAction::Remember(epoch) => {
                 let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember(epoch));
-                return Self::failure_event(kept);
+                return Ok(Self::failure_event(kept));
             }
             AgentAction::Renew(head, nonce) => self.post(MessageBody::Renew(head, nonce)),
             AgentAction::Extend(until) => {
                 let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend(until));
-                return Self::failure_event(extended);
+                return Ok(Self::failure_event(extended));
             }
             AgentAction::Spool(result) => return self.spool(&result),
         }
-        None
+        Ok(None)
     }
 
     fn prepare(&mut self, preparation: &RunPreparation) -> AgentEvent {
@@ -264,25 +274,25 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
     }
 
-    fn arm(&mut self) -> Option<AgentEvent> {
-        let plane = self.plane.as_mut()?;
+    fn arm(&mut self) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = prepared(&mut self.plane)?;
         if !self.is_armed
             && let Err(error) = plane.arm()
         {
-            return Some(self.failed(error));
+            return Ok(Some(self.failed(error)));
         }
         self.is_armed = true;
         // A further attempt goes on with the same receivers, so with the same watch on the process.
         if self.pulse.is_none() {
             match ProcessPulse::start() {
                 Ok(pulse) => self.pulse = Some(pulse),
-                Err(error) => return Some(AgentEvent::Failed(error.fault())),
+                Err(error) => return Err(error.fault()),
             }
         }
         if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
             && let Err(error) = member.attempt(head)
         {
-            return Some(AgentEvent::Failed(error.fault()));
+            return Err(error.fault());
         }
         // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the controller gets it before it
         // confirms a start.
@@ -290,13 +300,14 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post(MessageBody::Clock(head, Box::new(clock)));
         }
-        Some(AgentEvent::Armed)
+        Ok(Some(AgentEvent::Armed))
     }
 
-    fn finish(&mut self, sent: &[SentTotal]) -> Option<AgentEvent> {
+    fn finish(&mut self, sent: &[SentTotal]) -> Result<Option<AgentEvent>, NodeFault> {
         let name = self.endpoint.name().to_string();
-        let outcome = self.finished.insert(self.plane.take()?).finish(&name, sent);
-        Some(match outcome {
+        let plane = self.plane.take().ok_or_else(not_prepared)?;
+        let outcome = self.finished.insert(plane).finish(&name, sent);
+        Ok(Some(match outcome {
             Ok(mut result) => {
                 // A process that was stopped cannot have noticed its losses: the result carries the doubt.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
@@ -305,15 +316,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 AgentEvent::Finished(Arc::new(result))
             }
             Err(error) => self.failed(error),
-        })
+        }))
     }
 
-    fn spool(&mut self, result: &NodeResult) -> Option<AgentEvent> {
-        let spooled = self.membership.as_mut()?.spool(result);
-        Some(match spooled {
-            Ok(segments) => AgentEvent::Spooled { segments },
-            Err(error) => AgentEvent::Failed(error.fault()),
-        })
+    fn spool(&mut self, result: &NodeResult) -> Result<Option<AgentEvent>, NodeFault> {
+        let spooled = prepared(&mut self.membership)?.spool(result);
+        let segments = spooled.map_err(|error| error.fault())?;
+        Ok(Some(AgentEvent::Spooled { segments }))
     }
 
     fn watch_senders(&mut self) {
@@ -373,8 +382,22 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn failed(&mut self, error: EngineError) -> AgentEvent {
+        AgentEvent::Failed(self.fault(error))
+    }
+
+    /// The error as it travels; the first one is kept for the caller of [`serve`].
+    fn fault(&mut self, error: EngineError) -> NodeFault {
         let fault: NodeFault = fault_of(&error);
         self.failure.get_or_insert(error);
-        AgentEvent::Failed(fault)
+        fault
     }
+}
+
+/// What an order of the machine needs: the data plane, the plan, or the membership in a fleet.
+fn prepared<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
+    part.as_mut().ok_or_else(not_prepared)
+}
+
+fn not_prepared() -> NodeFault {
+    fault_of(&EngineError::Bug("an order came for a run that is not prepared"))
 }

@@ -118,7 +118,7 @@ impl NodeMembership {
     }
 
     /// Whether the next hello is due. If so, the node describes itself anew.
-    pub(crate) fn is_hello_due(&mut self) -> bool {
+    pub(crate) fn take_due_hello(&mut self) -> bool {
         let due = now() >= self.hello_at;
         if due {
             self.hello_at = now() + HELLO_EVERY;

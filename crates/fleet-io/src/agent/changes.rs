@@ -2,7 +2,7 @@
 //!
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
-use super::{AgentShell, NodePlan};
+use super::{AgentShell, NodePlan, prepared};
 use crate::blame::fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
@@ -13,43 +13,46 @@ use packetrig_fleet::outcome::NodeFault;
 use packetrig_plan::{PlanChange, PlanGrowth, PlanProblems};
 
 impl<E: Endpoint> AgentShell<'_, E> {
-    pub(super) fn steer(&mut self, order: &ChangeOrder) -> Option<AgentEvent> {
-        let plane = self.plane.as_mut()?;
-        let fault = match Self::read_change(self.plan.as_mut()?, &order.steer) {
+    pub(super) fn steer(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = prepared(&mut self.plane)?;
+        let fault = match Self::read_change(prepared(&mut self.plan)?, &order.steer) {
             Ok(change) => plane.steer(&change).err().map(|error| fault_of(&error)),
             Err(fault) => Some(fault),
         };
-        if fault.is_none()
-            && let Some(failed) = self.agree()
-        {
-            return Some(failed);
+        if fault.is_none() {
+            self.agree()?;
         }
         self.steered(order.number, fault)
     }
 
-    pub(super) fn take_step(&mut self, number: u64, step: ChangeStep) -> Option<AgentEvent> {
+    pub(super) fn take_step(
+        &mut self,
+        number: u64,
+        step: ChangeStep,
+    ) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = prepared(&mut self.plane)?;
         let done = match step {
             ChangeStep::Hold(steer) => return self.hold(number, &steer),
             ChangeStep::Announce { held, at } => {
                 // From here on the change is final, whatever this node could do: a plan that grows on one node grows on all (decision 0009).
-                let fault = self.plane.as_mut()?.announce(&held, at).err().map(|error| fault_of(&error));
-                let failed = self.agree();
-                return failed.or(Some(AgentEvent::Announced(number, fault)));
+                let fault = plane.announce(&held, at).err().map(|error| fault_of(&error));
+                self.agree()?;
+                return Ok(Some(AgentEvent::Announced(number, fault)));
             }
-            ChangeStep::Begin { at } => self.plane.as_mut()?.begin(at),
-            ChangeStep::Undo => self.plane.as_mut()?.undo(),
+            ChangeStep::Begin { at } => plane.begin(at),
+            ChangeStep::Undo => plane.undo(),
         };
         self.steered(number, done.err().map(|error| fault_of(&error)))
     }
 
-    fn hold(&mut self, number: u64, steer: &PlanChange) -> Option<AgentEvent> {
-        let plane = self.plane.as_mut()?;
-        let change = Self::read_change(self.plan.as_mut()?, steer);
+    fn hold(&mut self, number: u64, steer: &PlanChange) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = prepared(&mut self.plane)?;
+        let change = Self::read_change(prepared(&mut self.plan)?, steer);
         let held = change.and_then(|change| plane.hold(&change).map_err(|error| fault_of(&error)));
-        Some(match held {
+        Ok(Some(match held {
             Ok(held) => AgentEvent::Held(number, held, None),
             Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
-        })
+        }))
     }
 
     /// A change with what it makes of the plan. This is the only place where the document of a change is read on a node.
@@ -64,25 +67,27 @@ impl<E: Endpoint> AgentShell<'_, E> {
     }
 
     /// The change is decided. If the plan grows by it, new streams may come from other nodes, so their clocks' relations to this node's are set.
-    fn agree(&mut self) -> Option<AgentEvent> {
-        let own = self.plan.as_mut()?;
+    fn agree(&mut self) -> Result<(), NodeFault> {
+        let own = prepared(&mut self.plan)?;
         if !own.plan.accept() {
-            return None;
+            return Ok(());
         }
-        let shifts = self.membership.as_mut()?.follow(own.plan.current());
+        // Without a fleet every sender has this machine's clock.
+        let Some(member) = &mut self.membership else { return Ok(()) };
+        let shifts = member.follow(own.plan.current());
         self.shift(&shifts)
     }
 
-    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Option<AgentEvent> {
-        let shifted: Result<(), EngineError> = self.plane.as_mut()?.shift(shifts);
-        shifted.err().map(|error| self.failed(error))
+    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), NodeFault> {
+        let shifted: Result<(), EngineError> = prepared(&mut self.plane)?.shift(shifts);
+        shifted.map_err(|error| self.fault(error))
     }
 
     /// A change is done, or not: with the counts right after it.
-    fn steered(&mut self, number: u64, fault: Option<NodeFault>) -> Option<AgentEvent> {
-        Some(match self.plane.as_mut()?.sample() {
+    fn steered(&mut self, number: u64, fault: Option<NodeFault>) -> Result<Option<AgentEvent>, NodeFault> {
+        Ok(Some(match prepared(&mut self.plane)?.sample() {
             Ok(sample) => AgentEvent::Steered(number, fault, Box::new(sample)),
             Err(error) => self.failed(error),
-        })
+        }))
     }
 }

@@ -1,0 +1,43 @@
+//! What the shell makes of orders that it cannot carry out.
+
+use super::*;
+use packetrig_fleet::fabric::Fabric;
+use packetrig_fleet::local::LocalFabric;
+use packetrig_fleet::message::{ChangeOrder, ChangeStep};
+use packetrig_plan::PlanChange;
+use packetrig_units::Blame;
+
+/// Has no data plane.
+struct NoPlane;
+
+impl PlaneSource for NoPlane {
+    fn prepare(
+        &mut self,
+        _: &RunPreparation,
+        _: Arc<packetrig_plan::Plan>,
+    ) -> Result<crate::PreparedPlane, EngineError> {
+        Err(EngineError::Bug("made to fail"))
+    }
+}
+
+#[test]
+fn an_order_without_a_data_plane_is_a_failure_and_not_silence() {
+    let endpoint = LocalFabric::default().join(NodeName::local()).expect("the name is free");
+    let mut planes = NoPlane;
+    let mut shell = AgentShell::new(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(1)), None);
+    let orders = [
+        AgentAction::Arm,
+        AgentAction::StartAt(MonoTime::default()),
+        AgentAction::StopSenders,
+        AgentAction::Steer(Box::new(ChangeOrder { number: 1, steer: PlanChange::Stop(Vec::new()) })),
+        AgentAction::Step(1, Box::new(ChangeStep::Undo)),
+        AgentAction::Finish(Vec::new()),
+        AgentAction::Spool(Arc::default()),
+    ];
+    for order in orders {
+        let name = format!("{order:?}");
+        let event = shell.perform(order);
+        let Some(AgentEvent::Failed(fault)) = event else { panic!("{name}: {event:?}") };
+        assert_eq!(fault.blame, Blame::Bug, "{name}");
+    }
+}
