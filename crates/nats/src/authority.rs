@@ -49,9 +49,7 @@ pub enum Error {
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
     /// Not a name.
-    #[error(
-        "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
-    )]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
     Name(String),
     /// The name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]

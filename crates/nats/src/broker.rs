@@ -49,7 +49,7 @@ pub enum Error {
     #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
     Version { program: String, found: String },
     /// A node cannot be called so.
-    #[error("`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -")]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
     Name(String),
     /// A file or the process.
     #[error("{what}: {source}")]

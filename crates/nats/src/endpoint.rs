@@ -173,7 +173,7 @@ impl NatsEndpoint {
         }
         let mut incarnation = 0;
         if self.own.is_controller() {
-            incarnation = self.place(to)?;
+            incarnation = self.incarnation_of(to)?;
             if self.node_subscriptions.are_of_everybody() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }
@@ -183,9 +183,9 @@ impl NatsEndpoint {
 
     /// Which instance of a node is there. One that was never heard is asked, on the very subject its letters go to, and
     /// answers on its own.
-    fn place(&self, to: &NodeName) -> Result<u64, Error> {
-        if let Some(place) = self.own.known().get(to) {
-            return Ok(*place);
+    fn incarnation_of(&self, to: &NodeName) -> Result<u64, Error> {
+        if let Some(incarnation) = self.own.known().get(to) {
+            return Ok(*incarnation);
         }
         let own = self.own.clone();
         let node = to.clone();
@@ -194,7 +194,7 @@ impl NatsEndpoint {
             headers.insert(ASK, THERE_WORD);
             let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
             tokio::select! {
-                place = own.wait_for(&node) => Ok(place),
+                incarnation = own.wait_for(&node) => Ok(incarnation),
                 // No node replies to the question itself; the server does if nobody listens.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),

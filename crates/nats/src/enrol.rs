@@ -43,9 +43,7 @@ pub enum Error {
     )]
     Line,
     /// Not a name.
-    #[error(
-        "`{0}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`"
-    )]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
     Name(String),
     /// Another server answers at that address, or the line belongs to another fleet.
     #[error("the server at {0} does not belong to the fleet of this join line")]

@@ -54,7 +54,7 @@ pub enum Error {
     #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
     /// A node's name becomes a directory's name.
-    #[error("`{0}` is not a valid node name; use letters, digits, `-`, `_` and `.`")]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
     BadNode(NodeName),
     /// The bytes are not the segment with that id.
     #[error("segment {id}: {source}")]

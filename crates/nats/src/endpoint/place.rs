@@ -61,7 +61,7 @@ impl EndpointState {
     }
 
     /// Whether it is one controller among several.
-    pub(super) fn is_numbered(&self) -> bool {
+    pub(super) fn is_one_of_several_controllers(&self) -> bool {
         self.is_controller() && self.name != NodeName::controller()
     }
 
@@ -162,7 +162,7 @@ impl EndpointState {
         proven.unwrap_or_else(|_| {
             Err(Error::Down("the server did not confirm the subscriptions".to_owned()))
         })?;
-        if self.is_numbered() {
+        if self.is_one_of_several_controllers() {
             return Ok(());
         }
         let taken = async {
@@ -201,7 +201,7 @@ impl EndpointState {
     pub(super) async fn announce(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
-        if !self.is_numbered() {
+        if !self.is_one_of_several_controllers() {
             self.send(subject::presence(&self.name.0), HERE, None).await?;
         }
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))

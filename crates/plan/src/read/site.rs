@@ -86,7 +86,7 @@ fn in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
         return Ok(PortPlace { site: PortHost::Any(label.to_owned()), location: PortLocation::unsettled() });
     };
     if !is_name(node) {
-        let message = format!("`{node}` is not the name of a node: letters, digits, `-` and `_`");
+        let message = format!("`{node}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -");
         return Err(InvalidPlace::in_fleet(message));
     }
     let location = interface.parse().map_err(InvalidPlace::in_fleet)?;
