@@ -140,7 +140,7 @@ impl<'a> CaptureFetch<'a> {
             // Another capture of that name, or the first attempt. The part is emptied before the note names the new capture: a crash in
             // between must not leave old bytes under the new name.
             private_files::create(&part).map_err(failed(&part))?;
-            let text = serde_json::to_vec(&identity).unwrap_or_default();
+            let text = serde_json::to_vec(&identity).map_err(|error| failed(&note)(error.into()))?;
             private_files::write(&note, text).map_err(failed(&note))?;
         }
         let file = private_files::open_or_create(&part).map_err(failed(&part))?;
