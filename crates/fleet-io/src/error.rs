@@ -64,13 +64,13 @@ pub enum Error {
     #[error("the record of unfinished run {run} is damaged: {why}")]
     DamagedRecord { run: RunId, why: String },
     /// A result without a run.
-    #[error("a result cannot be kept, because no journal is open for its run; this is a bug in packetrig")]
+    #[error("a node has a result for a run that it never began; this is a bug in packetrig")]
     NoJournal,
     /// The deadline could not be written for the supervisor.
-    #[error("cannot write the deadline that the supervisor watches: {0}")]
+    #[error("cannot write the time until which this node may send (file watch in its directory): {0}")]
     Watch(std::io::Error),
     /// The epoch could not be written.
-    #[error("cannot write the epoch file: {0}")]
+    #[error("cannot write the lease counter (fencing token) file: {0}")]
     Epoch(std::io::Error),
     /// No socket for comparing clocks.
     #[error("cannot open a UDP socket to compare clocks: {0}")]

@@ -22,19 +22,19 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Error {
     /// No such endpoint.
-    #[error("{0} has not joined the fabric")]
+    #[error("{0} is not connected to the message server")]
     Unknown(NodeName),
     /// It was there and is gone.
-    #[error("{0} has left the fabric")]
+    #[error("{0} is no longer connected to the message server")]
     Gone(NodeName),
     /// The name is in use.
     #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
     /// The record is there already.
-    #[error("record {0} exists already")]
+    #[error("another controller has already created {0}")]
     Exists(String),
     /// Another process has changed the record.
-    #[error("record {0} was changed by another process")]
+    #[error("another controller has changed {0}; try again")]
     Stale(String),
     /// The store of the fabric is full; nothing was kept.
     #[error("the store for results is full")]
@@ -43,13 +43,13 @@ pub enum Error {
     #[error("{0} bytes are too many for one message")]
     TooLarge(usize),
     /// No answer in time. It may have happened or not: do the same again.
-    #[error("no answer from the fabric: {0}")]
+    #[error("no answer from the message server of the fleet: {0}")]
     Unanswered(String),
     /// This place may not do that; the subject says what.
     #[error("not permitted: {0}")]
     NotPermitted(String),
     /// The connection is down; nothing can be sent now.
-    #[error("not connected: {0}")]
+    #[error("cannot reach the message server of the fleet: {0}")]
     Down(String),
 }
 

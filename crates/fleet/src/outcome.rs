@@ -39,6 +39,25 @@ impl RunState {
     }
 }
 
+impl RunState {
+    /// What happens in this state, for a person who watches the run.
+    pub const fn activity(self) -> &'static str {
+        match self {
+            Self::Draft => "reading the plan",
+            Self::Preparing => "opening ports",
+            Self::Armed => "ports are ready",
+            Self::Committed | Self::Confirmed => "ports are ready, waiting for the start time",
+            Self::Running => "sending",
+            Self::Draining => "waiting for late frames",
+            Self::Collecting => "collecting results",
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl fmt::Display for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

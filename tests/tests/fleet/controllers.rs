@@ -18,7 +18,7 @@ fn what_a_killed_controller_left_is_stopped_and_collected_once() {
     assert_eq!(code, Some(0), "{complaints}");
     assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
     let report = fleet.latest();
-    report.assert_partial(&["controller_lost"]);
+    report.assert_partial(&["the controller of this run was lost"]);
     let (sent, received) = report.totals();
     assert_eq!(sent, received, "{}", report.0["nodes"]);
     assert!(0 < sent && sent < 180_000, "{sent}");
@@ -121,7 +121,7 @@ fn what_a_controller_left_whose_host_was_started_again_is_collected() {
     assert!(!complaints.contains("is still in progress"), "{complaints}");
     assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
     assert_eq!(fleet.catalogue().len(), ended + 1);
-    fleet.latest().assert_partial(&["controller_lost"]);
+    fleet.latest().assert_partial(&["the controller of this run was lost"]);
     fleet.await_collected();
 }
 

@@ -196,13 +196,13 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
 
 /// Segments that the fabric refused.
 fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
-    let why = "not sealed with the key of that node";
+    let why = "not signed with the key of that node";
     let refused = incoming.refused().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();
     events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
         CollectorEvent::Trouble(format!(
-            "segments of {node} have to wait, because the node's key cannot be read: {why}"
+            "results of node {node} have to wait, because the node's key cannot be read: {why}"
         ))
     }));
     events
@@ -227,7 +227,7 @@ fn store_together<I: ResultInlet>(
     for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
         // Not confirmed: the fabric delivers it again. What nobody can read is confirmed, or it would come for ever.
         if let Err(ResultStoreError::ForNow(error)) = outcome {
-            events.push(CollectorEvent::Trouble(format!("segment {id} was not stored: {error}")));
+            events.push(CollectorEvent::Trouble(format!("part {id} of the results was not stored: {error}")));
         } else {
             finished.push((id, outcome));
             finished_tokens.push(token);
@@ -249,7 +249,9 @@ fn confirmed_events(
     let mut stored = BTreeSet::new();
     for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
         match (confirmed, outcome) {
-            (Err(error), _) => events.push(CollectorEvent::Trouble(format!("segment {id}: {error}"))),
+            (Err(error), _) => {
+                events.push(CollectorEvent::Trouble(format!("part {id} of the results: {error}")))
+            }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {
                 events.push(CollectorEvent::Refused { node: id.node, count: 1, why });
             }

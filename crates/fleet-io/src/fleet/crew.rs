@@ -150,7 +150,9 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.report(format!("node {node}: {all} segments of results were refused and set aside ({why})"));
+            self.report(format!(
+                "node {node}: {all} parts of the results were refused and set aside ({why})"
+            ));
         }
     }
 

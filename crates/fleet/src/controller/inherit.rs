@@ -10,7 +10,7 @@ use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
 /// What is missing of such a run.
-const LOST: &str = "controller_lost: the controller of this run was lost";
+const LOST: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
     /// The end of the run of `record`, in `epoch`, which is higher than the record's. Nothing is started.
@@ -72,7 +72,7 @@ impl ControllerMachine {
     /// Another controller has taken over: this one sends nothing more.
     pub(super) fn depose(&mut self) {
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
-        let text = "controller_lost: another controller has taken over".to_owned();
+        let text = "another controller has taken over this run".to_owned();
         let outcome = if began {
             let reasons = vec![text];
             RunOutcome::Partial { reasons, stopped: self.stopped_by_user }

@@ -84,7 +84,7 @@ impl ControllerMachine {
         let Some((number, steer)) = self.steering.waiting.pop_front() else { return };
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.terms.steered {
-            let text = "the run is not running, or cannot be steered".to_owned();
+            let text = "the run has ended, or its flows cannot be changed while it runs".to_owned();
             return self.steered(number, Err(NodeFault { blame: Blame::Plan, text }), now);
         }
         let open = self.present();

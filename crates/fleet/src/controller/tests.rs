@@ -330,7 +330,7 @@ fn a_run_that_was_left_behind_is_stopped_and_collected() {
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 2);
     controller.handle(ControllerEvent::Tick, at(300));
     controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(301));
-    let reasons = vec!["controller_lost: the controller of this run was lost".to_owned()];
+    let reasons = vec!["the controller of this run was lost".to_owned()];
     assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
 
     let mut before = ControllerMachine::collecting(record(RunState::Committed), 5, fleet_limits());
@@ -547,10 +547,7 @@ fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead(
     assert_eq!(controller.outcome(), None, "late results have a while to come");
     said.extend(controller.handle(ControllerEvent::Tick, at(60_000)));
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
-    assert_eq!(
-        *reasons,
-        ["controller_lost: the controller of this run was lost", "node b: another run has it now"]
-    );
+    assert_eq!(*reasons, ["the controller of this run was lost", "node b: another run has it now"]);
     let told: BTreeSet<&str> = commands(&said).into_iter().map(|(node, _)| node).collect();
     assert_eq!(told, ["c", "d"].into());
 }

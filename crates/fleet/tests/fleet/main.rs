@@ -129,7 +129,7 @@ fn a_later_controller_collects_what_an_earlier_one_left() {
     for back in [2200, 5000, 20_000, 60_000] {
         let world = World { controller_dies: Some((2000, back)), length: 10_000, ..World::calm(5, 3) };
         let ended = run(world);
-        assert_eq!(reasons(&ended, 0), ["controller_lost: the controller of this run was lost"], "{back}");
+        assert_eq!(reasons(&ended, 0), ["the controller of this run was lost"], "{back}");
         assert_eq!(ended.fleet.results(), 3, "{back}");
     }
 }
@@ -138,8 +138,8 @@ fn a_later_controller_collects_what_an_earlier_one_left() {
 fn the_one_of_two_controllers_that_was_away_gives_way() {
     let world = World { controller_frozen: Some((2000, 18_000)), length: 60_000, ..World::calm(6, 3) };
     let ended = run(world);
-    assert_eq!(reasons(&ended, 0), ["controller_lost: another controller has taken over"]);
-    assert_eq!(reasons(&ended, 1), ["controller_lost: the controller of this run was lost"]);
+    assert_eq!(reasons(&ended, 0), ["another controller has taken over this run"]);
+    assert_eq!(reasons(&ended, 1), ["the controller of this run was lost"]);
     assert_eq!(ended.fleet.results(), 3);
 }
 

@@ -96,7 +96,7 @@ macro_rules! session_counts {
 
 /// Every number of [`SessionCounts`], in order.
 pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
-    messages total "messages heard";
+    messages total "messages read";
     message_bytes total "bytes of messages";
     records total "flow records decoded";
     packets total "packets in what was decoded";

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
     /// A Kafka broker that no longer knows which batches it has from this producer.
-    #[error("{peer} has forgotten the sequence of our batches")]
+    #[error("{peer} was started again and does not know which batches it has stored")]
     OutOfSequence { peer: String },
     /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]

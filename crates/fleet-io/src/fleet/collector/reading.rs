@@ -193,10 +193,10 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
             Ok(segments) => format!(
-                "the fabric's store for results was nearly full: {segments} segments of runs that no controller reads were \
+                "the message server's store for results was nearly full: {segments} segments of runs that no controller reads were \
                  removed from it; their nodes still have them"
             ),
-            Err(error) => format!("the fabric's store for results is nearly full: {error}"),
+            Err(error) => format!("the message server's store for results is nearly full: {error}"),
         };
         self.events.push(CollectorEvent::Trouble(told));
     }

@@ -71,7 +71,7 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
         CollectorEvent::Refused { node, why, .. } => format!("{node}: {why}"),
     });
     let kinds: BTreeSet<String> = kinds.collect();
-    let wanted = ["good", "nonsense: nonsense", "segment r.1.no-room.0 was not stored: no room"];
+    let wanted = ["good", "nonsense: nonsense", "part r.1.no-room.0 of the results was not stored: no room"];
     assert_eq!(kinds, wanted.map(str::to_owned).into());
     drop(incoming);
     let mut again = fabric.incoming("next").unwrap();
