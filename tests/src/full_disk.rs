@@ -75,7 +75,7 @@ pub fn run(lab: &Lab, point: Point) -> Option<Outcome> {
         disks.push(SmallDisk::mount_over(&store.join("runs"), c"size=64m")?);
     }
     let mut running = start(lab, &store, point);
-    running.await_remark("run: running");
+    running.await_remark("run: sending");
     match point {
         Point::Capture => {}
         Point::Report | Point::Catalogue => disk.fill(),

@@ -13,7 +13,7 @@
 
 use crate::args;
 use crate::error::Error;
-use crate::output::remark;
+use crate::output::warn;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_fleet::members::MemberRow;
@@ -106,7 +106,7 @@ impl FleetPlace {
 
     /// Whether there is a fleet in it.
     pub(crate) fn exists(&self) -> bool {
-        // `fleet up` writes this file after the message server has started.
+        // `fleet up` writes this file after the message server has answered.
         self.file().exists()
     }
 
@@ -165,7 +165,7 @@ impl FleetPlace {
         let added =
             events.into_iter().try_for_each(|(node, event)| history.add(&node, &[NodeEntry { at, event }]));
         if let Err(error) = added {
-            remark(format_args!("cannot write the history of the nodes: {error}"));
+            warn("fleet", format_args!("cannot write the history of the nodes: {error}"));
         }
     }
 
@@ -195,7 +195,7 @@ impl FleetPlace {
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
             if let Err(error) = private_files::replace(&file, &text) {
-                remark(format_args!("cannot write {}: {error}", file.display()));
+                warn("fleet", format_args!("cannot write {}: {error}", file.display()));
             }
         });
         let all = self.authority()?.enrolled()?;
@@ -222,7 +222,11 @@ impl FleetPlace {
 
     /// The fabric, with the controller's rights.
     pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
-        let FleetAddresses { servers, .. } = self.addresses()?;
+        self.fabric_at(self.addresses()?.servers)
+    }
+
+    /// The same, with the servers at these addresses.
+    pub(crate) fn fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
         let (credentials, keys) = self.authority()?.controller()?;
         let mut access = ServerAccess::to(String::new(), Some(credentials));
         access.servers = servers;
@@ -246,10 +250,8 @@ impl FleetPlace {
             match self.authority().and_then(|authority| Ok(authority.controller()?)) {
                 Ok((credentials, _)) => fabric.renew(&credentials.certificate),
                 Err(error) => {
-                    remark(format_args!(
-                        "cannot renew the certificate of this controller: {}",
-                        error.chain()
-                    ));
+                    let why = error.chain();
+                    warn("fleet", format_args!("cannot renew the certificate of this controller: {why}"));
                 }
             }
         }

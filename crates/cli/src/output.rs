@@ -74,6 +74,16 @@ impl<W: Write> CommandOutput<W> {
     }
 }
 
+/// Writes a warning of a command, which goes on.
+pub(crate) fn warn(command: &str, text: impl Display) {
+    remark(format_args!("{command}: warning: {text}"));
+}
+
+/// Writes an error that does not end a command; one that does is printed by `main`.
+pub(crate) fn tell_error(command: &str, text: impl Display) {
+    remark(format_args!("{command}: error: {text}"));
+}
+
 /// Writes a line to standard error, as far as it is [safe] for a terminal.
 pub(crate) fn remark(text: impl Display) {
     // Without a reader of standard error there is nobody to tell, and the work goes on.

@@ -125,7 +125,7 @@ fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
     let (from, to) = (lab.location(0), lab.location(1));
     let arguments = ["run", "--tx", &from, "--rx", &to, "--time", "20s", "--capture", "--store", &shown];
     let mut running = Running::start(&arguments, "");
-    running.await_remark("run: running");
+    running.await_remark("run: sending");
     let listed = report(&store, &["unfinished"]).stdout;
     assert!(listed.contains("alive"), "{listed}");
     let unfinished: serde_json::Value =

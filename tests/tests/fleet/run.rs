@@ -62,7 +62,7 @@ impl Run<'_> {
 
     /// Waits until frames were counted: every node has sent for a while, and has kept what it counted.
     pub(crate) fn await_frames(&mut self) {
-        self.await_remark("run: running");
+        self.await_remark("run: sending");
         // One line a second; on a busy machine some are missing.
         self.await_remarks(" s  sent ", 3);
     }

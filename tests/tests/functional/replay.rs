@@ -49,7 +49,7 @@ fn without_a_receiver_a_warning_comes_first_and_the_verdict_is_inconclusive() {
     let finished = Running::start(&arguments, "").finish();
     assert_eq!(finished.code, Some(7), "{}", finished.stderr);
     let warning = finished.stderr.find("the verdict will be INCONCLUSIVE (exit code 7)");
-    assert!(warning < finished.stderr.find("run: running") && warning.is_some(), "{}", finished.stderr);
+    assert!(warning < finished.stderr.find("run: sending") && warning.is_some(), "{}", finished.stderr);
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Name or address by which nodes reach this machine [default: the first global IPv4 address
-    /// of this machine, otherwise IPv6]
+    /// of this machine, otherwise IPv6; needed if there is none]
     #[arg(long, value_name = "HOST")]
     pub(crate) address: Option<String>,
     /// Address that the message server listens on
@@ -203,7 +203,7 @@ pub(crate) struct AgentArgs {
     /// (`-`); needed once
     #[arg(long, value_name = "FILE")]
     pub(crate) join: Option<PathBuf>,
-    /// Name of this node in plans [default: the host name]
+    /// Name of this node in plans: 1 to 32 of a-z, 0-9 and - [default: the host name up to its first dot]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Directory for keys and results [default: agent in the directory of the catalogue]

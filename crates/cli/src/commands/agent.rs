@@ -7,7 +7,7 @@ use crate::args::AgentArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, remark, warn};
 use crate::sandbox;
 use packetrig_fleet::NodeName;
 use packetrig_fleet_io::supervisor::{self, SendDeadlineFile, SupervisionEnd};
@@ -91,7 +91,7 @@ fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     // A unit file may keep `--join FILE` for ever: once the node has joined, a missing or used line is no error.
     let line = match read_line(arguments) {
         Err(error) if earlier.is_some() => {
-            remark(format_args!("ignoring the join line ({error}): this node has joined already"));
+            warn("agent", format_args!("ignoring the join line ({error}): this node has joined already"));
             return Ok(());
         }
         line => line?,
@@ -110,7 +110,10 @@ fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     match enter(arguments, home, &line, Some(&earlier)) {
         // A line of its own fleet that is used up does not end the membership.
         Err(Error::Enrol(error)) if is_its_own => {
-            remark(format_args!("ignoring the join line ({error}): this node is in the fleet already"));
+            warn(
+                "agent",
+                format_args!("ignoring the join line ({error}): this node is in the fleet already"),
+            );
             Ok(())
         }
         done => done,
@@ -119,6 +122,12 @@ fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
 
 fn is_called(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
+}
+
+/// The name of a node that was given none. A host name may have a domain, the name of a node has no dots.
+fn name_from_host(host: &str) -> String {
+    let first = host.split_once('.').map_or(host, |(first, _)| first);
+    first.to_lowercase()
 }
 
 /// Joins the fleet of the line. The key is saved before it is sent: if the answer is lost, the node asks again with the same
@@ -130,7 +139,7 @@ fn enter(
     earlier: Option<&FleetMembership>,
 ) -> Result<(), Error> {
     let name = arguments.name.clone().or_else(|| earlier.map(|it| it.name.0.clone()));
-    let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
+    let name = NodeName(name.unwrap_or_else(|| name_from_host(&kernel::host_name())));
     let joining = home.file("joining.key");
     let key = match earlier.filter(|earlier| earlier.name == name) {
         Some(earlier) => NodeKey::of(earlier)?,
@@ -140,7 +149,7 @@ fn enter(
     let mut is_first = true;
     let membership = enrol::enrol_patiently(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {
-            remark(format_args!("cannot join the fleet yet: {error}; trying again"));
+            warn("agent", format_args!("cannot join the fleet yet: {error}; trying again"));
         }
     })?;
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
@@ -149,7 +158,7 @@ fn enter(
     membership.save(&home.membership())?;
     // The membership has the key now. The file does not exist if the node kept the key of an earlier membership.
     drop(fs::remove_file(&joining));
-    remark(format_args!("joined the fleet at {} as {name}", membership.address));
+    remark(format_args!("agent: joined the fleet at {} as {name}", membership.address));
     Ok(())
 }
 
@@ -197,4 +206,15 @@ fn renew(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
     let renewed = enrol::renew(&membership)?;
     renewed.save(&file)?;
     Ok(Some(renewed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_name_is_called_like_its_host_without_the_domain() {
+        assert_eq!(name_from_host("Rack2.lab.example"), "rack2");
+        assert_eq!(name_from_host("rack2"), "rack2");
+    }
 }

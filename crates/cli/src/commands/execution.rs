@@ -13,10 +13,11 @@ use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, remark, tell_error};
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_fleet_io::served::report_size;
@@ -172,7 +173,7 @@ fn show_result(
         if exit == CommandExit::Ok && failures.peek().is_none() {
             return Err(error);
         }
-        remark(format_args!("{}", error.chain()));
+        tell_error("run", error.chain());
     }
     Ok(exit)
 }
@@ -273,7 +274,9 @@ fn exit(report: &RunReport) -> CommandExit {
 fn show(progress: &mut RunProgressLine, event: &RunEvent) {
     match &event.kind {
         RunEventKind::StateChanged(state) if state.is_final() => {}
-        RunEventKind::StateChanged(state) => progress.state(&state.to_string()),
+        // One line for three states: a user waits for the start time from the first of them.
+        RunEventKind::StateChanged(RunState::Armed | RunState::Committed) => {}
+        RunEventKind::StateChanged(state) => progress.state(state.activity()),
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
         RunEventKind::Finding(text) => progress.say(text),

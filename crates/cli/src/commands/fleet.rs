@@ -72,7 +72,9 @@ fn remove(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandE
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let node = NodeName(arguments.node.clone());
     if !place.authority()?.nodes()?.contains(&node) {
-        return Err(Error::Usage(format!("the fleet has no node called {node}")));
+        return Err(Error::Usage(format!(
+            "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
+        )));
     }
     // `fleet up` watches the authority's directory and disconnects the node; without it the server still knows the node.
     place.authority()?.remove(&node)?;

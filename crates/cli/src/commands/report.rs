@@ -41,7 +41,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
             unfinished(store.directory.as_deref(), json, output)?;
         }
         Some(ReportAction::Late { store, discard, json }) => {
-            kept::late(open_catalogue_to_read(store.directory.as_deref())?.as_ref(), discard, json, output)?;
+            kept::late(catalogue_to_list(store.directory.as_deref())?.as_ref(), discard, json, output)?;
         }
         Some(ReportAction::Discard { id, store }) => {
             kept::discard(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
@@ -51,7 +51,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
 }
 
 fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutput) -> Result<(), Error> {
-    let catalogue = open_catalogue_to_read(store)?;
+    let catalogue = catalogue_to_list(store)?;
     let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     // Runs with a report only; `report unfinished --json` has the others.
     if json {
@@ -59,7 +59,8 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutpu
     }
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if runs.is_empty() {
-        output.line("no runs yet; `packetrig demo` makes one");
+        let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;
+        output.line(format_args!("there are no runs in {} yet; `packetrig demo` makes one", place.display()));
         kept::list(&kept, output);
         return kept::name_late(catalogue.as_ref(), output);
     }
@@ -72,7 +73,7 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutpu
 }
 
 fn unfinished(store: Option<&Path>, json: bool, output: &mut CommandOutput) -> Result<(), Error> {
-    let catalogue = open_catalogue_to_read(store)?;
+    let catalogue = catalogue_to_list(store)?;
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if json {
         return output.json(&kept);
@@ -119,9 +120,28 @@ fn show(
     Ok(())
 }
 
+/// The catalogue whose runs are listed. The default one comes with the first run. A directory that was named is there, or it was
+/// typed wrong: an empty list would look like lost results.
+fn catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
+    let catalogue = open_catalogue_to_read(store)?;
+    match (store, &catalogue) {
+        (Some(place), None) => {
+            Err(Error::Usage(format!("there is no catalogue of runs in {}", place.display())))
+        }
+        _ => Ok(catalogue),
+    }
+}
+
 /// The catalogue to look for a run in. If there is none yet, there is no such run.
 fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
-    Ok(open_catalogue_to_read(store)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?)
+    catalogue_to_list(store)?.ok_or_else(|| unknown_run(id))
+}
+
+fn unknown_run(id: &str) -> Error {
+    if id == "last" {
+        return Error::Usage("there are no runs yet; `packetrig demo` makes one".into());
+    }
+    StoreError::Unknown(id.to_owned()).into()
 }
 
 /// The run with that id, or the newest for `last`.
@@ -130,5 +150,5 @@ pub(crate) fn find(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Err
         return Ok(catalogue.find(id)?);
     }
     let newest = catalogue.list(1)?.pop();
-    Ok(newest.ok_or_else(|| StoreError::Unknown("last".into()))?)
+    newest.ok_or_else(|| unknown_run(id))
 }

@@ -47,7 +47,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
         output.text(results::render(&report, output.style()));
     }
     for (node, run, segments) in left {
-        output.line(format_args!("Node {node} still has {segments} segments of run {run}."));
+        output.line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
     }
     Ok(CommandExit::Ok)
 }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers::scaled;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, remark, tell_error};
 use crate::progress::LiveLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet::report::RunReport;
@@ -52,7 +52,11 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> 
             }
             Err(error) => {
                 failed = true;
-                remark(format_args!("capture {} of node {}: {}", capture.file, capture.node, error.chain()));
+                let RemoteCapture { file, node, .. } = &capture;
+                tell_error(
+                    "fetch",
+                    format_args!("capture {file} of node {node} was not fetched: {}", error.chain()),
+                );
             }
         }
         if is_interrupted() {

@@ -13,7 +13,9 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
     let authority = place.authority()?;
     let node = NodeName(arguments.node.clone());
     let Some(enrolled) = authority.enrolled()?.remove(&node) else {
-        return Err(Error::Usage(format!("the fleet has no node called {node}")));
+        return Err(Error::Usage(format!(
+            "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
+        )));
     };
     let labels = match arguments.changes.as_slice() {
         [] => enrolled.labels,

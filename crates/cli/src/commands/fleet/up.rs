@@ -8,7 +8,7 @@ use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetAddresses, FleetPlace};
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, remark, warn};
 use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
@@ -43,10 +43,14 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
         servers: servers(arguments, &host, lock(&broker).as_ref()),
         enrol: at(&host, arguments.enrol),
     };
+    // The file comes last: commands without `--fleet` take a directory with this file for a fleet that works.
+    create_record_store(&place, &addresses)?;
     place.write(&addresses)?;
-    create_record_store(&place)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
     output.line(format_args!("Fleet in {}", place.directory().display()));
+    if arguments.address.is_none() {
+        output.line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
+    }
     output.line(format_args!(
         "Messages at {}, nodes join at {}",
         addresses.servers.join(", "),
@@ -84,7 +88,7 @@ fn apply_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<
     place.write_health(found);
     if let Some(broker) = lock(broker).as_ref().filter(|_| found.needs_restart) {
         // After its disk was full, the store works again only after a restart (`BrokerHealth::needs_restart`).
-        remark("the store of the message server does not work: the server is started again");
+        warn("fleet", "the store of the message server does not work: the server is started again");
         broker.restart();
     }
 }
@@ -101,10 +105,12 @@ fn keep_certificate_valid(
 ) {
     match certificate.renew_if_due(seconds(), lock(broker).as_ref(), enrolment) {
         Ok(false) => {}
-        Ok(true) => remark("the certificate of the message server was renewed"),
+        Ok(true) => remark("fleet: the certificate of the message server was renewed"),
         // Not again at once: the reason, such as a full disk, lasts for a while.
         Err(error) => {
-            remark(format_args!("cannot renew the certificate of the message server: {error}; trying again"));
+            let text =
+                format_args!("cannot renew the certificate of the message server: {error}; trying again");
+            warn("fleet", text);
             std::thread::sleep(RENEWAL_AGAIN);
         }
     }
@@ -119,7 +125,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn own_address() -> Result<String, Error> {
     let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
-    Ok(best.map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string))
+    // With 127.0.0.1 in the join line, every other machine would try to join itself.
+    best.map(ToString::to_string).ok_or_else(|| {
+        Error::Usage(
+            "this machine has no address that other machines can reach; give --address HOST, or --address 127.0.0.1 \
+             for nodes on this machine only"
+                .into(),
+        )
+    })
 }
 
 /// All names and addresses by which nodes may reach this machine; its certificate is for these.
@@ -166,8 +179,8 @@ fn at(host: &str, listens: SocketAddr) -> String {
 }
 
 /// Creates the streams and the record store on the message server, before any node needs them.
-fn create_record_store(place: &FleetPlace) -> Result<(), Error> {
-    place.fabric()?.records().map_err(packetrig_fleet_io::Error::from)?;
+fn create_record_store(place: &FleetPlace, addresses: &FleetAddresses) -> Result<(), Error> {
+    place.fabric_at(addresses.servers.clone())?.records().map_err(packetrig_fleet_io::Error::from)?;
     Ok(())
 }
 
@@ -187,7 +200,7 @@ fn start_enrolment(
         if let Some((broker, admitted)) = lock(&broker).as_ref().zip(admitted) {
             broker.admit(&admitted).map_err(|error| error.to_string())?;
         }
-        remark(format_args!("node {node} was admitted"));
+        remark(format_args!("fleet: node {node} was admitted"));
         place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
     });
@@ -212,13 +225,14 @@ impl AnnouncedNodes {
         let broker = lock(broker);
         let Some(broker) = broker.as_ref() else { return };
         for trouble in broker.troubles() {
-            remark(format_args!("message server in {}: {trouble}", place.directory().display()));
+            let directory = place.directory().display();
+            warn("fleet", format_args!("message server in {directory}: {trouble}"));
         }
         // After a failure, `as_of` is unchanged, so the next look tries again.
         if let Err(error) = self.announce(broker, authority) {
-            remark(format_args!(
-                "cannot tell the message server which nodes to admit: {error}; trying again"
-            ));
+            let text =
+                format_args!("cannot tell the message server which nodes to admit: {error}; trying again");
+            warn("fleet", text);
         }
     }
 
