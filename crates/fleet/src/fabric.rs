@@ -207,6 +207,10 @@ pub trait ResultInlet: Send {
     fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         BTreeMap::new()
     }
+    /// Why runs could not be read since the last call. The fabric keeps trying.
+    fn troubles(&mut self) -> Vec<Error> {
+        Vec::new()
+    }
 }
 
 pub trait Fabric {

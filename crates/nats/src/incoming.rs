@@ -8,20 +8,20 @@
 
 mod keys;
 mod listing;
+mod reading;
 
 use crate::connection::{ConnectionTroubles, ServerAccess, open};
-use crate::results::{ATTEMPT, PAUSE, stream_config};
+use crate::results::{ATTEMPT, stream_config};
 use crate::runtime::SharedRuntime;
 use crate::seal::SealKeys;
 use crate::subject::{self, RESULTS};
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::AckKind;
 use async_nats::jetstream::stream::{Config, ConsumerError, ConsumerErrorKind, Stream};
 use async_nats::jetstream::{self, ErrorCode, Message};
 use async_nats::{Client, Subject};
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use futures_util::future::join_all;
-use futures_util::{StreamExt, TryStreamExt};
 use keys::{NodeKeys, SegmentRefusal};
 use packetrig_fleet::fabric::{Error, ResultInlet, SegmentDelivery};
 use packetrig_fleet::message::{NodeName, RunId};
@@ -38,16 +38,10 @@ use tokio::task::JoinHandle;
 const CONFIRMING: Duration = Duration::from_secs(30);
 /// A segment whose key cannot be read is delivered again after this.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
-/// Deliveries of a run that are fetched ahead: 16 MiB of them at most.
-const AHEAD: usize = 32;
-/// Deliveries that may wait for their confirmation.
-const UNCONFIRMED: i64 = 4096;
 /// Deliveries of all runs that wait here to be taken, at once.
 const WAITING: usize = 32;
 /// Deliveries that may be refused in one call.
 const REFUSED_AT_ONCE: usize = 256;
-/// The server removes a consumer that was not used for this long.
-const UNUSED: Duration = Duration::from_hours(24);
 
 /// The controller's end; dropping it leaves all its runs.
 #[derive(Debug)]
@@ -62,6 +56,8 @@ pub struct NatsIncoming {
     arrived: Arc<Mutex<Receiver<Message>>>,
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
+    /// Why a run cannot be read.
+    failures: ConnectionTroubles,
     is_nearly_full: bool,
 }
 
@@ -133,6 +129,7 @@ impl NatsIncoming {
             arrived: Arc::new(Mutex::new(arrived)),
             refused: BTreeMap::new(),
             unreadable_keys: BTreeMap::new(),
+            failures: ConnectionTroubles::default(),
             is_nearly_full: false,
         })
     }
@@ -156,6 +153,11 @@ impl NatsIncoming {
     ) -> Result<T, Error> {
         self.runtime.wait(self.patience, what).unwrap_or_else(|| Err(unanswered("results")))
     }
+}
+
+/// Stands for the sender of a message whose subject names none.
+fn unnamed() -> NodeName {
+    NodeName("(unnamed)".to_owned())
 }
 
 fn unanswered(error: impl std::fmt::Display) -> Error {
@@ -222,43 +224,6 @@ impl ReaderConnection {
         let name = consumer_name(run, &self.reader);
         stream.delete_consumer(&name).await.map_err(unanswered).map(|_| ())
     }
-
-    async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
-        let name = consumer_name(run, &self.reader);
-        let config = pull::Config {
-            // It outlives its controller. The next reader removes it (`take_over`), or the server does after
-            // `UNUSED`.
-            durable_name: Some(name.clone()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: CONFIRMING,
-            max_ack_pending: UNCONFIRMED,
-            filter_subject: subject::segment(run, "*"),
-            inactive_threshold: UNUSED,
-            ..pull::Config::default()
-        };
-        stream.get_or_create_consumer(&name, config).await
-    }
-
-    async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
-        let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
-        // By missing heartbeats a server that has gone is noticed long before the request expires.
-        let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
-        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
-    }
-
-    /// Gives out the segments of a run, whatever happens to the server meanwhile; a store that was lost is set up again.
-    async fn read(self: Arc<Self>, run: String, arrivals: Sender<Message>) {
-        loop {
-            if let Ok(mut messages) = self.messages(&run).await {
-                while let Some(Ok(message)) = messages.next().await {
-                    if arrivals.send(message).await.is_err() {
-                        return;
-                    }
-                }
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
 }
 
 impl ResultInlet for NatsIncoming {
@@ -273,7 +238,8 @@ impl ResultInlet for NatsIncoming {
         let run_word = word.clone();
         let others = instead_of.clone();
         self.ask(async move { connection.take_over(&run_word, &others).await })?;
-        let task = Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone());
+        let task =
+            Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone(), self.failures.clone());
         if let Some(task) = self.runtime.spawn(task) {
             self.reading.insert(word, task);
         }
@@ -325,17 +291,21 @@ impl ResultInlet for NatsIncoming {
             let (message, acker) = message.split();
             let answer = match id {
                 Ok(id) => {
-                    // Every message of a consumer says where it is confirmed.
-                    let token = ConfirmToken(confirmed_at.unwrap_or_else(|| Subject::from_static("none")));
+                    // Every message of a consumer says where it is confirmed, so one without that did not come from a consumer.
+                    let Some(confirmed_at) = confirmed_at else {
+                        *self.refused.entry(id.node).or_insert(0) += 1;
+                        continue;
+                    };
+                    let token = ConfirmToken(confirmed_at);
                     return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
-                    *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
+                    *self.refused.entry(from.unwrap_or_else(unnamed)).or_insert(0) += 1;
                     // It must not come for ever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
-                    self.unreadable_keys.insert(from.unwrap_or_else(|| NodeName("?".to_owned())), why);
+                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed), why);
                     AckKind::Nak(Some(KEY_AGAIN))
                 }
             };
@@ -364,6 +334,10 @@ impl ResultInlet for NatsIncoming {
 
     fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         std::mem::take(&mut self.unreadable_keys)
+    }
+
+    fn troubles(&mut self) -> Vec<Error> {
+        self.failures.take()
     }
 }
 

@@ -205,6 +205,11 @@ fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
             "results of node {node} have to wait, because the node's key cannot be read: {why}"
         ))
     }));
+    events.extend(incoming.troubles().into_iter().map(|error| {
+        CollectorEvent::Trouble(format!(
+            "results cannot be read from the message server: {error}; trying again"
+        ))
+    }));
     events
 }
 

@@ -93,3 +93,34 @@ fn a_collector_that_was_replaced_tells_of_nothing() {
     let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
     assert!(matches!(&events[..], [CollectorEvent::Trouble(_)]), "{events:?}");
 }
+
+/// Can read nothing.
+struct FailingInlet;
+
+impl ResultInlet for FailingInlet {
+    type Token = ();
+
+    fn read_run(&mut self, _: &RunId, _: &BTreeSet<String>) -> Result<(), fabric::Error> {
+        Ok(())
+    }
+    fn leave_run(&mut self, _: &RunId) {}
+    fn waiting_runs(&mut self) -> Result<std::collections::BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
+        Ok(std::collections::BTreeMap::new())
+    }
+    fn collect(&mut self, _: Nanos) -> Option<SegmentDelivery<()>> {
+        None
+    }
+    fn confirm(&mut self, (): ()) -> Result<(), fabric::Error> {
+        Ok(())
+    }
+    fn troubles(&mut self) -> Vec<fabric::Error> {
+        vec![fabric::Error::NotPermitted("the results of r".into())]
+    }
+}
+
+#[test]
+fn results_that_cannot_be_read_are_a_trouble_and_not_silence() {
+    let events = refusals(&mut FailingInlet);
+    let [CollectorEvent::Trouble(text)] = &events[..] else { panic!("{events:?}") };
+    assert!(text.contains("not permitted: the results of r"), "{text}");
+}

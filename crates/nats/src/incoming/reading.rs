@@ -1,0 +1,97 @@
+//! Reads one run from the server until it is told to stop.
+
+use super::{CONFIRMING, ReaderConnection, consumer_name, unanswered};
+use crate::connection::ConnectionTroubles;
+use crate::results::{ATTEMPT, PAUSE};
+use crate::subject;
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::stream::{ConsumerError, Stream};
+use futures_util::StreamExt;
+use packetrig_fleet::fabric::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// Deliveries of a run that are fetched ahead: 16 MiB of them at most.
+const AHEAD: usize = 32;
+/// Deliveries that may wait for their confirmation.
+const UNCONFIRMED: i64 = 4096;
+/// The server removes a consumer that was not used for this long.
+const UNUSED: Duration = Duration::from_hours(24);
+/// After this many failures in a row the user is told.
+const FAILURES_TO_TELL: u32 = 2;
+
+impl ReaderConnection {
+    pub(super) async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
+        let name = consumer_name(run, &self.reader);
+        let config = pull::Config {
+            // It outlives its controller. The next reader removes it (`take_over`), or the server does after
+            // `UNUSED`.
+            durable_name: Some(name.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: CONFIRMING,
+            max_ack_pending: UNCONFIRMED,
+            filter_subject: subject::segment(run, "*"),
+            inactive_threshold: UNUSED,
+            ..pull::Config::default()
+        };
+        stream.get_or_create_consumer(&name, config).await
+    }
+
+    async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
+        let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
+        // By missing heartbeats a server that has gone is noticed long before the request expires.
+        let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
+        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
+    }
+
+    /// Gives out the segments of a run, whatever happens to the server meanwhile; a store that was lost is set up again.
+    pub(super) async fn read(
+        self: Arc<Self>,
+        run: String,
+        arrivals: Sender<Message>,
+        troubles: ConnectionTroubles,
+    ) {
+        let mut failures = 0;
+        loop {
+            match self.pass_on(&run, &arrivals, &mut failures).await {
+                Ok(ReadEnd::ReaderGone) => return,
+                Ok(ReadEnd::StreamEnded) => {}
+                Err(error) => {
+                    failures += 1;
+                    // One failure is a server that was started again, and a third one says nothing new.
+                    if failures == FAILURES_TO_TELL {
+                        troubles.add(error);
+                    }
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Passes on what comes, until the stream of it ends or fails. What comes ends a series of failures.
+    async fn pass_on(
+        &self,
+        run: &str,
+        arrivals: &Sender<Message>,
+        failures: &mut u32,
+    ) -> Result<ReadEnd, Error> {
+        let mut messages = self.messages(run).await?;
+        while let Some(message) = messages.next().await {
+            let message = message.map_err(unanswered)?;
+            *failures = 0;
+            if arrivals.send(message).await.is_err() {
+                return Ok(ReadEnd::ReaderGone);
+            }
+        }
+        Ok(ReadEnd::StreamEnded)
+    }
+}
+
+/// Why nothing more of a run comes.
+enum ReadEnd {
+    /// The inlet was dropped.
+    ReaderGone,
+    StreamEnded,
+}
