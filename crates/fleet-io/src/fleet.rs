@@ -40,7 +40,7 @@ use collector::{CollectorEvent, OtherRuns, SegmentCollector};
 use leadership::FleetLeadership;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, RunRecord};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
-use packetrig_fleet::members::{FleetMembers, MemberRow};
+use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
@@ -106,6 +106,16 @@ pub struct FleetGround<F: Fabric> {
     policies: RunPolicies,
     roster: FleetRoster,
     round_trips: RoundTrips,
+}
+
+/// A run that an earlier controller left.
+#[derive(Debug)]
+pub struct InheritedRun {
+    pub record: RunRecord,
+    /// Nodes that other controllers lead, or have ended it on: nothing is said to them.
+    pub elsewhere: BTreeSet<NodeName>,
+    /// The parts of nodes that are stored already.
+    pub on_hand: Vec<(NodeName, StoredPart)>,
 }
 
 /// A run whose nodes are led.
@@ -194,15 +204,15 @@ where
         Ok(record.filter(RunRecord::is_unfinished))
     }
 
-    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is. Nothing is said to nodes
-    /// `elsewhere`, which other controllers lead or have ended it on.
+    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is.
     pub fn inherit(
         &mut self,
-        (record, elsewhere): (RunRecord, BTreeSet<NodeName>),
+        inherited: InheritedRun,
         document: &str,
         options: &RunOptions,
-        (on_hand, user): (Vec<(NodeName, StoredPart)>, RunUser<'_>),
+        user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
+        let InheritedRun { record, elsewhere, on_hand } = inherited;
         self.call_roll()?;
         let facts = facts(document, options, record.members());
         let limits = RunLimits::fleet(self.round_trips.longest(&record.nodes), options.drain);
@@ -216,23 +226,24 @@ where
     /// Tells nodes which of the results that they keep are stored: the controller that stored them may have ended before it said so.
     /// `below` is up to where a node's part in an attempt of a run is.
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
-        for (node, run, attempt, _) in self.members.uncollected() {
-            let mark = StoredWatermark { run: run.clone(), attempt, below: below(node, run, attempt) };
-            if mark.below > 0 {
+        for UncollectedPart { node, run, attempt, .. } in self.members.uncollected() {
+            let below = below(&node, &run, attempt);
+            if below > 0 {
+                let mark = StoredWatermark { run, attempt, below };
                 // The next controller sends it again.
-                best_effort(self.endpoint.post(node, MessageBody::Stored(mark)));
+                best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));
             }
         }
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
-    /// `goes_on` says no. Gives what is left: node, run, segments.
+    /// `goes_on` says no. Gives what is left.
     pub fn gather(
         &mut self,
         patience: Nanos,
         goes_on: &dyn Fn() -> bool,
         on_completed: &mut dyn FnMut(String),
-    ) -> Result<Vec<(NodeName, RunId, u64)>, Error> {
+    ) -> Result<Vec<UncollectedPart>, Error> {
         let mut until = now() + patience;
         loop {
             while let Some(news) = self.collector.next_event() {
@@ -246,8 +257,7 @@ where
                 until = now() + patience;
             }
             self.call_roll()?;
-            let left = self.members.uncollected();
-            let left: Vec<_> = left.map(|(node, run, _, count)| (node.clone(), run.clone(), count)).collect();
+            let left: Vec<UncollectedPart> = self.members.uncollected().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
                 return Ok(left);
             }

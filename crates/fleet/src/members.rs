@@ -130,6 +130,15 @@ impl FleetMember {
     }
 }
 
+/// A node's part in an attempt of a run, which is still with the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UncollectedPart {
+    pub node: NodeName,
+    pub run: RunId,
+    pub attempt: u32,
+    pub segments: u64,
+}
+
 /// The nodes heard so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetMembers {
@@ -229,10 +238,15 @@ impl FleetMembers {
         epochs.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0)
     }
 
-    /// Nodes that hold results nobody has collected: (node, run, attempt, segments).
-    pub fn uncollected(&self) -> impl Iterator<Item = (&NodeName, &RunId, u32, u64)> {
+    /// Results that nodes hold and nobody has collected.
+    pub fn uncollected(&self) -> impl Iterator<Item = UncollectedPart> {
         self.nodes.iter().flat_map(|(name, member)| {
-            member.hello.spooled.iter().map(move |(run, attempt, segments)| (name, run, *attempt, *segments))
+            member.hello.spooled.iter().map(move |(run, attempt, segments)| UncollectedPart {
+                node: name.clone(),
+                run: run.clone(),
+                attempt: *attempt,
+                segments: *segments,
+            })
         })
     }
 

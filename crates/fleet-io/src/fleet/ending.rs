@@ -1,6 +1,6 @@
 //! Ends runs that other controllers left, and writes their reports.
 
-use super::{FleetGround, Leftover, RunShelf};
+use super::{FleetGround, InheritedRun, Leftover, RunShelf};
 use crate::control::{OnEvent, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
@@ -121,7 +121,8 @@ where
         let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
         // Segments that an earlier controller stored are not asked for again.
         let on_hand = self.shelf.on_hand(&record);
-        let ended = self.fleet.inherit((record, elsewhere), &unfinished.plan, &options, (on_hand, user))?;
+        let inherited = InheritedRun { record, elsewhere, on_hand };
+        let ended = self.fleet.inherit(inherited, &unfinished.plan, &options, user)?;
         let open = ended.open_run();
         let reading = ReadOptions { seed: options.terms.seed, fleet: true, ..ReadOptions::default() };
         let document = PlanDocument::read(unfinished.plan, reading)?;

@@ -7,10 +7,11 @@ use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, remark, warn};
 use crate::results;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::members::UncollectedPart;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
@@ -35,7 +36,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
         charged.fleet.gather(PATIENCE, &|| !is_interrupted(), &mut |text: String| completed.push(text))?;
     if let Err(error) = charged.fleet.remove_dead_controllers() {
         // Such records cost space, but keep no run from starting.
-        remark(format_args!("cannot remove the records of controllers that have ended: {error}"));
+        warn("fleet", format_args!("cannot remove the records of controllers that have ended: {error}"));
     }
     for text in &completed {
         output.line(text);
@@ -46,7 +47,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
     for report in reports {
         output.text(results::render(&report, output.style()));
     }
-    for (node, run, segments) in left {
+    for UncollectedPart { node, run, segments, .. } in left {
         output.line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
     }
     Ok(CommandExit::Ok)
