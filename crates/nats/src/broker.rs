@@ -322,7 +322,8 @@ impl ServerKeeper {
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
         child::end_with_us(&mut command);
-        let mut child = command.spawn().map_err(world(self.program.display().to_string()))?;
+        let program = self.program.display();
+        let mut child = command.spawn().map_err(world(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child) {
             end(&mut child);
             return Err(error);

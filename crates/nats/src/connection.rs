@@ -163,7 +163,7 @@ pub(crate) async fn open(
                 refusals += 1;
                 tokio::time::sleep(PAUSE).await;
             }
-            outcome => return outcome.map_err(|error| why_not(&error)),
+            outcome => return outcome.map_err(|error| why_not(&error, &access.servers)),
         }
     }
 }
@@ -260,7 +260,7 @@ fn violation(text: &str) -> Error {
 }
 
 /// A refused certificate is a matter of rights, everything else of the world.
-fn why_not(error: &async_nats::ConnectError) -> Error {
+fn why_not(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -268,15 +268,37 @@ fn why_not(error: &async_nats::ConnectError) -> Error {
         words = format!("{words}: {inner}");
         cause = inner.source();
     }
+    let words = without_repetition(&words);
     let refused = is_unknown_user(error) || matches!(error.kind(), ConnectErrorKind::Tls);
     // The other side says which certificate it does not like by an alert of TLS, once the connection stands.
     let refused = refused || words.contains("fatal alert") || words.contains("ertificate");
-    if refused { Error::NotPermitted(words) } else { Error::Down(words) }
+    if refused {
+        return Error::NotPermitted(words);
+    }
+    let servers = servers.join(", ");
+    Error::Down(format!("{servers}: {words}; check that `packetrig fleet up` runs there"))
+}
+
+/// Each part of a chain of causes once: errors of libraries repeat the texts of their causes.
+fn without_repetition(chain: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in chain.split(": ") {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.join(": ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chain_of_causes_says_each_of_them_once() {
+        let chain = "DNS error: failed to look up: no such host: failed to look up: no such host";
+        assert_eq!(without_repetition(chain), "DNS error: failed to look up: no such host");
+    }
 
     #[test]
     fn a_violation_becomes_the_subject() {

@@ -38,7 +38,10 @@ fn candidates() -> Vec<PathBuf> {
 
 fn check(program: &Path) -> Result<PathBuf, Error> {
     let shown = program.display().to_string();
-    let output = Command::new(program).arg("--version").output().map_err(world(shown.clone()))?;
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .map_err(world(format!("cannot start nats-server `{shown}`")))?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if is_good(&said) {
         return Ok(program.to_owned());
