@@ -31,6 +31,12 @@ pub(crate) enum Error {
         /// The plan itself, or what it finds here.
         blame: Blame,
     },
+    /// A location that fits neither this machine nor a fleet.
+    #[error(
+        "{namespace} is neither a network namespace of this machine (`ip netns list`) nor a node: there is no fleet in \
+         {fleet} (--fleet, $PACKETRIG_FLEET)"
+    )]
+    NoSuchPlace { namespace: String, fleet: String },
     /// Flags that contradict each other in ways the parser cannot know.
     #[error("{0}")]
     Usage(String),
@@ -106,6 +112,7 @@ impl Error {
             Self::ReadFile { source, .. } => Blame::of_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
             Self::Usage(_) | Self::ProbePermit { .. } => Blame::Usage,
+            Self::NoSuchPlace { .. } => Blame::World,
             Self::Write { source, .. } => Blame::of_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),

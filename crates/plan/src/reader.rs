@@ -92,6 +92,11 @@ impl<'a> DocumentItem<'a> {
         match &self.node.value {
             DocumentValue::Object(members) => Some(DocumentObject::of(self.clone(), members)),
             DocumentValue::Null => Some(DocumentObject::of(self.clone(), &[])),
+            _ if self.path.is_empty() => {
+                let problem = PlanProblem::error("", "a plan must be an object with ports and flows");
+                self.note(problem.with_hint("see examples/first-run.yaml"));
+                None
+            }
             _ => {
                 self.error("must be an object");
                 None

@@ -22,7 +22,7 @@ use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
-use packetrig_plan::{Plan, PortHost, ReadOptions, Stream};
+use packetrig_plan::{Plan, PortHost, ReadOptions};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::terms::RunTerms;
@@ -34,9 +34,16 @@ use std::path::{Path, PathBuf};
 /// Runs the plan, stores the result and shows it. The verdict decides the exit code.
 pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(place) = fleet_of(&request.fleet, &request.document.text)? {
+        if !request.quiet && !fleet_place::is_named(&request.fleet) {
+            let directory = place.directory().display();
+            remark(format_args!(
+                "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
+            ));
+        }
         return on_fleet::on_fleet(request, &place, output);
     }
     let plan = plan::read(&request.document)?;
+    refuse_unknown_namespaces(&request.fleet, &plan)?;
     warn_if_nothing_is_measured(request, &plan);
     // Before the run: one whose result cannot be stored is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
@@ -68,16 +75,10 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
 
 /// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
-    if !request.quiet && !plan.streams.is_empty() && !plan.streams.iter().any(is_measured) {
+    if !request.quiet && plan::is_nothing_measured(plan) {
         let warning = TextStyle::of_remarks().doubtful("warning:");
-        remark(format_args!(
-            "{warning} no port receives and measures these frames (`--rx`): the verdict will be INCONCLUSIVE (exit code 7)"
-        ));
+        remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
     }
-}
-
-fn is_measured(stream: &Stream) -> bool {
-    stream.metrics.enable && !stream.rx.is_empty()
 }
 
 /// Prints the document if it is a plan that can run; otherwise its problems are the error.
@@ -110,6 +111,15 @@ pub(crate) fn fleet_of(
     let needs_fleet =
         read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
     Ok(needs_fleet.then_some(place))
+}
+
+/// Without a fleet, `left/eth1` is on this machine. Whoever meant a node reads why it is none.
+fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), Error> {
+    let known = netns::names();
+    let mut namespaces = plan.ports.iter().filter_map(|port| port.location.namespace.as_ref());
+    let Some(unknown) = namespaces.find(|namespace| !known.contains(namespace)) else { return Ok(()) };
+    let fleet = fleet_place::FleetPlace::of(arguments)?;
+    Err(Error::NoSuchPlace { namespace: unknown.clone(), fleet: fleet.directory().display().to_string() })
 }
 
 /// `left/eth1` can mean the node `left` or a network namespace of this machine; a namespace that exists goes first.

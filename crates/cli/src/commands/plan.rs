@@ -12,6 +12,10 @@ use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity
 use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
+/// What [`is_nothing_measured`] means for the user.
+pub(super) const NOTHING_MEASURED: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
+    verdict will be INCONCLUSIVE (exit code 7)";
+
 /// Speed of a link that does not report one, for explaining only.
 const ASSUMED: BitRate = BitRate::new(10_000_000_000);
 
@@ -35,19 +39,38 @@ fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Err
     let document = PlanText::read(&file.file)?;
     let read = Plan::read(&document.text);
     let problems = match &read {
-        Ok(plan) => &plan.warnings,
-        Err(problems) => &problems.0,
+        Ok(plan) => warnings(plan),
+        Err(problems) => problems.0.clone(),
     };
     if file.json {
-        let checked =
-            CheckedPlan { schema_version: 1, file: &document.name, can_run: read.is_ok(), problems };
+        let checked = CheckedPlan {
+            schema_version: 1,
+            file: &document.name,
+            can_run: read.is_ok(),
+            problems: &problems,
+        };
         output.json(&checked)?;
     } else {
-        output.text(diagnostics::render(document.source(), problems, output.style()));
-        output.line(summary(&document, &read, problems));
+        output.text(diagnostics::render(document.source(), &problems, output.style()));
+        output.line(summary(&document, &read, &problems));
     }
     // Warnings do not keep a plan from running.
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
+}
+
+/// The warnings that a run of this plan gives, too.
+fn warnings(plan: &Plan) -> Vec<PlanProblem> {
+    let mut warnings = plan.warnings.clone();
+    if is_nothing_measured(plan) {
+        warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED));
+    }
+    warnings
+}
+
+/// Whether no frame of the plan is measured by a receiver, so that nothing can be judged.
+pub(super) fn is_nothing_measured(plan: &Plan) -> bool {
+    !plan.streams.is_empty()
+        && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
 }
 
 fn summary<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {

@@ -6,6 +6,7 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
+use std::path::Path;
 
 const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
@@ -59,16 +60,21 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
         match fleet {
             // Repeats are written out, because a document lists its ports one by one.
             Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
-            None if text.starts_with("any-") && text.contains('*') => {
+            None if text.starts_with("any-") && !is_interface(text) => {
                 return Err(Error::Usage(format!(
-                    "`{text}` stands for ports of a fleet, but this machine has no \
-                    fleet; `packetrig fleet up` makes one"
+                    "`{text}` stands for ports of a fleet, but there is none (--fleet, $PACKETRIG_FLEET); \
+                    `packetrig fleet up` makes one"
                 )));
             }
             None => locations.push(text.parse::<PortLocation>().map_err(Error::Usage)?.to_string()),
         }
     }
     Ok(locations)
+}
+
+/// Whether this network namespace has an interface of that name.
+fn is_interface(name: &str) -> bool {
+    Path::new("/sys/class/net").join(name).exists()
 }
 
 fn usual_rate() -> Option<Rate> {

@@ -242,7 +242,8 @@ fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
     assert_eq!(ended.code, 4, "{}", ended.remarks);
     assert!(ended.remarks.contains("nosuch0"), "{}", ended.remarks);
     let listed = packetrig(&["report", "--store", place]);
-    assert_eq!((listed.code, listed.results.as_str()), (0, "no runs yet; `packetrig demo` makes one\n"));
+    let none = format!("there are no runs in {place} yet; `packetrig demo` makes one\n");
+    assert_eq!((listed.code, listed.results), (0, none));
     assert_eq!(std::fs::read_dir(store.path().join("runs")).unwrap().count(), 0);
 }
 
@@ -263,7 +264,8 @@ fn looking_at_past_runs_creates_nothing() {
     let home = tempfile::tempdir().unwrap();
     for home in [home.path().to_str().unwrap(), READ_ONLY_HOME] {
         let listed = packetrig_at_home(home, &["report"]);
-        assert_eq!((listed.code, listed.results.as_str()), (0, "no runs yet; `packetrig demo` makes one\n"));
+        let says_none = listed.results.starts_with("there are no runs in ");
+        assert!(listed.code == 0 && says_none, "{}", listed.results);
         for action in ["show", "path"] {
             let ended = packetrig_at_home(home, &["report", action, "last"]);
             assert_eq!(ended.code, 2, "{}", ended.remarks);
@@ -309,11 +311,48 @@ fn a_name_without_an_address_is_a_users_mistake() {
 }
 
 #[test]
-fn an_unknown_run_is_a_users_mistake() {
+fn a_node_without_a_fleet_is_not_mistaken_for_a_namespace() {
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().to_str().unwrap();
+    let ended = packetrig_at_home(place, &["run", "--tx", "rack2/eth1", "--rx", "rack2/eth2", "--quiet"]);
+    assert_eq!(ended.code, 4, "{}", ended.remarks);
+    assert!(ended.remarks.contains("rack2 is neither a network namespace"), "{}", ended.remarks);
+    let ended = packetrig_at_home(place, &["run", "--tx", "any-x", "--rx", "any-y", "--quiet"]);
+    assert_eq!(ended.code, 2, "{}", ended.remarks);
+    assert!(ended.remarks.contains("`any-x` stands for ports of a fleet"), "{}", ended.remarks);
+}
+
+#[test]
+fn a_directory_without_a_catalogue_is_a_users_mistake() {
     let store = tempfile::tempdir().unwrap();
     let place = store.path().to_str().unwrap();
+    for action in [&["list"][..], &["unfinished"], &["late"], &["show", "last"], &["path", "20200101"]] {
+        let ended = packetrig(&[&["report"], action, &["--store", place]].concat());
+        assert_eq!((ended.code, ended.results.as_str()), (2, ""), "{action:?}");
+        let said = format!("there is no catalogue of runs in {place}");
+        assert!(ended.remarks.contains(&said), "{action:?}: {}", ended.remarks);
+    }
+}
+
+#[test]
+fn a_fleet_whose_servers_cannot_be_reached_leaves_none_behind() {
+    let fleet = tempfile::tempdir().unwrap();
+    let place = fleet.path().to_str().unwrap();
+    let flags = ["--address", "127.0.0.1", "--listen", "127.0.0.1:0", "--enrol", "127.0.0.1:0"];
+    // Nobody listens on the port for discarding.
+    let ended =
+        packetrig(&[&["fleet", "up", "--fleet", place, "--cluster", "127.0.0.1:9"], &flags[..]].concat());
+    assert_eq!(ended.code, 4, "{}", ended.remarks);
+    assert!(ended.remarks.contains("cannot reach the message server of the fleet"), "{}", ended.remarks);
+    assert!(!fleet.path().join("fleet.json").exists(), "later commands take it for a fleet that works");
+}
+
+#[test]
+fn an_unknown_run_is_a_users_mistake() {
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().to_str().unwrap();
     for action in ["show", "path"] {
-        let ended = packetrig(&["report", action, "20200101", "--store", place]);
+        let ended = packetrig_at_home(place, &["report", action, "20200101"]);
         assert_eq!((ended.code, ended.results.as_str()), (2, ""));
         golden::compare("error-report-unknown", &ended.remarks);
     }
