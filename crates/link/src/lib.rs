@@ -18,6 +18,7 @@
 mod draw;
 mod edit;
 mod impairer;
+pub mod merge;
 mod plan;
 mod queue;
 mod spec;

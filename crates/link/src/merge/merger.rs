@@ -1,0 +1,209 @@
+//! Puts packets of several captures together, in the order of one clock.
+
+use super::PacketIdentity;
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, HashMap};
+
+/// Captures that can be merged at once.
+pub const MOST_CAPTURES: usize = 32;
+
+/// Which captures have a packet, by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CaptureSet(u32);
+
+impl CaptureSet {
+    /// The first so many captures.
+    pub const fn first(count: usize) -> Self {
+        Self(if count >= MOST_CAPTURES { u32::MAX } else { (1 << count) - 1 })
+    }
+
+    pub const fn has(self, capture: usize) -> bool {
+        capture < MOST_CAPTURES && self.0 & 1 << capture != 0
+    }
+
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    const fn with(self, capture: usize) -> Self {
+        Self(self.0 | 1 << capture)
+    }
+
+    /// The lowest number in it; [`MOST_CAPTURES`] of an empty one.
+    const fn lowest(self) -> usize {
+        self.0.trailing_zeros() as usize
+    }
+}
+
+/// A packet as a capture has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapturedPacket {
+    pub bytes: Vec<u8>,
+    pub full_len: u32,
+    pub link_type: u16,
+}
+
+/// A packet of the merged series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedPacket {
+    /// By the first capture that has it, in the common clock.
+    pub at_ns: u64,
+    pub captures: CaptureSet,
+    /// As the capture has it that kept most of it.
+    pub packet: CapturedPacket,
+}
+
+/// The order of packets: their time, then the order in which they were offered.
+type MergePlace = (u64, u64);
+
+/// Packets that may still be found in another capture.
+#[derive(Debug)]
+pub struct PacketMerger {
+    tolerance_ns: u64,
+    pending: BTreeMap<MergePlace, PendingPacket>,
+    places: HashMap<PacketIdentity, Vec<MergePlace>>,
+    offered: u64,
+}
+
+#[derive(Debug)]
+struct PendingPacket {
+    identity: PacketIdentity,
+    merged: MergedPacket,
+}
+
+impl PacketMerger {
+    /// `tolerance`: how far apart the stamps of one packet may be.
+    pub fn new(tolerance: Nanos) -> Self {
+        Self {
+            tolerance_ns: tolerance.as_u64(),
+            pending: BTreeMap::new(),
+            places: HashMap::new(),
+            offered: 0,
+        }
+    }
+
+    /// Packets that wait.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes a packet of a capture, which must be one of [`MOST_CAPTURES`], with its time in the common clock.
+    pub fn offer(&mut self, capture: usize, at_ns: u64, identity: PacketIdentity, packet: CapturedPacket) {
+        let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with(capture), packet };
+        let merged = match self.same_packet(capture, at_ns, identity) {
+            Some(place) => joined(self.forget(place), fresh),
+            None => fresh,
+        };
+        let place = (merged.at_ns, self.offered);
+        self.offered += 1;
+        self.places.entry(identity).or_default().push(place);
+        self.pending.insert(place, PendingPacket { identity, merged });
+    }
+
+    /// The packet of other captures that is this one: of those with its content the nearest in time.
+    fn same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
+        let places = self.places.get(&identity)?.iter();
+        let lacking = places.filter(|place| !self.pending[place].merged.captures.has(capture));
+        let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
+        near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
+    }
+
+    /// Takes out the earliest packet, if it is earlier than this.
+    pub fn take_before(&mut self, until_ns: u64) -> Option<MergedPacket> {
+        let place = *self.pending.first_key_value()?.0;
+        (place.0 < until_ns).then(|| self.forget(place))
+    }
+
+    /// Takes out the earliest packet: nothing more is coming, or too much waits.
+    pub fn take_first(&mut self) -> Option<MergedPacket> {
+        let place = *self.pending.first_key_value()?.0;
+        Some(self.forget(place))
+    }
+
+    fn forget(&mut self, place: MergePlace) -> MergedPacket {
+        #[expect(clippy::expect_used, reason = "places are those of pending packets")]
+        let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
+        if let Some(places) = self.places.get_mut(&identity) {
+            places.retain(|known| *known != place);
+            if places.is_empty() {
+                self.places.remove(&identity);
+            }
+        }
+        merged
+    }
+}
+
+/// One packet of two: the time of the first capture that has it, and as many bytes as any has.
+fn joined(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
+    let captures = CaptureSet(known.captures.0 | fresh.captures.0);
+    let at_ns = if fresh.captures.lowest() < known.captures.lowest() { fresh.at_ns } else { known.at_ns };
+    let packet =
+        if fresh.packet.bytes.len() > known.packet.bytes.len() { fresh.packet } else { known.packet };
+    MergedPacket { at_ns, captures, packet }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packet(length: u8) -> CapturedPacket {
+        CapturedPacket { bytes: vec![0; length.into()], full_len: 99, link_type: 1 }
+    }
+
+    fn all(mut merger: PacketMerger) -> Vec<MergedPacket> {
+        std::iter::from_fn(|| merger.take_first()).collect()
+    }
+
+    #[test]
+    fn one_packet_has_the_time_of_the_first_capture_and_the_most_bytes() {
+        let mut merger = PacketMerger::new(Nanos::new(10));
+        merger.offer(1, 100, PacketIdentity(5), packet(60));
+        merger.offer(0, 104, PacketIdentity(5), packet(40));
+        merger.offer(0, 102, PacketIdentity(6), packet(40));
+        assert_eq!(merger.waiting(), 2);
+        assert_eq!(merger.take_before(102), None);
+        let series = all(merger);
+        assert_eq!(series.iter().map(|merged| merged.at_ns).collect::<Vec<_>>(), [102, 104]);
+        assert_eq!((series[1].captures, series[1].packet.bytes.len()), (CaptureSet::first(2), 60));
+        assert!(series[0].captures.has(0) && !series[0].captures.has(1) && !series[0].captures.has(99));
+    }
+
+    #[test]
+    fn beyond_the_tolerance_and_within_a_capture_equal_packets_stay_apart() {
+        let mut merger = PacketMerger::new(Nanos::new(10));
+        for (capture, at_ns) in [(0, 100), (0, 101), (1, 112), (1, 102)] {
+            merger.offer(capture, at_ns, PacketIdentity(5), packet(60));
+        }
+        let series = all(merger);
+        let sizes: Vec<u32> = series.iter().map(|merged| merged.captures.count()).collect();
+        assert_eq!((series.len(), sizes), (3, vec![1, 2, 1]), "{series:?}");
+    }
+
+    proptest! {
+        /// However packets repeat and whatever each capture lost: each capture's packets are in the series once, and with one
+        /// packet in flight at a time nothing that any capture has is missing or twice.
+        #[test]
+        fn every_packet_is_in_the_series_once(
+            sent in prop::collection::vec((0_u64..3, 0_u8..8), 1..200),
+            jitter in prop::collection::vec(0_u64..400, 600),
+        ) {
+            let mut merger = PacketMerger::new(Nanos::new(1000));
+            let mut offered = [0; 3];
+            for (index, (content, kept_by)) in sent.iter().enumerate() {
+                for capture in (0..3).filter(|capture| kept_by & 1 << capture != 0) {
+                    let at_ns = 10_000 * index as u64 + jitter[3 * index + capture];
+                    merger.offer(capture, at_ns, PacketIdentity(*content), packet(60));
+                    offered[capture] += 1;
+                }
+            }
+            let series = all(merger);
+            let captured = sent.iter().filter(|(_, kept_by)| *kept_by != 0).count();
+            prop_assert_eq!(series.len(), captured);
+            for (capture, offered) in offered.into_iter().enumerate() {
+                prop_assert_eq!(series.iter().filter(|merged| merged.captures.has(capture)).count(), offered);
+            }
+            prop_assert!(series.is_sorted_by_key(|merged| merged.at_ns));
+        }
+    }
+}

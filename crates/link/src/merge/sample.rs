@@ -1,0 +1,86 @@
+//! A sample of the packets of a capture, chosen by their content: samples of two captures choose the same packets.
+
+use super::PacketIdentity;
+use std::collections::BTreeMap;
+
+/// Packets with the smallest identities of a capture, at most so many. Identities are hashes, so this is a fair choice, and one that
+/// does not depend on the capture: of two captures of a link, both hold the same packets, as long as both captures do.
+#[derive(Clone, Debug)]
+pub struct PacketSample {
+    most: usize,
+    packets: BTreeMap<u64, SampledPacket>,
+}
+
+/// A packet of the sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SampledPacket {
+    pub(super) at_ns: u64,
+    /// How many packets of the capture came before it.
+    pub(super) number: u64,
+    /// Whether no other packet of the capture has its content.
+    pub(super) is_unique: bool,
+}
+
+impl PacketSample {
+    pub fn new(most: usize) -> Self {
+        Self { most, packets: BTreeMap::new() }
+    }
+
+    /// Offers a packet: the one that came after `number` others.
+    pub fn add(&mut self, identity: PacketIdentity, number: u64, at_ns: u64) {
+        let is_full = self.packets.len() >= self.most;
+        if is_full && self.packets.last_key_value().is_none_or(|(largest, _)| identity.0 > *largest) {
+            return;
+        }
+        let offered = SampledPacket { at_ns, number, is_unique: true };
+        // Once there, an identity leaves only for smaller ones and never comes back, so a repetition cannot be overlooked.
+        self.packets.entry(identity.0).and_modify(|known| known.is_unique = false).or_insert(offered);
+        if self.packets.len() > self.most {
+            self.packets.pop_last();
+        }
+    }
+
+    /// Packets that are unique in both samples, as this and the other capture have them, in the order of the other.
+    pub(super) fn common(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
+        let ours = self.packets.iter().filter(|(_, packet)| packet.is_unique);
+        let both = ours.filter_map(|(identity, ours)| {
+            let theirs = other.packets.get(identity).filter(|theirs| theirs.is_unique)?;
+            Some((*ours, *theirs))
+        });
+        let mut common: Vec<_> = both.collect();
+        common.sort_by_key(|(_, theirs)| theirs.number);
+        common
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_wire::pattern::mix;
+
+    fn sample(numbers: impl Iterator<Item = u64>, most: usize) -> PacketSample {
+        let mut sample = PacketSample::new(most);
+        for (number, packet) in numbers.enumerate() {
+            sample.add(PacketIdentity(mix(1, packet)), number as u64, 10 * packet);
+        }
+        sample
+    }
+
+    #[test]
+    fn two_captures_choose_the_same_packets() {
+        // The second lacks every tenth packet and has others besides.
+        let ours = sample(0..10_000, 500);
+        let theirs = sample((0..10_000).filter(|n| n % 10 > 0).chain(20_000..21_000), 500);
+        let common = ours.common(&theirs);
+        assert!((400..=500).contains(&common.len()), "{}", common.len());
+        assert!(common.is_sorted_by_key(|(_, theirs)| theirs.number));
+        assert!(common.iter().all(|(ours, theirs)| ours.at_ns == theirs.at_ns));
+    }
+
+    #[test]
+    fn a_content_that_a_capture_has_twice_says_nothing() {
+        let ours = sample([1, 2, 3, 2].into_iter(), 9);
+        assert_eq!(ours.common(&sample(1..4, 9)).len(), 2);
+        assert_eq!(sample(1..4, 9).common(&ours).len(), 2);
+    }
+}
