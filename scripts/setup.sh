@@ -98,6 +98,7 @@ test | test-all | vm | eval)
     want tcpdump tcpdump
     want tshark tshark
     want capinfos wireshark-common
+    want editcap wireshark-common
     want nfcapd nfdump
     want softflowd softflowd
     want curl curl

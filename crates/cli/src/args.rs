@@ -8,6 +8,7 @@ mod fleet;
 mod flows;
 mod impair;
 mod log;
+mod merge;
 mod meter;
 mod probe;
 mod quantities;
@@ -29,6 +30,7 @@ pub(crate) use fleet::{
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
+pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use probe::{
     AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
@@ -92,6 +94,8 @@ pub(crate) enum RigCommand {
     Capture(Box<CaptureArgs>),
     /// Capture continuously to numbered files with an index and a size limit
     Log(Box<LogArgs>),
+    /// Merge captures of one link into one file: every packet once, with the captures that have it
+    Merge(MergeArgs),
     /// Forward between two interfaces and copy both directions to a mirror or a file
     Tap(Box<TapArgs>),
     /// Receive flow records (IPFIX, NetFlow, SIM), store them and count what was lost

@@ -11,6 +11,7 @@ mod fleet;
 mod flows;
 mod kept;
 mod log;
+mod merge;
 mod meter;
 mod plan;
 mod probe;
@@ -44,6 +45,7 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
         RigCommand::Collect(arguments) => collect::perform(&arguments, output),
         RigCommand::Flows(arguments) => flows::perform(&arguments, output),
         RigCommand::Log(arguments) => log::perform(&arguments, output),
+        RigCommand::Merge(arguments) => merge::perform(&arguments, output),
         RigCommand::Meter(arguments) => meter::perform(&arguments, output),
         RigCommand::Agent(arguments) => agent::perform(&arguments, output),
         RigCommand::Fleet(arguments) => fleet::perform(&arguments, output),

@@ -84,6 +84,8 @@ pub(crate) enum Error {
     Tap(#[from] packetrig_link_io::Error),
     #[error(transparent)]
     Log(#[from] packetrig_link_io::log::Error),
+    #[error(transparent)]
+    Merge(#[from] packetrig_link_io::merge::Error),
     /// Impairments that are not valid.
     #[error(transparent)]
     Impair(#[from] packetrig_link::BadSpec),
@@ -131,6 +133,7 @@ impl Error {
             Self::Enrol(error) => error.blame(),
             Self::Tap(error) => error.blame(),
             Self::Log(error) => error.blame(),
+            Self::Merge(error) => error.blame(),
             Self::Impair(error) => error.blame(),
             Self::Lab(error) => error.blame(),
         }

@@ -1,6 +1,6 @@
 //! Whose fault the errors of this room are.
 
-use crate::{Error, log};
+use crate::{Error, log, merge};
 use packetrig_units::Blame;
 
 impl Error {
@@ -23,6 +23,21 @@ impl log::Error {
             Self::File { source, .. } => Blame::of_io(source),
             Self::Damaged { .. } => Blame::Usage,
             Self::NoRoom { .. } => Blame::World,
+        }
+    }
+}
+
+impl merge::Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::File { what: "read", source, .. } => Blame::of_named_file(source),
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Log(error) => error.blame(),
+            Self::Count(_)
+            | Self::NoCapture { .. }
+            | Self::NoLog(_)
+            | Self::IntoItself(_)
+            | Self::NothingInCommon { .. } => Blame::Usage,
         }
     }
 }

@@ -5,6 +5,8 @@
 //!               | copies
 //!               v
 //!              log: numbered capture files, an index, a check against the tap's counters
+//!               |
+//!              merge: several captures of one link become one file
 //! ```
 //! The working half of [`packetrig_link`], which decides about frames and opens nothing. Rings, guards and the recorder of
 //! capture files are the engine's.
@@ -12,6 +14,7 @@
 
 pub mod impair;
 pub mod log;
+pub mod merge;
 pub mod tap;
 
 mod blame;

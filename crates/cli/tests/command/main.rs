@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 53] = [
+    let pages: [(&str, &[&str]); 54] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -32,6 +32,7 @@ fn every_help_page_is_as_committed() {
         ("help-collect", &["collect", "--help"]),
         ("help-log", &["log", "--help"]),
         ("help-log-check", &["log", "check", "--help"]),
+        ("help-merge", &["merge", "--help"]),
         ("help-tap", &["tap", "--help"]),
         ("help-tap-status", &["tap", "status", "--help"]),
         ("help-tap-stop", &["tap", "stop", "--help"]),

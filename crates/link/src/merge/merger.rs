@@ -82,6 +82,10 @@ impl PacketMerger {
         }
     }
 
+    pub const fn tolerance_ns(&self) -> u64 {
+        self.tolerance_ns
+    }
+
     /// Packets that wait.
     pub fn waiting(&self) -> usize {
         self.pending.len()

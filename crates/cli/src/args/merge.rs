@@ -1,0 +1,29 @@
+//! `packetrig merge` as typed.
+
+use super::quantities::positive_time;
+use clap::Args;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The result has an interface for each set of captures that have a packet; its name says which.\n\n\
+Examples:\n  \
+    packetrig merge left.pcapng right.pcapng --write both.pcapng\n  \
+    packetrig merge /var/log/link-a /var/log/link-b --write both.pcapng --json"
+)]
+pub(crate) struct MergeArgs {
+    /// Capture files (pcap or pcapng), and directories of `packetrig log`; the first one's clock is used
+    #[arg(value_name = "FILE|DIR", required = true, num_args = 2..)]
+    pub(crate) captures: Vec<PathBuf>,
+    /// File to write (pcapng), replaced if it exists
+    #[arg(short = 'w', long, value_name = "FILE")]
+    pub(crate) write: PathBuf,
+    /// How far apart the times of one packet may be after the clocks have been brought together [default: 1ms, or four times what
+    /// is found]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub(crate) tolerance: Option<Nanos>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,108 @@
+//! `packetrig merge`: several captures of one link become one file, and what each of them lacked is told.
+
+use crate::args::MergeArgs as Arguments;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::numbers::count;
+use crate::output::{CommandOutput, remark};
+use crate::table::table;
+use packetrig_link_io::merge::{self, CaptureClock, CaptureReport, MergeOptions, MergeReport};
+use packetrig_units::Nanos;
+use serde_json::{Value, json};
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let options = MergeOptions {
+        captures: arguments.captures.clone(),
+        into: arguments.write.clone(),
+        tolerance: arguments.tolerance,
+    };
+    let report = merge::merge(&options)?;
+    if arguments.json {
+        output.json(&as_json(&report))?;
+    } else {
+        output.text(shown(&report, arguments));
+    }
+    let remarks = report.captures.iter().flat_map(|capture| &capture.remarks);
+    remarks.for_each(|text| remark(format_args!("merge: warning: {text}")));
+    let mut exit = CommandExit::Ok;
+    for damage in report.captures.iter().flat_map(|capture| &capture.damages) {
+        remark(format_args!("error: {damage}"));
+        // The captures are not what the user took them for; the result holds all that could be read.
+        exit = CommandExit::Usage;
+    }
+    Ok(exit)
+}
+
+fn shown(report: &MergeReport, arguments: &Arguments) -> String {
+    let mut text = table(
+        &["capture", "packets", "only here", "missing", "before or after", "clock", "drift", "jitter"],
+        report.captures.iter().map(row),
+    );
+    for capture in &report.captures {
+        let steps = capture.clock.iter().flat_map(|clock| &clock.steps);
+        text.extend(steps.map(|step| {
+            let by = signed_time(step.by_ns);
+            format!(
+                "{}: its clock was set ({by}); packets around that may be in the result twice\n",
+                capture.name
+            )
+        }));
+    }
+    let file = arguments.write.display();
+    let (packets, in_all) = (count(report.packets), count(report.in_all));
+    text + &format!(
+        "{file}: {packets} packets, {in_all} of them in all captures (tolerance {})\n",
+        report.tolerance
+    )
+}
+
+fn row(capture: &CaptureReport) -> Vec<String> {
+    let clock = capture.clock.as_ref();
+    let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(count);
+    let clocks = [
+        clock.map_or_else(|| "used".to_owned(), |clock| signed_time(clock.ahead_ns)),
+        clock
+            .and_then(|clock| clock.drift_ppm)
+            .map_or_else(|| "–".to_owned(), |drift| format!("{drift:+.2} ppm")),
+        clock.map_or_else(|| "–".to_owned(), |clock| clock.jitter.to_string()),
+    ];
+    [vec![capture.name.clone()], counts.to_vec(), clocks.to_vec()].concat()
+}
+
+fn signed_time(ns: i64) -> String {
+    format!("{}{}", if ns < 0 { "-" } else { "+" }, Nanos::new(ns.unsigned_abs()))
+}
+
+fn as_json(report: &MergeReport) -> Value {
+    let captures: Vec<Value> = report.captures.iter().map(capture_json).collect();
+    json!({
+        "packets": report.packets,
+        "in_all": report.in_all,
+        "tolerance_ns": report.tolerance.as_u64(),
+        "captures": captures,
+    })
+}
+
+fn capture_json(capture: &CaptureReport) -> Value {
+    json!({
+        "name": capture.name,
+        "packets": capture.packets,
+        "only_here": capture.only_here,
+        "missing": capture.missing,
+        "before_or_after": capture.outside,
+        "clock": capture.clock.as_ref().map(clock_json),
+        "damages": capture.damages,
+        "remarks": capture.remarks,
+    })
+}
+
+fn clock_json(clock: &CaptureClock) -> Value {
+    let steps = clock.steps.iter().map(|step| json!({ "at_ns": step.at_ns, "by_ns": step.by_ns }));
+    json!({
+        "ahead_ns": clock.ahead_ns,
+        "drift_ppm": clock.drift_ppm,
+        "jitter_ns": clock.jitter.as_u64(),
+        "pairs": clock.pairs,
+        "steps": steps.collect::<Vec<_>>(),
+    })
+}

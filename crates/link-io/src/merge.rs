@@ -1,0 +1,307 @@
+//! Merges captures of one link into one file: what any of them has is in it, once, and the file says which of them had it.
+//!
+//! ```text
+//!  each capture: survey (times, cuts, sample) -> relation of its clock to that of the first capture
+//!  all captures, by time: PacketMerger -> MergedFile: an interface for each set of captures that has a packet
+//! ```
+//! Captures are read from their beginning twice, or three times if packets were cut: the first reading finds out how to compare
+//! them, so the files may be of any size. A directory is a [log](crate::log), and its files are one capture.
+//!
+//! Invariant: packets of a capture = merged packets that have it; missing = merged packets of its time that lack it.
+
+mod input;
+mod output;
+mod survey;
+
+use crate::log;
+use input::CaptureReader;
+use output::MergedFile;
+use packetrig_link::merge::{
+    CaptureSet, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket, PacketContent, PacketMerger,
+};
+use packetrig_units::Nanos;
+use packetrig_wire::pcap::{CaptureDamage, CaptureRecord};
+use std::io;
+use std::path::{Path, PathBuf};
+use survey::CaptureSurvey;
+
+/// How far a capture may be out of order. Captures of several queues are, by the time between two visits to a ring.
+const DISORDER_NS: u64 = 200_000_000;
+/// Packets that wait at most, whatever their times are.
+const MOST_WAITING: usize = 1 << 20;
+/// The least tolerance. Only equal packets that follow each other within it can be taken for one.
+const LEAST_TOLERANCE: Nanos = Nanos::from_millis(1);
+
+/// Why captures cannot be merged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("a merge needs 2 to {MOST_CAPTURES} captures, not {0}")]
+    Count(usize),
+    /// A file, or where the result is to be written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("{}: {damage}", path.display())]
+    NoCapture { path: PathBuf, damage: CaptureDamage },
+    /// A directory that is none of a log.
+    #[error("{} holds no files of a log (log-00001.pcapng, ...)", .0.display())]
+    NoLog(PathBuf),
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    /// The result would replace what it is made of.
+    #[error("{} is one of the captures to merge; write to another file", .0.display())]
+    IntoItself(PathBuf),
+    #[error(
+        "{one} and {other} have no packet in common: they are not of one link, or not of the same time, or every packet \
+            repeats others"
+    )]
+    NothingInCommon { one: String, other: String },
+}
+
+/// The error of a file that could not be read or written.
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { what, path, source }
+}
+
+#[derive(Clone, Debug)]
+pub struct MergeOptions {
+    /// Capture files, and directories of logs. The clock of the first is that of the result.
+    pub captures: Vec<PathBuf>,
+    /// The file to write.
+    pub into: PathBuf,
+    /// How far apart the stamps of one packet may be; without it, as far as those of packets that are surely the same.
+    pub tolerance: Option<Nanos>,
+}
+
+/// What became of the captures.
+#[derive(Clone, Debug)]
+pub struct MergeReport {
+    /// Packets of the result.
+    pub packets: u64,
+    /// Those that every capture has.
+    pub in_all: u64,
+    pub tolerance: Nanos,
+    pub captures: Vec<CaptureReport>,
+}
+
+/// One capture's part.
+#[derive(Clone, Debug)]
+pub struct CaptureReport {
+    /// Its name in the result.
+    pub name: String,
+    pub packets: u64,
+    /// Packets that no other capture has.
+    pub only_here: u64,
+    /// Packets of others between its first and its last one that it does not have.
+    pub missing: u64,
+    /// Packets of others before its first and after its last one.
+    pub outside: u64,
+    /// Its clock against that of the first capture; absent for that one.
+    pub clock: Option<CaptureClock>,
+    /// Damage, cut ends and what else hides packets.
+    pub damages: Vec<String>,
+    pub remarks: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CaptureClock {
+    /// What the first capture's clock shows more at the first common packet.
+    pub ahead_ns: i64,
+    pub drift_ppm: Option<f64>,
+    /// The farthest that the stamps of one packet are apart once the clocks have been brought together.
+    pub jitter: Nanos,
+    /// Packets that it was found from.
+    pub pairs: usize,
+    pub steps: Vec<ClockStep>,
+}
+
+/// A capture with all that is known before the merge.
+struct SurveyedCapture {
+    name: String,
+    files: Vec<PathBuf>,
+    survey: CaptureSurvey,
+    relation: Option<ClockRelation>,
+}
+
+/// Merges captures.
+pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
+    let count = options.captures.len();
+    if !(2..=MOST_CAPTURES).contains(&count) {
+        return Err(Error::Count(count));
+    }
+    let (captures, compared) = survey_all(options)?;
+    let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
+    let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
+    let tolerance = options.tolerance.unwrap_or(usual.max(LEAST_TOLERANCE));
+    let mut report = MergeReport { packets: 0, in_all: 0, tolerance, captures: Vec::new() };
+    report.captures = captures.iter().map(SurveyedCapture::report).collect();
+    let mut file = MergedFile::create(&options.into, &report)?;
+    let mut merging = Merging {
+        inlets: captures.iter().map(MergeInlet::open).collect::<Result<_, _>>()?,
+        merger: PacketMerger::new(tolerance),
+        compared,
+    };
+    while let Some(packet) = merging.next()? {
+        account(&mut report, &captures, &packet);
+        file.write(&packet)?;
+    }
+    file.finish()?;
+    Ok(report)
+}
+
+/// Reads every capture, and how many bytes of packets they have in common: all (`None`) unless packets were cut.
+fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<usize>), Error> {
+    let sources = input::sources(&options.captures, &options.into)?;
+    let surveys = |compared| sources.iter().map(move |source| survey::survey(&source.files, compared));
+    let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
+    let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
+    if compared.is_some() {
+        surveyed = surveys(compared).collect::<Result<Vec<_>, _>>()?;
+    }
+    let relations = relations(&sources, &surveyed)?;
+    let all = sources.into_iter().zip(surveyed).zip(relations);
+    let captures = all.map(|((source, survey), relation)| SurveyedCapture {
+        name: source.name,
+        files: source.files,
+        survey,
+        relation,
+    });
+    Ok((captures.collect(), compared))
+}
+
+/// The relation of each capture's clock to that of the first, which has none.
+fn relations(
+    sources: &[input::CaptureSource],
+    surveyed: &[CaptureSurvey],
+) -> Result<Vec<Option<ClockRelation>>, Error> {
+    let mut relations = vec![None];
+    for (source, survey) in sources.iter().zip(surveyed).skip(1) {
+        let relation = ClockRelation::between(&surveyed[0].sample, &survey.sample);
+        // An empty capture has no clock, and needs none.
+        if relation.is_none() && survey.packets > 0 {
+            return Err(Error::NothingInCommon { one: sources[0].name.clone(), other: source.name.clone() });
+        }
+        relations.push(relation);
+    }
+    Ok(relations)
+}
+
+fn account(report: &mut MergeReport, captures: &[SurveyedCapture], packet: &MergedPacket) {
+    report.packets += 1;
+    report.in_all += u64::from(packet.captures == CaptureSet::first(captures.len()));
+    for (index, capture) in captures.iter().enumerate() {
+        let counts = &mut report.captures[index];
+        if packet.captures.has(index) {
+            counts.packets += 1;
+            counts.only_here += u64::from(packet.captures.count() == 1);
+        } else if capture.covers(packet.at_ns) {
+            counts.missing += 1;
+        } else {
+            counts.outside += 1;
+        }
+    }
+}
+
+impl SurveyedCapture {
+    fn to_reference(&self, number: u64, at_ns: u64) -> u64 {
+        self.relation.as_ref().map_or(at_ns, |relation| relation.to_reference(number, at_ns))
+    }
+
+    /// Whether a time, in the clock of the first capture, lies between its first and its last packet.
+    fn covers(&self, at_ns: u64) -> bool {
+        let Some((first, last)) = self.survey.times_ns else { return false };
+        (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
+    }
+
+    fn report(&self) -> CaptureReport {
+        let clock = self.relation.as_ref().map(|relation| CaptureClock {
+            ahead_ns: relation.first_ahead_ns(),
+            drift_ppm: relation.drift_ppm(),
+            jitter: relation.jitter(),
+            pairs: relation.pairs(),
+            steps: relation.steps(),
+        });
+        CaptureReport {
+            name: self.name.clone(),
+            packets: 0,
+            only_here: 0,
+            missing: 0,
+            outside: 0,
+            clock,
+            damages: self.survey.damages.clone(),
+            remarks: self.survey.remarks.clone(),
+        }
+    }
+}
+
+/// A capture that is read for the merge, and its next packet.
+struct MergeInlet<'a> {
+    capture: &'a SurveyedCapture,
+    reader: CaptureReader,
+    number: u64,
+    /// In the clock of the first capture; `None` at the end.
+    next_ns: Option<u64>,
+}
+
+impl<'a> MergeInlet<'a> {
+    fn open(capture: &'a SurveyedCapture) -> Result<Self, Error> {
+        let reader = CaptureReader::new(&capture.files)?;
+        let mut inlet = Self { capture, reader, number: 0, next_ns: None };
+        inlet.advance()?;
+        Ok(inlet)
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        let at_ns = self.reader.advance()?;
+        self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
+        self.number += 1;
+        Ok(())
+    }
+}
+
+struct Merging<'a> {
+    inlets: Vec<MergeInlet<'a>>,
+    merger: PacketMerger,
+    compared: Option<usize>,
+}
+
+impl Merging<'_> {
+    /// The next packet of the result.
+    fn next(&mut self) -> Result<Option<MergedPacket>, Error> {
+        loop {
+            let times = self.inlets.iter().enumerate();
+            let Some((next_ns, capture)) = times.filter_map(|(n, inlet)| Some((inlet.next_ns?, n))).min()
+            else {
+                return Ok(self.merger.take_first());
+            };
+            if self.merger.waiting() >= MOST_WAITING {
+                return Ok(self.merger.take_first());
+            }
+            if let Some(packet) =
+                self.merger.take_before(next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS))
+            {
+                return Ok(Some(packet));
+            }
+            self.offer(capture, next_ns)?;
+        }
+    }
+
+    fn offer(&mut self, capture: usize, at_ns: u64) -> Result<(), Error> {
+        let inlet = &mut self.inlets[capture];
+        if let Some(record) = inlet.reader.packet() {
+            let identity = PacketContent::of(&record).identity(self.compared);
+            self.merger.offer(capture, at_ns, identity, captured(&record));
+        }
+        inlet.advance()
+    }
+}
+
+/// A packet for the result, which has no FCS: some captures of a packet may have it, and others not.
+fn captured(record: &CaptureRecord<'_>) -> packetrig_link::merge::CapturedPacket {
+    let content = PacketContent::of(record);
+    let has_fcs = record.has_fcs == Some(true);
+    let bytes = if has_fcs { content.bytes } else { record.bytes };
+    let full_len = if has_fcs { packetrig_units::clamp_to_u32(content.full_len) } else { record.full_len };
+    packetrig_link::merge::CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type }
+}

@@ -1,0 +1,138 @@
+//! The merged file: pcapng, with one interface for each set of captures that has packets.
+//!
+//! An interface says in its name and its description which captures have its packets: Wireshark shows it with each packet, and
+//! filters by it (`frame.interface_name`).
+//!
+//! Invariant: the file has its name only when it is whole and on the disk.
+
+use super::{Error, MergeReport, failed};
+use packetrig_link::merge::{CaptureSet, MergedPacket};
+use packetrig_sys::private_files;
+use packetrig_units::clamp_to_u32;
+use packetrig_wire::pcap::block::{block, low, option, padded, words};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Block types and options of pcapng.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+const END: u16 = 0;
+const COMMENT: u16 = 1;
+const APPLICATION: u16 = 4;
+const NAME: u16 = 2;
+const DESCRIPTION: u16 = 3;
+const RESOLUTION: u16 = 9;
+/// Times in 10^-9 s.
+const NANOSECONDS: u8 = 9;
+
+/// Packets of these captures, of this link type.
+type InterfaceKey = (CaptureSet, u16);
+
+pub(super) struct MergedFile {
+    path: PathBuf,
+    /// Its name until it is whole.
+    partial: PathBuf,
+    out: BufWriter<File>,
+    names: Vec<String>,
+    interfaces: HashMap<InterfaceKey, u32>,
+    /// The block that is being made.
+    bytes: Vec<u8>,
+}
+
+impl MergedFile {
+    pub(super) fn create(path: &Path, report: &MergeReport) -> Result<Self, Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".part");
+        let partial = PathBuf::from(name);
+        let out = BufWriter::new(private_files::create(&partial).map_err(failed("write", &partial))?);
+        let names = report.captures.iter().map(|capture| capture.name.clone()).collect();
+        let mut file = Self {
+            path: path.to_owned(),
+            partial,
+            out,
+            names,
+            interfaces: HashMap::new(),
+            bytes: Vec::new(),
+        };
+        block(&mut file.bytes, SECTION, |body| {
+            // The byte order, version 1.0, and an unknown length of the section (-1).
+            words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+            option(body, APPLICATION, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
+            option(body, COMMENT, comment(report).as_bytes());
+            option(body, END, &[]);
+        });
+        file.put()?;
+        Ok(file)
+    }
+
+    pub(super) fn write(&mut self, packet: &MergedPacket) -> Result<(), Error> {
+        let interface = self.interface(packet)?;
+        let kept = clamp_to_u32(packet.packet.bytes.len());
+        block(&mut self.bytes, PACKET, |body| {
+            words(
+                body,
+                &[interface, low(packet.at_ns >> 32), low(packet.at_ns), kept, packet.packet.full_len],
+            );
+            padded(body, &packet.packet.bytes);
+        });
+        self.put()
+    }
+
+    /// The number of the interface that a packet belongs to, which is described before its first packet.
+    fn interface(&mut self, packet: &MergedPacket) -> Result<u32, Error> {
+        let key = (packet.captures, packet.packet.link_type);
+        if let Some(number) = self.interfaces.get(&key) {
+            return Ok(*number);
+        }
+        let number = clamp_to_u32(self.interfaces.len());
+        self.interfaces.insert(key, number);
+        let has = |(index, name): (usize, &String)| packet.captures.has(index).then(|| name.clone());
+        let names: Vec<String> = self.names.iter().enumerate().filter_map(has).collect();
+        let is_all = names.len() == self.names.len();
+        let description =
+            if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };
+        block(&mut self.bytes, INTERFACE, |body| {
+            words(body, &[packet.packet.link_type.into(), 0]);
+            option(body, NAME, names.join("+").as_bytes());
+            option(body, DESCRIPTION, description.as_bytes());
+            option(body, RESOLUTION, &[NANOSECONDS]);
+            option(body, END, &[]);
+        });
+        self.put()?;
+        Ok(number)
+    }
+
+    /// Writes the block that was made.
+    fn put(&mut self) -> Result<(), Error> {
+        let written = self.out.write_all(&self.bytes);
+        self.bytes.clear();
+        written.map_err(failed("write", &self.partial))
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
+        written.map_err(failed("write", &self.partial))?;
+        std::fs::rename(&self.partial, &self.path).map_err(failed("write", &self.path))
+    }
+}
+
+/// Of a merge that ended with an error nothing is left.
+impl Drop for MergedFile {
+    fn drop(&mut self) {
+        // After `finish` there is no such file.
+        drop(std::fs::remove_file(&self.partial));
+    }
+}
+
+/// What the file was made of.
+fn comment(report: &MergeReport) -> String {
+    let clocks = report.captures.iter().map(|capture| match &capture.clock {
+        None => format!("{} (its clock is used)", capture.name),
+        Some(clock) => format!("{} ({:+} ns)", capture.name, clock.ahead_ns),
+    });
+    format!("merged from {}", clocks.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,43 @@
+//! What must be known of a capture before it is merged.
+
+use super::Error;
+use super::input::CaptureReader;
+use packetrig_link::merge::{PacketContent, PacketSample};
+use std::path::PathBuf;
+
+/// Packets by which clocks are compared: in an hour that is one each 55 ms, enough to follow any clock.
+const SAMPLE: usize = 1 << 16;
+
+#[derive(Debug)]
+pub(super) struct CaptureSurvey {
+    pub(super) packets: u64,
+    /// Time of the first and of the last packet, by its own clock, as they stand in the capture.
+    pub(super) times_ns: Option<(u64, u64)>,
+    /// Bytes that were kept of the packet that was cut most.
+    pub(super) shortest_cut: Option<usize>,
+    pub(super) sample: PacketSample,
+    pub(super) damages: Vec<String>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Reads a capture. `compared`: how many bytes of packets tell them apart, if not all do.
+pub(super) fn survey(files: &[PathBuf], compared: Option<usize>) -> Result<CaptureSurvey, Error> {
+    let mut reader = CaptureReader::new(files)?;
+    let mut packets = 0;
+    let mut times_ns = None;
+    let mut shortest_cut: Option<usize> = None;
+    let mut sample = PacketSample::new(SAMPLE);
+    while let Some(at_ns) = reader.advance()? {
+        let Some(record) = reader.packet() else { continue };
+        let content = PacketContent::of(&record);
+        if content.is_cut() {
+            let kept = content.bytes.len();
+            shortest_cut = Some(shortest_cut.map_or(kept, |shortest| shortest.min(kept)));
+        }
+        sample.add(content.identity(compared), packets, at_ns);
+        times_ns = Some(times_ns.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));
+        packets += 1;
+    }
+    let (damages, remarks) = (std::mem::take(&mut reader.damages), std::mem::take(&mut reader.remarks));
+    Ok(CaptureSurvey { packets, times_ns, shortest_cut, sample, damages, remarks })
+}
