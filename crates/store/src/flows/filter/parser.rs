@@ -10,8 +10,8 @@
 //! testing a record.
 
 mod field;
+mod operands;
 
-use super::AddressPrefix;
 use super::condition::{ConditionOperand, FlowCondition, ValueTest};
 use super::error::FilterError;
 use super::expression::FilterExpression;
@@ -20,11 +20,9 @@ use super::ranges::{RangeSet, ValueRange};
 use super::terms::{MISSING, TERMS, TermSyntax};
 use super::tokens::{FilterToken, TokenKind, tokens};
 use super::values::{syntax_of, value};
-use crate::flows::columns::columns;
-use crate::flows::tcp_flags;
+use crate::flows::columns::{columns, find_column};
 use packetrig_flow::MAPPED;
 use packetrig_flow::element::ElementKind;
-use std::net::Ipv4Addr;
 
 /// Most bytes of a text.
 const TEXT_MOST: usize = 1 << 20;
@@ -99,6 +97,17 @@ impl FilterSubject {
 
     fn value(&self, word: &str) -> Option<ValueRange> {
         self.field.as_ref().map_or_else(|| value(self.syntax, word), |field| field.value(word))
+    }
+
+    /// The largest value that a record can have; `None` for operands that are computed.
+    fn largest(&self) -> Option<u128> {
+        let bits = self.operands.iter().map(|operand| {
+            let ConditionOperand::Column(name) = operand else { return None };
+            let ElementKind::Unsigned(bits) = find_column(name)?.kind else { return None };
+            Some(bits)
+        });
+        let widest = bits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        Some((1 << widest) - 1)
     }
 
     /// The expression that one of its values passes a test.
@@ -271,123 +280,6 @@ impl<'a> FilterParser<'a> {
         first.dedup();
         let what = format!("no condition begins with `{}`", token.text);
         self.fault(what, format!("begin with the name of a column, or with one of: {}", first.join(", ")))
-    }
-
-    /// Reads a value, a comparison with one, or a list.
-    fn wanted(&mut self, subject: &FilterSubject) -> Result<WantedValues, FilterError> {
-        if self.peek().text.eq_ignore_ascii_case("in") {
-            self.next += 1;
-            return Ok(WantedValues { set: self.list(subject)?, is_negated: false });
-        }
-        let comparison = self.comparison(subject)?;
-        let value = self.value(subject)?;
-        let range = match comparison {
-            // Below the smallest value of a prefix, and above its greatest: `< 10.0.0.0/8` has no address of the prefix.
-            TokenKind::Less => (value.least > 0).then(|| ValueRange { least: 0, greatest: value.least - 1 }),
-            TokenKind::LessOrEqual => Some(ValueRange { least: 0, ..value }),
-            TokenKind::Greater => {
-                value.greatest.checked_add(1).map(|least| ValueRange { least, greatest: u128::MAX })
-            }
-            TokenKind::GreaterOrEqual => Some(ValueRange { greatest: u128::MAX, ..value }),
-            _ => Some(value),
-        };
-        let set = RangeSet::new(range.into_iter().collect());
-        Ok(WantedValues { set, is_negated: comparison == TokenKind::Unequal })
-    }
-
-    /// Reads a comparison. Without one it is *equal*.
-    fn comparison(&mut self, subject: &FilterSubject) -> Result<TokenKind, FilterError> {
-        let token = self.peek();
-        let has_order = matches!(
-            token.kind,
-            TokenKind::Less | TokenKind::LessOrEqual | TokenKind::Greater | TokenKind::GreaterOrEqual
-        );
-        if !has_order && !matches!(token.kind, TokenKind::Equal | TokenKind::Unequal) {
-            return Ok(TokenKind::Equal);
-        }
-        if has_order && !subject.has_order() {
-            let what = format!("`{}` has no order; compare it with `=` or `!=`", subject.phrase);
-            return Err(self.fault(what, format!("possible: {}", subject.example())));
-        }
-        self.next += 1;
-        Ok(token.kind)
-    }
-
-    fn list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
-        let open = self.peek();
-        if open.kind != TokenKind::OpenList {
-            return Err(self.fault("a list begins with `[`", format!("possible: {}", subject.example())));
-        }
-        self.next += 1;
-        let mut ranges = Vec::new();
-        loop {
-            match self.peek().kind {
-                TokenKind::CloseList => break,
-                TokenKind::Comma => self.next += 1,
-                TokenKind::End => return Err(self.fault_of(open, "this `[` is not closed", "add `]`")),
-                _ => ranges.push(self.value(subject)?),
-            }
-        }
-        if ranges.is_empty() {
-            return Err(self.fault("the list is empty", format!("possible: {}", subject.example())));
-        }
-        self.next += 1;
-        Ok(RangeSet::new(ranges))
-    }
-
-    fn value(&mut self, subject: &FilterSubject) -> Result<ValueRange, FilterError> {
-        let token = self.peek();
-        let found = (token.kind == TokenKind::Word).then(|| subject.value(token.text)).flatten();
-        let Some(found) = found else { return Err(self.no_value(subject)) };
-        self.next += 1;
-        if subject.phrase.ends_with("net") && !token.text.contains('/') {
-            return self.netmask(token, found);
-        }
-        Ok(found)
-    }
-
-    fn no_value(&self, subject: &FilterSubject) -> FilterError {
-        let token = self.peek();
-        let found =
-            if token.kind == TokenKind::End { "nothing".to_owned() } else { format!("`{}`", token.text) };
-        let what = format!("{found} is not a value for `{}`", subject.phrase);
-        self.fault(what, format!("possible: {}", subject.example()))
-    }
-
-    /// Reads the mask of nfdump's form `net 10.0.0.0 255.0.0.0`, if there is one.
-    fn netmask(&mut self, network: FilterToken<'_>, address: ValueRange) -> Result<ValueRange, FilterError> {
-        let Ok(mask) = self.peek().text.parse::<Ipv4Addr>() else { return Ok(address) };
-        let bits = mask.to_bits();
-        // All zeros must be at the end.
-        if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
-            let help = "a netmask has all ones before the zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
-            return Err(self.fault("this is not a valid netmask", help));
-        }
-        self.next += 1;
-        let prefix: Option<AddressPrefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
-        Ok(prefix.map_or(address, |prefix| prefix.range()))
-    }
-
-    fn flags(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
-        let token = self.peek();
-        let mask = (token.kind == TokenKind::Word).then(|| tcp_flags::mask(token.text)).flatten();
-        if let Some(mask) = mask {
-            self.next += 1;
-            return Ok(ValueTest::AllFlags(mask));
-        }
-        let wanted = self.wanted(subject)?;
-        Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
-    }
-
-    fn word(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
-        let comparison = self.comparison(subject)?;
-        let token = self.peek();
-        if token.kind != TokenKind::Word {
-            return Err(self.no_value(subject));
-        }
-        self.next += 1;
-        let word = token.text.to_ascii_lowercase();
-        Ok(if comparison == TokenKind::Unequal { ValueTest::NotWord(word) } else { ValueTest::Word(word) })
     }
 }
 

@@ -294,6 +294,9 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("port 80 and", "a condition is missing here", "", "port > 1024"),
     ("geo CH", "nfdump's `geo` is not supported", "geo", "no database"),
     ("src net 10.0.0.0 255.0.255.0", "this is not a valid netmask", "255.0.255.0", "ones before the zeros"),
+    ("packets >", "a value is missing after `packets >`", "", "10k"),
+    ("port 80 or src port", "a value is missing after `src port`", "", "`> 3`"),
+    ("dst port > 99999", "`99999` is too large for `dst port`", "99999", "the largest value is 65535"),
     ("flags SS", "`SS` is not a value for `flags`", "SS", "`SA`"),
     (
         "packets > 99999999999999999999",
