@@ -3,6 +3,7 @@
 //! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are passed over.
 
 use super::capture::LinkKind;
+use super::link::ppp_type;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -106,14 +107,7 @@ fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let first = *bytes.get(at)?;
     let is_short = first & 1 == 1;
     let protocol = if is_short { first.into() } else { big(bytes, at)? };
-    let kind = match protocol {
-        0x0021 => IPV4,
-        0x0057 => IPV6,
-        0x0281 => 0x8847,
-        0x0283 => 0x8848,
-        _ => return None,
-    };
-    Some(LinkPayload::new(kind, at + if is_short { 1 } else { 2 }))
+    Some(LinkPayload::new(ppp_type(protocol)?, at + if is_short { 1 } else { 2 }))
 }
 
 /// IEEE 802.11, section 9.2.

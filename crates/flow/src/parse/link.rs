@@ -165,13 +165,19 @@ fn ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
         let [second] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
         protocol = u16::from_be_bytes([first, second]);
     }
-    let kind = match protocol {
-        0x0021 => IPV4,
-        0x0057 => IPV6,
-        0x0281 => 0x8847,
-        _ => return Err(IgnoredReason::NotIp),
-    };
-    Ok(LinkNext::Type(kind))
+    ppp_type(protocol).map(LinkNext::Type).ok_or(IgnoredReason::NotIp)
+}
+
+/// The Ethernet type of what a PPP protocol carries; `None` if that is not metered.
+pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
+    match protocol {
+        0x0021 => Some(IPV4),
+        0x0057 => Some(IPV6),
+        // MPLS, unicast and multicast (RFC 3032 section 4.3).
+        0x0281 => Some(0x8847),
+        0x0283 => Some(0x8848),
+        _ => None,
+    }
 }
 
 fn mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {

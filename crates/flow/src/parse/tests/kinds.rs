@@ -212,6 +212,15 @@ fn what_is_not_metered_has_a_cause() {
 }
 
 #[test]
+fn ppp_over_ethernet_carries_mpls_of_both_kinds() {
+    let four = v4(17, &plain());
+    for protocol in [[0x02, 0x81], [0x02, 0x83]] {
+        let frame = eth(0x8864, &pppoe(&protocol, &mpls(&[16], &four)));
+        assert!(parsed(&frame).is_ok(), "{protocol:02x?}");
+    }
+}
+
+#[test]
 fn tunnels_say_what_they_are() {
     let told = |kind: &str| {
         let frame = every_kind().into_iter().find(|(name, _)| *name == kind).unwrap().1;
