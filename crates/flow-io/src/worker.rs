@@ -81,6 +81,12 @@ impl WorkerMeeting {
         WorkerAlarm(Arc::clone(self))
     }
 
+    /// Sets what a worker would publish.
+    #[cfg(test)]
+    pub(crate) fn publish(&self, counts: WorkerCounts) {
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
     /// The counters that the worker published last.
     pub fn notes(&self) -> WorkerCounts {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -154,10 +154,10 @@ fn keep(
     domain: u32,
     books: &Arc<MeterBooks>,
 ) -> Result<JoinHandle<Option<String>>, Error> {
-    let batches = books.add_sink(to.display().to_string());
     let kept = Arc::<Mutex<KeptCounts>>::default();
     let account = Arc::clone(&kept);
-    books.set_account(Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner))));
+    let account = Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner)));
+    let batches = books.add_sink(to.display().to_string(), account);
     let books = Arc::clone(books);
     let source = RecordMaker { domain, ..RecordMaker::default() };
     let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0, failure: None };
