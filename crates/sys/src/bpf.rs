@@ -201,7 +201,8 @@ impl BpfProgram {
         match call::descriptor(BpfCommand::ProgramLoad, &mut attr) {
             Ok(fd) => Ok(Self { fd, name }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                Err(Error::call("bpf(PROG_LOAD)", name, error).with_rights(RIGHTS))
+                Err(Error::call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)
+                    .with_rights(RIGHTS))
             }
             Err(error) => Err(Self::explain(name, &mut attr, error)),
         }

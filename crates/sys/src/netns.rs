@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 pub const DIRECTORY: &str = "/run/netns";
 /// Namespaces that are looked at, at most.
 const MOST_VISIBLE: usize = 1024;
-const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root, or inside a user namespace";
+const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root";
 const MADE_LATER: &str =
     "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
 /// Namespaces with a thread that stays.

@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or inside a user namespace";
+const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
 
 impl NamespaceLinks {
     /// Makes a virtual cable between two ends.

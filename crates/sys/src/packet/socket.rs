@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const RIGHTS: &str = "needs CAP_NET_RAW: run as root, grant it with `setcap cap_net_raw,cap_net_admin+ep`, or use a user namespace";
+const RIGHTS: &str = "needs CAP_NET_RAW: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
 /// `AF_PACKET`, in the type of an address.
 const FAMILY: u16 = 17;
 const _: () = assert!(FAMILY as i32 == libc::AF_PACKET);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const RIGHTS: &str = "needs CAP_NET_RAW: run as root, or use a user namespace";
+const RIGHTS: &str = "needs CAP_NET_RAW: run as root";
 const MEMORY: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
 /// How long a queue may stay taken by the socket that had it before: the kernel gives it back late.
 const REBIND_PATIENCE_NS: u64 = 3_000_000_000;

@@ -24,7 +24,7 @@ const PATIENCE: u32 = 10_000;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("reference device: {0}")]
+    #[error("cannot set up the virtual cables of the lab: {0}")]
     Kernel(#[from] packetrig_sys::Error),
     /// A forwarding thread panicked.
     #[error("reference device: the thread of port {0} panicked; this is a bug")]
