@@ -207,7 +207,7 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
     let in_the_clear =
         (options.http.is_some() && !options.http_tls) || (options.grpc.is_some() && !options.grpc_tls);
     if options.client_ca.is_some() && in_the_clear {
-        let message = "client certificates need TLS on every transport; encrypt both, or switch one off";
+        let message = "--client-ca works with TLS only: add --grpc-tls or --no-grpc, and drop --plain-http";
         return Err(Error::Options(message.into()));
     }
     if options.token.as_ref().is_some_and(String::is_empty) {

@@ -10,8 +10,8 @@ pub enum Error {
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     /// The file is not Parquet, or is damaged.
-    #[error("cannot read {} as Parquet: {source}", path.display())]
-    Damaged { path: PathBuf, source: parquet::errors::ParquetError },
+    #[error("{} is not a Parquet file, or it is damaged: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
     /// Parquet, but not flow records.
     #[error("{} contains no flow records: {why}", path.display())]
     Foreign { path: PathBuf, why: String },
@@ -47,6 +47,12 @@ impl Error {
 
     pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.into();
-        move |source| Self::Damaged { path, source }
+        move |source| Self::Damaged { path, why: parquet_words(&source) }
     }
+}
+
+/// Without the name of the format, which the library repeats before each of its messages.
+fn parquet_words(error: &parquet::errors::ParquetError) -> String {
+    let words = error.to_string();
+    words.strip_prefix("Parquet error: ").unwrap_or(&words).to_owned()
 }

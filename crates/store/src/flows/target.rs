@@ -45,7 +45,7 @@ impl FromStr for StoreTarget {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         // The text is part of the error. If it contains a password by mistake, that is removed.
-        read_target(text).map_err(|why| Error::Target { text: without_password(text), why })
+        read_target(text).map_err(|why| Error::Target { text: as_typed(&without_password(text)), why })
     }
 }
 
@@ -53,7 +53,9 @@ fn read_target(text: &str) -> Result<StoreTarget, &'static str> {
     match text.split_once("://") {
         None if text.is_empty() => Err("name a directory"),
         None => Ok(StoreTarget::Directory(ParquetOptions::new(text))),
-        Some(("kafka", rest)) => kafka(rest).map(StoreTarget::Kafka).ok_or("write kafka://broker:9092/topic"),
+        Some(("kafka", rest)) => {
+            kafka(rest).map(StoreTarget::Kafka).ok_or("write BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC")
+        }
         Some(("clickhouse", rest)) => clickhouse(rest).map(StoreTarget::ClickHouse),
         Some(_) => Err("write a directory, kafka://broker/topic or clickhouse://host/table"),
     }
@@ -68,8 +70,7 @@ fn kafka(rest: &str) -> Option<KafkaOptions> {
 }
 
 fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
-    const FORM: &str =
-        "write clickhouse://[user@]host[:8123]/[database.]table, names of letters, digits and `_`";
+    const FORM: &str = "write HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE; names consist of letters, digits and `_`";
     const PASSWORD: &str = "every user of this machine can read a password on the command line: write it into a file and \
                             name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
     if has_password(rest) {
@@ -89,6 +90,12 @@ fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
 
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Without the scheme that the options for Kafka and ClickHouse add.
+fn as_typed(text: &str) -> String {
+    let rest = ["kafka://", "clickhouse://"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
+    rest.unwrap_or(text).to_owned()
 }
 
 // The last `@`, as in `clickhouse`: a password may contain one.
@@ -150,6 +157,8 @@ mod tests {
         for text in wrong {
             assert!(text.parse::<StoreTarget>().is_err(), "{text}");
         }
+        let said = "kafka://foo".parse::<StoreTarget>().unwrap_err().to_string();
+        assert!(said.starts_with("`foo` is") && said.contains("BROKER/TOPIC"), "{said}");
     }
 
     #[test]

@@ -322,7 +322,7 @@ fn what_is_no_flow_record_is_refused_by_name() {
     assert!(read(&directory.path().join("nowhere")).contains("nowhere"));
     let file = directory.path().join("a.parquet");
     fs::write(&file, b"PAR1 no, it is not PAR1").unwrap();
-    assert!(read(&file).contains("as Parquet: "), "{}", read(&file));
+    assert!(read(&file).contains("is not a Parquet file, or it is damaged: "), "{}", read(&file));
     let mut sink = sink(directory.path(), |_| {});
     sink.ledger(&MeterLedger::default(), SOURCE, THIRTEEN).unwrap();
     sink.close().1.unwrap();
