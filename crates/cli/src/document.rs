@@ -15,6 +15,8 @@ pub(crate) struct PlanText {
     /// File name, or a description such as `standard input`.
     pub(crate) name: String,
     pub(crate) text: String,
+    /// Whether it was made from options: then an error in it is an error in the command line.
+    pub(crate) is_from_options: bool,
 }
 
 impl PlanText {
@@ -33,7 +35,7 @@ impl PlanText {
     fn from_reader(name: &str, reader: impl Read) -> Result<Self, Error> {
         let name = name.to_owned();
         match read_text(reader) {
-            Ok(text) => Ok(Self { name, text }),
+            Ok(text) => Ok(Self { name, text, is_from_options: false }),
             Err(source) => Err(Error::ReadPlan { name, source }),
         }
     }

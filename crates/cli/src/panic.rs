@@ -23,7 +23,7 @@ fn report(info: &PanicHookInfo<'_>) {
     let version = env!("CARGO_PKG_VERSION");
     remark(format_args!(
         "bug: packetrig {version} failed an assumption of its own{place}: {what}\n  \
-         interfaces are restored; please report this line together with the plan"
+         please report this message to the developers; `packetrig doctor` shows interfaces that are still changed"
     ));
     // For developers; in a report of a user, the place and the version are enough.
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {

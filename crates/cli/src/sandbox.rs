@@ -125,7 +125,7 @@ pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Erro
     // Read back from the kernel, over all threads: what is printed is what is in force.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
-    remark(format_args!("fleet: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
+    remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
     Ok(())
 }
 

@@ -132,7 +132,7 @@ fn hostile_senders_cost_a_bounded_memory_and_every_loss_has_its_cause() {
 #[test]
 fn exporters_on_the_list_lose_nothing_in_a_flood_of_others() {
     let listed = HONEST.map(|address| address.to_string());
-    let flags: Vec<&str> = listed.iter().flat_map(|address| ["--exporter", address]).collect();
+    let flags: Vec<&str> = listed.iter().flat_map(|address| ["--allow-exporter", address]).collect();
     let Some(mut scene) = Scene::open(&flags) else { return };
     scene.attack(2_000);
     let (rounds, hostile) = (u64::from(scene.rounds), scene.hostile);

@@ -89,6 +89,23 @@ fn records_are_kept_as_parquet_too() {
 }
 
 #[test]
+fn a_damaged_file_is_metered_up_to_the_damage_and_is_an_error() {
+    let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let mut bytes = std::fs::read(&file).unwrap();
+    // After the header of the file, the captured length is the third number of a record.
+    bytes[24 + 8..][..4].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+    let damaged = directory.path().join("damaged.pcap");
+    std::fs::write(&damaged, bytes).unwrap();
+    let finished = meter(&damaged, &[]);
+    finished.assert_refused(2, &["error:", "damaged.pcap is damaged at packet 1 "]);
+    let result: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(number(&result, "/ledger/capture/delivered"), 0);
+    let empty = directory.path().join("empty.pcap");
+    std::fs::write(&empty, []).unwrap();
+    meter(&empty, &[]).assert_refused(2, &["empty.pcap is not a capture file: it is empty"]);
+}
+
+#[test]
 fn what_cannot_be_metered_is_refused_with_a_reason() {
     let refused = |arguments: &[&str], code, words: &[&str]| {
         let arguments = [&["meter"], arguments].concat();
@@ -99,6 +116,9 @@ fn what_cannot_be_metered_is_refused_with_a_reason() {
     refused(&["nosuch0"], 4, &["nosuch0"]);
     refused(&["lo", "nosuch.pcap"], 2, &["one meter for each kind"]);
     refused(&["lo", "--pace", "1x"], 2, &["--pace works with capture files only"]);
+    refused(&["lo,lo"], 2, &["lo,lo", "spaces"]);
+    refused(&["lo", "lo"], 2, &["twice"]);
+    refused(&["lo", "--source", "headers", "--direction", "both"], 2, &["--direction both"]);
     refused(&["lo", "--export", "sctp://198.18.0.9"], 2, &["sctp"]);
 }
 

@@ -193,7 +193,7 @@ fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
     let can = |name: &str| mechanisms.iter().find(|m| m["mechanism"] == name).unwrap()["can"] == true;
     assert_eq!(mechanisms.len(), 8);
     assert!(can("sleep") && can("spin") && can("ring") && !can("fq"), "{caps}");
-    let calibrate = ["probe", "calibrate", "--count", "100", "--keep", "kept.json", "--json"];
+    let calibrate = ["probe", "calibrate", "--count", "100", "--write", "kept.json", "--json"];
     let found = Running::start(&calibrate, "").finish();
     assert!(matches!(found.code, Some(0 | 7)), "{:?} {}", found.code, found.stderr);
     let kept = std::fs::read_to_string(found.directory.path().join("kept.json")).unwrap();

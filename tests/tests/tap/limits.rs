@@ -28,8 +28,9 @@ fn what_makes_no_sense_is_refused_by_name() {
     command(&["tap", &a, &b, "--mirror", &b]).assert_refused(2, &[&b]);
     command(&["tap", &a, &b, "--mirror", "no-such-ns/eth9"]).assert_refused(4, &["no-such-ns"]);
     command(&["tap", &a, &b, "--name", "a/b"]).assert_refused(2, &["a/b"]);
-    command(&["tap", &a, &b, "--capture", "t.pcapng", "--filter", "udp and and"])
-        .assert_refused(2, &["udp and and"]);
+    let copied = ["--capture", "never.pcapng", "--filter", "udp and and"];
+    command(&[&["tap", &a, &b][..], &copied].concat()).assert_refused(2, &["udp and and"]);
+    command(&["tap", &a, &b, "--filter", "udp"]).assert_refused(2, &["--mirror", "--capture"]);
     command(&["tap", "status", "no-such-tap"]).assert_refused(2, &["no-such-tap"]);
 }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  \
     packetrig collect --directory records\n  \
     packetrig collect --listen udp://0.0.0.0:4739 --listen udp://0.0.0.0:2055 --directory records --time 1h\n  \
-    packetrig collect --listen udp://0.0.0.0:4739 --exporter 192.0.2.7 --exporter 198.51.100.0/24 --directory records\n  \
+    packetrig collect --listen udp://0.0.0.0:4739 --allow-exporter 192.0.2.7 --allow-exporter 198.51.100.0/24 --directory records\n  \
     packetrig collect --listen tls://0.0.0.0:4740 --cert c.pem --key c.key --client-ca meters.pem --directory records\n  \
     packetrig collect a.ipfix --directory records --json")]
 pub(crate) struct CollectArgs {
@@ -46,20 +46,20 @@ pub(crate) struct CollectArgs {
     pub(crate) client_ca: Option<PathBuf>,
     /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
-    pub(crate) room: BytesArg,
+    pub(crate) receive_buffer: BytesArg,
     // This limit and the next four bound what senders can make this process hold, whoever they are.
     /// Largest number of connections to each listener at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub(crate) connections: u16,
+    pub(crate) max_connections: u16,
     /// Largest number of exporters at one time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) exporters: u32,
+    pub(crate) max_exporters: u32,
     /// Largest number of exporters behind one address; each port, domain and protocol of a sender counts
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) exporters_per_address: u32,
     /// Read messages only from this address or network and drop others on arrival; repeat for more [default: all]
     #[arg(long, value_name = "ADDRESS/BITS")]
-    pub(crate) exporter: Vec<ExporterNetwork>,
+    pub(crate) allow_exporter: Vec<ExporterNetwork>,
     /// Memory for the state of all exporters: templates, data without a template, open SIM flows. What does not
     /// fit is dropped and counted by cause
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]

@@ -126,7 +126,8 @@ pub(crate) struct RecordFilter {
     /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
     /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
-    pub(crate) filter: Vec<FlowFilter>,
+    // Read in `filter`: clap would repeat the whole expression above the place of the error.
+    pub(crate) filter: Vec<String>,
     /// Select flows with this address or prefix at either end. If repeated, one of them must match
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<AddressPrefix>,
@@ -155,7 +156,11 @@ impl RecordFilter {
             .and(FlowFilter::either_address(&self.address))
             .and(FlowFilter::either_port(&self.port))
             .and(FlowFilter::protocol(&self.protocol));
-        Ok(self.filter.iter().cloned().fold(options, FlowFilter::and))
+        self.filter.iter().try_fold(options, |filter, text| {
+            let more: FlowFilter =
+                text.parse().map_err(|error| Error::Usage(format!("--filter: {error}")))?;
+            Ok(filter.and(more))
+        })
     }
 }
 

@@ -92,8 +92,8 @@ pub(crate) struct MeterArgs {
     /// Read only the first N bytes of each frame, at interfaces
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
     pub(crate) snap: u32,
-    /// With --source packet: meter only arriving packets (in), or also those that this machine sends (both)
-    /// [default: both]
+    /// Packets to meter: only arriving ones (in), or also those that this machine sends (both; with --source packet
+    /// only) [default: both; in with the other sources]
     #[arg(long, value_enum, value_name = "WHICH", hide_possible_values = true)]
     pub(crate) direction: Option<super::DirectionArg>,
     /// Do not put the interface into promiscuous mode

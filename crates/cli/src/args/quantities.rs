@@ -5,6 +5,9 @@ use packetrig_units::{Error, FrameSize, Nanos, Rate, Share};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+/// The largest frame that plans accept; the limit of a port is checked when the port is known.
+const LARGEST: FrameSize = FrameSize::new(16_383);
+
 /// Frame sizes as flags write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeArg {
@@ -37,9 +40,14 @@ impl FromStr for SizeArg {
 }
 
 fn size(text: &str) -> Result<FrameSize, String> {
-    text.parse().map_err(|_| {
+    let size: FrameSize = text.parse().map_err(|_| {
         format!("`{text}` is not a frame size; write it like 64, 64..1518 or imix (FCS included)")
-    })
+    })?;
+    if (FrameSize::MIN..=LARGEST).contains(&size) {
+        Ok(size)
+    } else {
+        Err(format!("a frame has {} to {} bytes, FCS included", FrameSize::MIN.bytes(), LARGEST.bytes()))
+    }
 }
 
 /// A share written in percent, with or without the sign.
@@ -109,6 +117,12 @@ pub(crate) fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
     let number = number.and_then(|number| T::try_from(number).ok());
     number.ok_or_else(|| "write a whole number from 1".into())
+}
+
+/// VLAN IDs 0 and 4095 are reserved (IEEE 802.1Q).
+pub(crate) fn vlan(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
+    number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
 }
 
 pub(crate) fn port(text: &str) -> Result<u16, String> {
@@ -214,6 +228,15 @@ mod tests {
         assert_eq!(time_with_unit("5us"), Ok(Nanos::new(5_000)));
         assert_eq!(positive_time("5"), Ok(Nanos::from_secs(5)));
         assert!(positive_time("0s").is_err());
+    }
+
+    #[test]
+    fn reserved_vlans_and_empty_numbers_are_refused() {
+        assert_eq!((vlan("1"), vlan("4094")), (Ok(1), Ok(4094)));
+        assert!(["0", "4095", "5000", "x"].iter().all(|text| vlan(text).is_err()));
+        assert!(positive::<u32>("0").is_err() && positive::<u32>("4294967296").is_err());
+        assert_eq!(positive::<u32>("1"), Ok(1));
+        assert!(port("http").unwrap_err().contains("65535"));
     }
 
     #[test]

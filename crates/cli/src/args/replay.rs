@@ -35,13 +35,12 @@ pub(crate) struct ReplayArgs {
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub(crate) loops: u64,
-    // The later of `--tag` and `--no-tag` wins, so that a script can append its own choice.
     /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with
     /// --rx]
-    #[arg(long, overrides_with = "no_tag")]
+    #[arg(long, conflicts_with = "no_tag")]
     pub(crate) tag: bool,
     /// Send every frame unchanged, without the test tag
-    #[arg(long, overrides_with = "tag")]
+    #[arg(long)]
     pub(crate) no_tag: bool,
     /// Replace the source MAC address of every frame
     #[arg(long, value_name = "MAC")]

@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::quantities::{load, positive, positive_time};
+use super::quantities::{load, positive, positive_time, vlan};
 use super::{ExecutionArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -71,7 +71,7 @@ pub(crate) struct FromFlags {
     pub(crate) streams: Option<u32>,
     /// Tag frames with this VLAN ID, 1 to 4094
     #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan",
-        value_parser = clap::value_parser!(u16).range(1..=4094))]
+        value_parser = vlan)]
     pub(crate) vlan: Option<u16>,
     /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx", conflicts_with = "plan")]

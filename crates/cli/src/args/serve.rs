@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     /// Private key of the server's certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Require client certificates from these authorities (PEM)
+    /// Require client certificates from these authorities (PEM); needs --grpc-tls or --no-grpc
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: Option<PathBuf>,
     /// Admit clients that send the token in this file as `Authorization: Bearer …`; the file is created if

@@ -62,6 +62,9 @@ impl CalibrationTrial {
 }
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    if let Some(tx) = arguments.tx.as_ref().filter(|tx| arguments.rx.as_ref() == Some(*tx)) {
+        return Err(Error::Usage(format!("{tx} is given as --tx and as --rx; name both ends of a cable")));
+    }
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // The parser takes both ports or none.
     let _lab = if arguments.tx.is_some() {

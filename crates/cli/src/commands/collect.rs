@@ -9,12 +9,12 @@ use crate::args::CollectArgs as Arguments;
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{CollectorOptions, MessageTransport, SessionOptions};
 use packetrig_flow_io::collect::{
-    CollectLedger, CollectOptions, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
+    CollectLedger, CollectOptions, IntakeCounts, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
 };
 use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// IANA's port of IPFIX.
 const PORT: u16 = 4739;
+/// Most `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
+const MOST_ROOM: u64 = (1 << 30) - 1;
 /// Least `--memory`: less could not hold an exporter with many templates.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// How often signals and the end of the time are looked for.
@@ -91,6 +93,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     } else {
         output.text(show::tables(&ledger, &stored));
     }
+    for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
+        remark(format_args!("{} {}", TextStyle::of_remarks().bad("error:"), show::damage(intake)));
+    }
     let has_failed = has_failed || stored.iter().any(StoredCounts::has_failed);
     let is_whole =
         counters::missing(&ledger, &stored).is_empty() && counters::imbalances(&ledger, &stored).is_empty();
@@ -127,7 +132,7 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
         return CommandExit::World;
     }
     // A damaged file is the user's; a connection that breaks off is the sender's, and is counted as missing.
-    if ledger.intake.iter().any(|intake| !intake.place.contains("://") && intake.broken > 0) {
+    if ledger.intake.iter().any(IntakeCounts::is_damaged_file) {
         return CommandExit::Usage;
     }
     if end.has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
@@ -138,8 +143,8 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
 
 /// The limits of what senders can make this collector hold, for its first lines.
 fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
-    let who = match &arguments.exporter[..] {
-        [] => "from any sender (--exporter admits only some)".to_owned(),
+    let who = match &arguments.allow_exporter[..] {
+        [] => "from any sender (--allow-exporter admits only some)".to_owned(),
         named => {
             format!("only from {}", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
         }
@@ -166,6 +171,15 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             LEAST_MEMORY >> 20
         )));
     }
+    if arguments.receive_buffer.0 > MOST_ROOM {
+        return Err(Error::Usage("--receive-buffer is too large; Linux allows at most 1GiB".into()));
+    }
+    let has_tls = arguments.listen.iter().any(|place| place.transport == MessageTransport::Tls);
+    if tls.is_some() && !has_tls {
+        return Err(Error::Usage(
+            "--cert and --key have an effect with --listen tls://ADDRESS:PORT only".into(),
+        ));
+    }
     let mut options = CollectOptions {
         listen: if listens_nowhere { vec![local] } else { arguments.listen.clone() },
         files: arguments.files.clone(),
@@ -174,12 +188,12 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             key,
             client_ca: arguments.client_ca.clone(),
         }),
-        room: clamp_to_usize(arguments.room.0),
-        connections: arguments.connections.into(),
+        room: clamp_to_usize(arguments.receive_buffer.0),
+        connections: arguments.max_connections.into(),
         collector: CollectorOptions {
-            exporters: arguments.exporters as usize,
+            exporters: arguments.max_exporters as usize,
             exporters_per_address: arguments.exporters_per_address as usize,
-            allowed: arguments.exporter.iter().copied().collect(),
+            allowed: arguments.allow_exporter.iter().copied().collect(),
             session: SessionOptions {
                 template_life: Some(arguments.template_life),
                 ..SessionOptions::default()
@@ -196,7 +210,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
 mod tests {
     use super::*;
     use packetrig_flow::collect::{ForgottenExporters, RefusedMessages, SessionCounts};
-    use packetrig_flow_io::collect::{HandedRecords, IntakeCounts};
+    use packetrig_flow_io::collect::HandedRecords;
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
         let (total, handed) = (SessionCounts::default(), HandedRecords::default());
@@ -226,5 +240,9 @@ mod tests {
         assert_eq!(exit(&whole, CollectEnd { has_failed: true, ..by_signal }), CommandExit::World);
         assert_eq!(exit(&whole, CollectEnd { is_whole: false, ..by_signal }), CommandExit::Inconclusive);
         assert!(show::tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
+        assert!(show::tables(&cut, &[]).contains("a.ipfix holds no whole IPFIX or SIM message"));
+        let mut later = of(1, false);
+        later.messages = 3;
+        assert!(show::tables(&ledger(later), &[]).contains("ends within a message, or is damaged"));
     }
 }

@@ -78,7 +78,7 @@ fn document(time: Nanos) -> PlanText {
         .replace("@TX@", &format!("{}/eth0", PORTS[0]))
         .replace("@RX@", &format!("{}/eth0", PORTS[1]))
         .replace("@SECONDS@", &seconds(time));
-    PlanText { name: "the demo's plan".into(), text }
+    PlanText { name: "the demo's plan".into(), text, is_from_options: true }
 }
 
 /// Seconds as a decimal number without rounding: 1.5 s is `1.500000000`.

@@ -124,7 +124,7 @@ impl LogJob<'_> {
         let OpenReceiver { mut receiver, offset, is_up } = open;
         let clock = RealClock::new();
         if !is_up {
-            remark(format_args!("log: {} is down; nothing arrives until it is up", self.interface));
+            remark(format_args!("log: warning: {} is down; nothing arrives until it is up", self.interface));
         }
         if keeper.mended() > 0 {
             remark("log: the previous log was killed; its last file was repaired and added to the index");

@@ -170,6 +170,10 @@ fn warn(document: &PlanText, warnings: &[PlanProblem]) {
 
 /// The error for a document with these problems.
 pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
+    let blame = match blame {
+        Blame::Plan if document.is_from_options => Blame::Usage,
+        other => other,
+    };
     Error::BadPlan {
         name: document.name.clone(),
         shown: diagnostics::render(document.source(), problems, TextStyle::of_remarks()),

@@ -7,6 +7,7 @@ use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 use std::path::Path;
+use std::collections::BTreeSet;
 
 const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
@@ -17,7 +18,11 @@ pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// The document these flags mean. `fleet`, if there is one, says how many ports `*all` stands for.
 pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
-    Ok(PlanText { name: "the plan made from flags".into(), text: quick(flags, fleet)?.yaml() })
+    Ok(PlanText {
+        name: "the plan made from the options".into(),
+        text: quick(flags, fleet)?.yaml(),
+        is_from_options: true,
+    })
 }
 
 fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
@@ -26,6 +31,7 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
     if tx.is_empty() {
         return Err(Error::Usage("neither a plan nor --tx was given".into()));
     }
+    distinct(&tx, &rx)?;
     let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
     if let Some(objection) = pattern.objection(tx.len(), rx.len()) {
         return Err(Error::Usage(objection));
@@ -75,6 +81,18 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
 /// Whether this network namespace has an interface of that name.
 fn is_interface(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
+}
+
+/// Every port has a location of its own. Groups of a fleet may be repeated: each time they stand for another port.
+fn distinct(tx: &[String], rx: &[String]) -> Result<(), Error> {
+    let mut seen = BTreeSet::new();
+    let mut named = tx.iter().chain(rx).filter(|location| !location.starts_with("any-"));
+    match named.find(|location| !seen.insert(*location)) {
+        None => Ok(()),
+        Some(twice) => Err(Error::Usage(format!(
+            "{twice} is given twice (--tx, --rx): every port needs an interface of its own"
+        ))),
+    }
 }
 
 fn usual_rate() -> Option<Rate> {

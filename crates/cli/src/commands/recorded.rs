@@ -48,7 +48,7 @@ fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
     let seen = format!(
         "{} frames ({}), {} ({})",
         count(counts.frames),
-        scaled(frames_per_second, "f/s"),
+        scaled(frames_per_second, "frames/s"),
         scaled(counts.bytes as f64, "B"),
         scaled(bytes_per_second * 8.0, "bit/s"),
     );

@@ -1,6 +1,7 @@
 //! `packetrig replay`: a capture file becomes a plan with one stream, and a request to execute it.
 
 use super::execution::{self, ExecutionRequest};
+use super::run::check_fleet_options;
 use crate::args::{PaceArg, ReplayArgs as Arguments};
 use crate::document::PlanText;
 use crate::error::Error;
@@ -16,6 +17,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
     let rewrite = rewrite(&arguments);
     let survey = survey(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
     let document = document(&arguments, rewrite, &survey)?;
+    check_fleet_options(&arguments.execution, &document)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
@@ -62,7 +64,7 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
         rate: arguments.rate,
     };
     let text = replay.yaml().map_err(|error| Error::Usage(error.to_string()))?;
-    Ok(PlanText { name: "the plan made from the file".into(), text })
+    Ok(PlanText { name: "the plan made from the file".into(), text, is_from_options: false })
 }
 
 /// Prints what is known of the file before anything is sent.
@@ -107,10 +109,11 @@ mod tests {
             ("--tx a --tag", true),
             ("--tx a --rx b", true),
             ("--tx a --rx b --no-tag", false),
-            ("--tx a --rx b --no-tag --tag", true),
         ] {
             assert_eq!(is_tagged(&arguments(line)), tagged, "{line}");
         }
+        let both = ["packetrig", "replay", "a.pcap", "--tx", "a", "--tag", "--no-tag"];
+        assert!(CommandLine::try_parse_from(both).is_err());
     }
 
     #[test]

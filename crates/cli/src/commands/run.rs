@@ -1,7 +1,7 @@
 //! `packetrig run`: a document, or flags that make one, becomes a request to execute.
 
 use super::execution::{self, ExecutionRequest, TakenFleet};
-use crate::args::RunArgs as Arguments;
+use crate::args::{ExecutionArgs, RunArgs as Arguments};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -31,6 +31,7 @@ fn perform_document(
     arguments: Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
+    check_fleet_options(&arguments.execution, &document)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
@@ -39,6 +40,20 @@ fn perform_document(
         ..ExecutionRequest::from_arguments(document, arguments.execution)
     };
     execution::execute(&request, output)
+}
+
+/// Refuses options that only a fleet obeys if the plan runs on this machine.
+pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText) -> Result<(), Error> {
+    let options = [
+        (arguments.start_with.is_some(), "--start-with"),
+        (arguments.go_on, "--go-on"),
+        (arguments.wait_for_nodes, "--wait-for-nodes"),
+    ];
+    let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) else { return Ok(()) };
+    match execution::fleet_of(&arguments.fleet, &document.text)? {
+        Some(_) => Ok(()),
+        None => Err(Error::Usage(format!("{option} has no effect without a fleet; name one with --fleet"))),
+    }
 }
 
 /// The fleet, if the flags say `any-LABEL*all`: how many ports that is depends on its nodes.

@@ -23,6 +23,7 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,9 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     // are sent and received without allocation.
     memory::one_heap();
     access::check_allowed(&arguments.allow_user, overflow_user())?;
+    check_arguments(arguments)?;
     let options = options(arguments)?;
+    access::check_somebody(&options)?;
     let opening = sandbox::begin(&arguments.sandbox, needs::serve(arguments)?)?;
     signal::latch()?;
     // Before clients are served: a server that cannot store results must not run tests.
@@ -108,6 +111,21 @@ fn offer<R: RunSource>(
     console.close();
     served?;
     Ok(CommandExit::Ok)
+}
+
+/// Refuses options that contradict each other or have no effect.
+fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
+    let mut locations = BTreeSet::new();
+    if let Some(twice) = arguments.ports.iter().find(|alias| !locations.insert(&alias.location)) {
+        return Err(Error::Usage(format!("--port: the location {} is given twice", twice.location)));
+    }
+    let has_tls = (!arguments.no_http && !arguments.plain_http) || (!arguments.no_grpc && arguments.grpc_tls);
+    if arguments.cert.is_some() && !has_tls {
+        return Err(Error::Usage(
+            "--cert and --key have no effect without TLS: drop --plain-http, or add --grpc-tls".into(),
+        ));
+    }
+    Ok(())
 }
 
 fn await_signal() {

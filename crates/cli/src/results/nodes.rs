@@ -2,7 +2,7 @@
 
 use super::MOST_ROWS;
 use super::columns::{ShownColumn, always, if_room, report_table};
-use crate::numbers::scaled;
+use crate::numbers::{percent, scaled};
 use crate::output::TextStyle;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::columns::{NodeTable, ReportTable};
@@ -46,7 +46,11 @@ fn load_line(load: LoadFactor) -> String {
     // Frames per second come in thousandths.
     let received = scaled(load.received_milli as f64 / 1000.0, "frames/s");
     let requested = scaled(load.asked_milli as f64 / 1000.0, "frames/s");
-    format!("  k = {:.4}: {received} of {requested} arrived, from {} senders\n", load.k, load.senders)
+    let share = percent(load.received_milli, load.asked_milli);
+    format!(
+        "  received {share} of the requested load: {received} of {requested}, from {} senders\n",
+        load.senders
+    )
 }
 
 fn skew(skew: &SkewReport) -> String {

@@ -12,15 +12,15 @@ const COUNTS: &[ShownColumn] = &[
     always("lost", "lost"),
     if_room("lost_percent", "loss", 10),
     if_room("bursts", "bursts", 4),
-    if_room("longest_burst", "longest", 2),
-    if_room("loss_seconds", "loss s", 3),
+    if_room("longest_burst", "longest burst", 2),
+    if_room("loss_seconds", "s with loss", 3),
     if_room("duplicates", "dupl.", 9),
     if_room("reordered", "reord.", 8),
-    if_room("max_extent", "extent", 1),
+    if_room("max_extent", "reorder extent", 1),
     if_room("altered", "altered", 6),
     if_room("corrupt", "corrupt", 5),
     if_room("unnumbered", "bad tag", 0),
-    if_room("rx_l2_bps", "received at", 7),
+    if_room("rx_l2_bps", "rx rate", 7),
 ];
 
 const SENDING: &[ShownColumn] = &[
@@ -52,7 +52,7 @@ const LATENCY: &[ShownColumn] = &[
     if_room("jitter_pdv_p999_ns", "PDV p99.9", 7),
     if_room("jitter_ipdv_mean_ns", "IPDV mean", 1),
     // Only nodes with clocks of their own leave a doubt about them.
-    if_room("latency_clock_bound_ns", "of it clocks", 5).prefixed("± ").hidden_when_empty(),
+    if_room("latency_clock_bound_ns", "clock error", 5).prefixed("± ").hidden_when_empty(),
 ];
 
 /// What was sent, what arrived, what is missing.

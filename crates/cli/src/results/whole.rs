@@ -17,9 +17,9 @@ const PORTS: &[ShownColumn] = &[
     if_room("back_end", "back end", 2),
     if_room("driver", "driver", 0),
     always("tx_handed_over", "sent"),
-    if_room("tx_l2_bps", "at", 3),
+    if_room("tx_l2_bps", "tx rate", 3),
     always("rx_of_run", "received"),
-    if_room("rx_l2_bps", "at", 3),
+    if_room("rx_l2_bps", "rx rate", 3),
     if_room("rx_foreign", "foreign", 5),
     always("rx_ring_dropped", "ring drops"),
     if_room("tx_stamp", "tx stamp", 1),
@@ -103,7 +103,7 @@ fn lost(report: &RunReport) -> String {
         return String::new();
     }
     format!(
-        "  {:<14}{}: in our sender {}, in our receiver {}, while a port was not in order {}, in the device under test or on the path {}\n",
+        "  {:<14}{}: in our sender {}, in our receiver {}, during an event at a port {} (in doubt), in the device under test or on the path {}\n",
         "lost",
         count(places.total),
         known(places.sender),
@@ -134,7 +134,7 @@ fn capture_line(capture: &CaptureResult) -> String {
 pub(super) fn caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     for matters in [true, false] {
-        let mark = if matters { style.doubtful("matters") } else { "note   ".to_owned() };
+        let mark = if matters { style.doubtful("no PASS") } else { "note   ".to_owned() };
         let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);
         let remarks: Vec<_> =
             chosen.map(|caveat| ReportRemark { subject: &caveat.subject, text: &caveat.text }).collect();

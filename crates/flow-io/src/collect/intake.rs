@@ -150,6 +150,21 @@ impl IntakeCounts {
         ]
     }
 
+    /// Whether it is a file that ended within a message, or contained something that is not a message.
+    pub fn is_damaged_file(&self) -> bool {
+        self.is_file() && self.broken > 0
+    }
+
+    /// Connections that ended within a message, or contained something that is not a message.
+    pub fn broken_connections(&self) -> u64 {
+        if self.is_file() { 0 } else { self.broken }
+    }
+
+    /// Listeners have a scheme.
+    fn is_file(&self) -> bool {
+        !self.place.contains("://")
+    }
+
     /// Datagrams among what was not allowed. A refused connection is not a message, so it is left out of the balance.
     pub fn datagrams_not_allowed(&self) -> u64 {
         if self.place.starts_with("udp://") { self.not_allowed } else { 0 }

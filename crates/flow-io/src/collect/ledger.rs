@@ -211,7 +211,7 @@ impl CollectLedger {
     }
 
     /// What exporters sent and this collector did not decode, as far as it knows; entries of zero are left out. Messages that
-    /// the user excluded (`--exporter`), duplicates and messages of other protocols are not missing.
+    /// the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
     pub fn missing(&self) -> Vec<MissingData> {
         let total = &self.total;
         let all = [
@@ -222,7 +222,14 @@ impl CollectLedger {
             ("messages malformed", total.malformed),
             ("records left: too many for their set", total.over_budget),
             ("messages refused: too many exporters of one address", self.refused.address_full),
-            ("connections and files broken off", self.sum_of_intake(|intake| intake.broken + intake.slow)),
+            (
+                "connections broken off",
+                self.sum_of_intake(|intake| intake.broken_connections() + intake.slow),
+            ),
+            (
+                "files with something other than whole messages",
+                self.intake.iter().filter(|intake| intake.is_damaged_file()).count() as u64,
+            ),
             ("connections with more to read at the end", self.sum_of_intake(|intake| intake.cut)),
         ];
         let found = all.into_iter().filter(|(_, amount)| *amount > 0);

@@ -34,7 +34,7 @@ pub(crate) struct AskingArgs {
     #[arg(short, long, help_heading = "Results")]
     pub(crate) quiet: bool,
     /// Write one record per probe to FILE (.jsonl or .parquet). With several targets, each has its own file with
-    /// its address in the name
+    /// its address in the name; repeat for more files
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
     /// Print the result as JSON

@@ -26,7 +26,7 @@ pub(crate) struct CalibrateProbes {
     /// Write the calibration to this file. `--mechanism auto` reads only the default file,
     /// $XDG_DATA_HOME/packetrig/probe.json
     #[arg(long, value_name = "FILE")]
-    pub(crate) keep: Option<std::path::PathBuf>,
+    pub(crate) write: Option<std::path::PathBuf>,
     /// Confirm that this interface may carry probes although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,

@@ -60,7 +60,7 @@ pub(crate) struct AvailableArgs {
 pub(crate) struct EstimatingArgs {
     #[command(flatten)]
     pub(crate) trains: TrainFlags,
-    /// Write one record per probe to FILE (.jsonl or .parquet)
+    /// Write one record per probe to FILE (.jsonl or .parquet); repeat for more files
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
     /// Print the result as JSON

@@ -7,8 +7,8 @@ use packetrig_units::Nanos;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Release")]
 pub(crate) struct ReleaseFlags {
-    /// How probes are released on time: sleep, spin, ring, gate, live, fq, etf, launch, or auto (chosen by
-    /// calibration)
+    /// How probes are released on time: by timers (sleep, spin), whole trains at once (ring), by BPF programs (gate,
+    /// live), by queueing disciplines (fq, etf, launch), or auto (chosen by calibration)
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) mechanism: MechanismArg,
     /// Hand probes to the kernel this long before they are due; gate and live allow 950us at most [default:
@@ -50,6 +50,9 @@ impl std::str::FromStr for MechanismArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Only) }
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse().map(Self::Only).map_err(|error: String| format!("{error}, or auto"))
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct ScheduleFlags {
     pub(crate) schedule: Option<PathBuf>,
     /// Read times and lengths from a capture file (pcap or pcapng)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "count", "every", "train", "gap", "chirp", "poisson", "size"])]
-    pub(crate) capture: Option<PathBuf>,
+    pub(crate) from_capture: Option<PathBuf>,
     /// Seed of random intervals, to send the same series again [default: random, written to the results]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

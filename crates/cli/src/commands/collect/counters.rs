@@ -49,15 +49,11 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<
     found
 }
 
-/// What is missing, as one line; empty if everything was stored.
+/// What is missing, as one line; empty if nothing is.
 pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let missing = missing(ledger, sinks);
     let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
-    if amounts.is_empty() {
-        String::new()
-    } else {
-        format!("not everything was stored: {}\n", amounts.join("; "))
-    }
+    if amounts.is_empty() { String::new() } else { format!("missing: {}\n", amounts.join("; ")) }
 }
 
 /// Counters of all exporters together that are not zero.

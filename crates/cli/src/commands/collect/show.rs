@@ -5,7 +5,9 @@ use super::sinks::StoredCounts;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
-use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData, PacketBalance, PacketLoss};
+use packetrig_flow_io::collect::{
+    CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss,
+};
 use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
@@ -113,12 +115,12 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
     let causes = [
         (unknown_protocol, "messages refused: unknown protocol"),
-        (not_allowed, "messages dropped: their address is not on the list (--exporter)"),
+        (not_allowed, "messages dropped: their address is not on the list (--allow-exporter)"),
         (address_full, "messages refused: too many exporters at one address (--exporters-per-address)"),
         (unread, "messages not read: too many were waiting when the collector ended"),
-        (forgotten.on_trial, "new exporters forgotten to make room for others (--exporters)"),
+        (forgotten.on_trial, "new exporters forgotten to make room for others (--max-exporters)"),
         (forgotten.for_memory, "exporters forgotten: memory limit reached (--memory)"),
-        (forgotten.silent, "silent exporters forgotten to make room for others (--exporters)"),
+        (forgotten.silent, "silent exporters forgotten to make room for others (--max-exporters)"),
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
@@ -134,12 +136,15 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         let places = [
             (intake.connections, "connections"),
             (intake.open, "connections open"),
-            (intake.not_allowed, "not allowed (--exporter)"),
+            (intake.not_allowed, "not allowed (--allow-exporter)"),
             (intake.unread, "datagrams not read before the collector ended"),
-            (intake.dropped, "datagrams dropped: socket buffer full (--room)"),
+            (intake.dropped, "datagrams dropped: socket buffer full (--receive-buffer)"),
             (intake.refused, "connections refused"),
             (intake.address_full, "connections refused: too many from one address"),
-            (intake.broken, "ended within a message, or held neither IPFIX nor SIM"),
+            (
+                intake.broken_connections(),
+                "connections ended within a message, or held neither IPFIX nor SIM",
+            ),
             (intake.slow, "connections closed: too slow"),
             (intake.silent, "connections closed: no message arrived"),
             (intake.cut, "connections closed with unread data when the collector ended"),
@@ -148,6 +153,9 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
             add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
         }
+    }
+    for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
+        add(&mut text, format_args!("{}\n", damage(intake)));
     }
     for intake in &ledger.intake {
         let states = [
@@ -159,6 +167,19 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         }
     }
     text
+}
+
+/// What is wrong with a file that has something other than whole messages.
+pub(super) fn damage(intake: &IntakeCounts) -> String {
+    let file = &intake.place;
+    if intake.messages == 0 {
+        return format!("{file} holds no whole IPFIX or SIM message: it is another kind of file, or cut off");
+    }
+    format!(
+        "{file} ends within a message, or is damaged: what follows its {} whole messages ({} bytes) is missing",
+        count(intake.messages),
+        count(intake.bytes),
+    )
 }
 
 /// Appends formatted text. In contrast to `write!`, it has no error to handle: writing to a string cannot fail.
@@ -262,9 +283,9 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
         "{} exporters, {} records ({}), {} packets ({})",
         ledger.exporters.len(),
         count(total.records),
-        scaled(per_second(new_records, length), "rec/s"),
+        scaled(per_second(new_records, length), "records/s"),
         count(total.packets),
-        scaled(per_second(new_packets, length), "pkt/s"),
+        scaled(per_second(new_packets, length), "packets/s"),
     );
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {

@@ -42,9 +42,9 @@ const HEADER: [&str; 11] = [
     "source",
     "destination",
     "packets",
-    "bytes",
+    "IP bytes",
     "packets back",
-    "bytes back",
+    "IP bytes back",
     "flags",
     "ended",
 ];

@@ -91,11 +91,11 @@ fn text(files: usize, totals: &FlowTotals) -> String {
     by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));
     let protocols = by_bytes.into_iter().map(|(number, one)| row(protocols::name(*number), one, sum.bytes));
     text += "\n";
-    text += &table(&["protocol", "records", "flows", "packets", "bytes", "share"], protocols);
+    text += &table(&["protocol", "records", "flows", "packets", "IP bytes", "share"], protocols);
     let header = format!("flows that began within {}", Nanos::new(totals.bucket_ns));
     let timeline = totals.timeline.iter().map(|(at, one)| row(moment(*at), one, sum.bytes));
     text += "\n";
-    text += &table(&[&header, "records", "flows", "packets", "bytes", "share"], timeline);
+    text += &table(&[&header, "records", "flows", "packets", "IP bytes", "share"], timeline);
     if totals.beside_timeline > 0 {
         text.extend([format!(
             "  and {} records outside this timeline; give --bucket a longer step\n",

@@ -112,7 +112,7 @@ fn ordered_by(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
 fn text(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let last = if order.counted() == order { "share" } else { unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
-    let header: Vec<_> = names.chain(["flows", "packets", "bytes", "", last]).collect();
+    let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", "", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
         values.chain(measures(has, &top.total, order)).collect()

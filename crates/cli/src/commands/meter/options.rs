@@ -39,6 +39,14 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
+fn interface(name: &str) -> Result<PortLocation, Error> {
+    if name.contains(',') {
+        let why = "separate interfaces by spaces, not by commas";
+        return Err(Error::Usage(format!("no interface or file is named {name}; {why}")));
+    }
+    name.parse().map_err(|why| Error::Usage(format!("{why}, and there is no file of that name")))
+}
+
 fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
     if arguments.inputs.iter().all(|name| is_file(name)) {
@@ -56,23 +64,15 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
             "--pace works with capture files only; an interface delivers frames at their own pace".into(),
         ));
     }
-    let locations: Vec<PortLocation> = arguments
-        .inputs
-        .iter()
-        .map(|name| {
-            name.parse().map_err(|why| Error::Usage(format!("{why}, and there is no file of that name")))
-        })
-        .collect::<Result<_, _>>()?;
+    let locations: Vec<PortLocation> =
+        arguments.inputs.iter().map(|name| interface(name)).collect::<Result<_, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = arguments.inputs.iter().find(|name| !seen.insert(*name)) {
         return Err(Error::Usage(format!("{twice} is given twice: its packets would be counted twice")));
     }
-    let wants_sent = matches!(arguments.direction, Some(direction) if direction != DirectionArg::In);
-    if wants_sent && arguments.source != MeterSourceArg::Packet {
+    if arguments.direction == Some(DirectionArg::Both) && arguments.source != MeterSourceArg::Packet {
         return Err(Error::Usage(
-            "--source xdp and --source headers see only packets that come in: use --direction in, or \
-                --source packet"
-                .into(),
+            "--direction both needs --source packet: the other sources see only packets that arrive".into(),
         ));
     }
     let way = match arguments.source {

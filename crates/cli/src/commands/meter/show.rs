@@ -16,10 +16,10 @@ pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String
     let mut text = format!(
         "{} packets ({}, {}), {} flows ({})",
         count(now.packets.seen),
-        scaled(per_second(seen, length), "p/s"),
+        scaled(per_second(seen, length), "packets/s"),
         scaled(per_second(bytes, length) * 8.0, "bit/s"),
         count(now.packets.flows),
-        scaled(per_second(flows, length), "f/s"),
+        scaled(per_second(flows, length), "flows/s"),
     );
     for line in lines(now).into_iter().filter(|line| line.is_loss) {
         if let Some(packets) = line.packets.filter(|packets| *packets > 0) {
@@ -34,13 +34,13 @@ pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let elapsed = Nanos::new(report.elapsed_ns);
     let mut text = format!(
-        "{inputs}: {} packets, {}, {} flows, {} records in {:.3} s ({})\n",
+        "{inputs}: {} packets, {} of frames, {} flows, {} records in {:.3} s ({})\n",
         count(packets.seen),
         scaled(packets.seen_bytes as f64, "B"),
         count(packets.flows),
         count(packets.records),
         elapsed.as_secs_f64(),
-        scaled(per_second(packets.seen, elapsed), "p/s"),
+        scaled(per_second(packets.seen, elapsed), "packets/s"),
     );
     text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(row)));
     text.push_str(&notes(report));

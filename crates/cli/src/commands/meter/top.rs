@@ -47,7 +47,7 @@ fn row((key, share): &(FlowKey, TrafficShare), length: Nanos) -> Vec<String> {
         format!("{} <-> {}", end(key.source, key.source_port), end(key.destination, key.destination_port)),
         protocol(key.protocol),
         scaled(per_second(share.bytes, length) * 8.0, "bit/s"),
-        scaled(per_second(share.packets, length), "p/s"),
+        scaled(per_second(share.packets, length), "packets/s"),
     ]
 }
 
@@ -82,6 +82,6 @@ mod tests {
         key.destination[..2].copy_from_slice(&[0x20, 1]);
         key.destination[15] = 9;
         let shown = row(&(key, TrafficShare { packets: 2, bytes: 250 }), Nanos::from_secs(2));
-        assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 p/s"]);
+        assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 packets/s"]);
     }
 }

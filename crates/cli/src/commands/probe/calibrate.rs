@@ -39,7 +39,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let kept = calibrate::kept(&bench.near, &found);
     let (mechanism, why) = choice::choose(|_| true, Some(&kept));
-    let place = arguments.keep.clone().map_or_else(mechanism::place, Ok)?;
+    let place = arguments.write.clone().map_or_else(mechanism::place, Ok)?;
     keep(&place, &kept)?;
     if arguments.json {
         output.json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;

@@ -236,7 +236,7 @@ impl EstimateInquiry<'_> {
             bit_rate(estimate.packet_bits_per_s())
         )];
         lines.push(format!(
-            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, stamps make {:.2} %, {} primers, released by {} ({why})",
+            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, timestamp error {:.2} %, {} primers, released by {} ({why})",
             estimate.method,
             count(quality.trains as u64),
             count(quality.used as u64),

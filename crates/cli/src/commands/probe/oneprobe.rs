@@ -115,7 +115,7 @@ fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<Ti
     for (why, number) in &report.ambiguous {
         lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
     }
-    for (name, way) in [("there", report.forward), ("back", report.reverse)] {
+    for (name, way) in [("forward", report.forward), ("reverse", report.reverse)] {
         lines.push(direction(name, way));
     }
     for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {

@@ -19,7 +19,7 @@ pub(super) fn schedule(
     if let Some(file) = &flags.schedule {
         return script::read(&read(file)?).map_err(|error| refused(file, &error));
     }
-    if let Some(file) = &flags.capture {
+    if let Some(file) = &flags.from_capture {
         return capture(file);
     }
     let made = match (flags.poisson, flags.chirp) {

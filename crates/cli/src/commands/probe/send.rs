@@ -183,7 +183,7 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("spacing error", summary.spacing_error_ns),
         ("timestamp error at most", summary.stamp_bound_ns),
     ];
-    let header_row = ["us", "least", "p50", "p95", "p99", "most"];
+    let header_row = ["times in us", "min", "p50", "p95", "p99", "max"];
     text += &table(&header_row, rows.into_iter().filter_map(|(name, spread)| Some(row(name, spread?))));
     let doubts = [
         ("late", summary.late),

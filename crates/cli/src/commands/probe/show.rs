@@ -68,9 +68,11 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
 pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
         LineEnd::Done | LineEnd::Stopped => None,
-        LineEnd::Lossy => {
-            Some("too many probes are lost; the permit file can allow more (loss_percent)".into())
-        }
+        LineEnd::Lossy => Some(
+            "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \
+                /etc/packetrig/probe.toml)"
+                .into(),
+        ),
         LineEnd::Prohibited => {
             Some("a host on the path forbids these probes (administratively prohibited)".into())
         }

@@ -111,10 +111,12 @@ impl SessionFindings {
     fn text(&self, mut text: String) -> String {
         let Self { directions, relation, both } = self;
         text += &times_line("  without the reflector's time", both.path.as_ref());
-        for (name, DirectionDelays { delay, variation }) in [("there", &both.there), ("back", &both.back)] {
-            text += &times_line(&format!("  delay {name}"), delay.as_ref());
+        for (name, DirectionDelays { delay, variation }) in
+            [("forward", &both.there), ("reverse", &both.back)]
+        {
+            text += &times_line(&format!("  {name} delay"), delay.as_ref());
             text +=
-                &times_line(&format!("  delay variation {name}, above the smallest,"), variation.as_ref());
+                &times_line(&format!("  {name} delay variation, above the smallest,"), variation.as_ref());
         }
         match (both.no_delay, relation) {
             (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.words())]),
@@ -126,7 +128,7 @@ impl SessionFindings {
         // A reflector without state repeats the sender's number (RFC 8762), so it cannot show which direction lost a packet.
         match (directions.lost_there, directions.lost_back) {
             (Some(there), Some(back)) => {
-                text.extend([format!("  lost there {}, lost back {}\n", count(there), count(back))]);
+                text.extend([format!("  lost: forward {}, reverse {}\n", count(there), count(back))]);
             }
             _ if directions.is_stateful => {}
             _ => {

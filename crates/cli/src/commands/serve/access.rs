@@ -4,7 +4,7 @@
 use crate::args::ServeArgs;
 use crate::error::Error;
 use crate::output::remark;
-use packetrig_server::LocalUsers;
+use packetrig_server::{LocalUsers, ServerOptions};
 use packetrig_sys::owner::{ConnectionOwners, own_user};
 use packetrig_sys::private_files;
 use std::fs::File;
@@ -34,11 +34,25 @@ pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
             Some(LocalUsers { allowed, find: Arc::new(move |client, server| owners.owner(client, server)) })
         }
         Err(error) => {
-            remark(format!(
-                "this kernel does not report which user owns a connection, so every client needs the token: {error}"
+            remark(format_args!(
+                "serve: warning: cannot tell which local user opens a connection ({error}), so every client needs \
+                the token; if the loopback interface is down: ip link set lo up"
             ));
             None
         }
+    }
+}
+
+/// Refuses to serve if nobody could use the server.
+pub(super) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
+    let is_open = options.let_anyone_in
+        || options.local_users.is_some()
+        || options.token.is_some()
+        || options.client_ca.is_some();
+    if is_open {
+        Ok(())
+    } else {
+        Err(Error::Usage("nobody can use this server: give --token-file FILE".into()))
     }
 }
 
@@ -111,7 +125,7 @@ pub(super) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> Str
         (None, None) => None,
     };
     let all: Vec<String> = users.map(describe_users).into_iter().chain(others).collect();
-    format!("Open to {}", if all.is_empty() { "nobody".to_owned() } else { all.join(" and ") })
+    format!("Open to {}", all.join(" and "))
 }
 
 fn describe_users(users: &LocalUsers) -> String {
@@ -131,6 +145,15 @@ mod tests {
         assert!(check_allowed(&[0, 1000], 65534).is_ok());
         let refused = check_allowed(&[1000, 65534], 65534).expect_err("it is refused").to_string();
         assert!(refused.contains("--allow-user 65534"), "{refused}");
+    }
+
+    #[test]
+    fn a_server_that_nobody_can_use_is_refused() {
+        let nobody = ServerOptions::default();
+        assert!(nobody.local_users.is_none());
+        let refused = check_somebody(&nobody).expect_err("nobody has access").to_string();
+        assert!(refused.contains("--token-file"), "{refused}");
+        assert!(check_somebody(&ServerOptions { token: Some("t".into()), ..nobody }).is_ok());
     }
 
     #[test]

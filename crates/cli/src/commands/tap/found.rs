@@ -54,7 +54,9 @@ pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<Comma
     let mut taps = found(named.name.as_deref())?;
     let tap = match (taps.pop(), taps.is_empty()) {
         (Some(tap), true) => tap,
-        (None, _) => return Err(Error::Usage("there is no tap to stop".into())),
+        (None, _) => {
+            return Err(Error::Usage("no tap is running; `packetrig tap status` lists all taps".into()));
+        }
         (Some(last), false) => {
             let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
             let names: Vec<&str> = names.collect();

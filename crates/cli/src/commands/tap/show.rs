@@ -24,7 +24,7 @@ fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos
         now.from,
         now.to,
         count(now.received),
-        scaled(per_second(frames, length), "f/s"),
+        scaled(per_second(frames, length), "frames/s"),
         scaled(per_second(bytes, length) * 8.0, "bit/s"),
     );
     if now.lost() > 0 {
@@ -46,7 +46,7 @@ pub(super) fn result(
     let [a, b] = &state.sides;
     let elapsed = accounts.elapsed.as_secs_f64();
     let mut text =
-        format!("{}: {} <> {}, way {}, {elapsed:.3} s\n", state.name, a.location, b.location, state.way);
+        format!("{}: {} <> {}, back end {}, {elapsed:.3} s\n", state.name, a.location, b.location, state.way);
     let header = ["direction", "account", "frames", "because"];
     let rows = accounts.directions.iter().flat_map(rows);
     text.push_str(&table(&header, rows));

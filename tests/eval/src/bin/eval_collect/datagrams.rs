@@ -16,7 +16,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
          {ROOM}. Records that are lost in the socket are those of the datagrams that it dropped.\n"
     ))?;
     let directory = tempfile::tempdir_in("/var/tmp")?;
-    let collector = Collector::start("udp://127.0.0.1:0", directory.path(), &["--room", ROOM])?;
+    let collector = Collector::start("udp://127.0.0.1:0", directory.path(), &["--receive-buffer", ROOM])?;
     let exporters = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
     for exporter in &exporters {
         exporter.connect(collector.address())?;

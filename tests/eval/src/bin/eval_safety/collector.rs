@@ -185,7 +185,7 @@ fn open_to_all(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
 /// The same beside three exporters, who alone are on the list.
 fn with_a_list(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
     let listed = HONEST.map(|address| address.to_string());
-    let flags: Vec<&str> = listed.iter().flat_map(|address| ["--exporter", address]).collect();
+    let flags: Vec<&str> = listed.iter().flat_map(|address| ["--allow-exporter", address]).collect();
     let mut scene = Scene::open(&flags)?;
     let (to, is_over) = (scene.to, AtomicBool::new(false));
     let honest_sent = std::thread::scope(|scope| {
