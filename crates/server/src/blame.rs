@@ -7,7 +7,8 @@ impl Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Listen { source, .. } => Blame::of_io(source),
-            Self::File { .. } | Self::Tls(_) | Self::Options(_) => Blame::Usage,
+            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::Tls(_) | Self::Options(_) => Blame::Usage,
             Self::Runtime(_) => Blame::World,
         }
     }

@@ -10,12 +10,12 @@ pub enum Error {
     #[error("cannot listen on {address} for {transport}: {source}")]
     Listen { transport: &'static str, address: SocketAddr, source: std::io::Error },
     /// A file cannot be read.
-    #[error("cannot read {what} {}: {reason}", path.display())]
+    #[error("cannot read {what} {}: {source}", path.display())]
     File {
         /// What it should contain.
         what: &'static str,
         path: PathBuf,
-        reason: String,
+        source: std::io::Error,
     },
     /// Certificate and key do not fit together, or none could be made.
     #[error("cannot set up TLS: {0}")]

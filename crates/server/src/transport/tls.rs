@@ -1,10 +1,11 @@
 //! Certificates: the server's own, which is read or made at start, and the authorities of its clients.
 
 use crate::{Error, IdentityFiles, ServerOptions};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl ServerIdentity {
     fn read(files: &IdentityFiles) -> Result<Self, Error> {
         let chain = certificates(&files.certificate, "the certificate")?;
         let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| unreadable("the private key", &files.key, &error))?;
+            .map_err(|error| unreadable("the private key", &files.key, error))?;
         Ok(Self { chain, key })
     }
 
@@ -74,14 +75,18 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
 
 fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let read = read.map_err(|error| unreadable(what, path, &error))?;
+    let read = read.map_err(|error| unreadable(what, path, error))?;
     if read.is_empty() {
-        let reason = "it contains no certificate".to_owned();
-        return Err(Error::File { what, path: path.to_owned(), reason });
+        return Err(unreadable(what, path, pem::Error::NoItemsFound));
     }
     Ok(read)
 }
 
-fn unreadable(what: &'static str, path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::File { what, path: path.to_owned(), reason: error.to_string() }
+/// Missing rights are the fault of somebody else than wrong contents, so the cause keeps its kind.
+fn unreadable(what: &'static str, path: &Path, error: pem::Error) -> Error {
+    let source = match error {
+        pem::Error::Io(source) => source,
+        other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+    };
+    Error::File { what, path: path.to_owned(), source }
 }
