@@ -67,7 +67,6 @@ fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> RunningCo
         files: files.iter().map(|path| path.to_path_buf()).collect(),
         tls,
         room: 8 << 20,
-        patience: Nanos::from_millis(300),
         ..CollectOptions::default()
     };
     RunningCollector::start(&options, KeptRecords::default()).unwrap()
@@ -278,26 +277,6 @@ fn files_are_read_to_their_end() {
     assert_eq!(ledger.exporters.len(), 1, "both were read and are gone");
     assert!(ledger.total.records >= 700 && ledger.total.records < 1400);
     assert_eq!(ledger.intake.iter().map(|intake| intake.broken).collect::<Vec<_>>(), [0, 1]);
-}
-
-#[test]
-fn connections_that_hold_something_else_or_nothing_are_closed() {
-    let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
-    let address = collecting.bound()[0].address;
-    let mut other = TcpStream::connect(address).unwrap();
-    other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let mut slow = TcpStream::connect(address).unwrap();
-    slow.write_all(&[0, 10, 0, 60, 1]).unwrap();
-    let reading = collecting.reading();
-    wait(|| {
-        let intake = &reading.ledger().intake[0];
-        (intake.broken, intake.slow, intake.open) == (1, 1, 0)
-    });
-    let silent = TcpStream::connect(address).unwrap();
-    wait(|| reading.ledger().intake[0].open == 1);
-    let (ledger, _) = collecting.stop().unwrap();
-    assert_eq!((ledger.intake[0].connections, ledger.intake[0].open), (3, 0));
-    drop(silent);
 }
 
 /// A certificate of this machine and its key, in a directory.
