@@ -6,8 +6,8 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
-use std::path::Path;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
