@@ -20,10 +20,11 @@ use crate::stream::{
 };
 use crate::take::Take;
 use lane::ReceiverLane;
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
-use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
+use packetrig_units::{MonoTime, Nanos};
 use state::{ReceiverState, place_of};
 use std::sync::Arc;
 
@@ -110,19 +111,10 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
         self.lanes().map(ReceiverLane::live_counts).collect()
     }
 
-    fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
-        let samples: u64 = self.latencies().map(Latency::count).sum();
-        // Weighted by count, in 128 bits: a sum of nanoseconds over billions of frames does not fit 64.
-        let total: u128 = self
-            .latencies()
-            .filter_map(|l| Some(u128::from(l.mean()?.as_u64()) * u128::from(l.count())))
-            .sum();
-        let mean = clamp_to_u64(total.checked_div(samples.into())?);
-        Some((
-            self.latencies().filter_map(Latency::min).min()?,
-            Nanos::new(mean),
-            self.latencies().filter_map(Latency::max).max()?,
-        ))
+    fn latency_so_far(&self) -> DelaySummary {
+        let mut all = DelaySummary::default();
+        self.latencies().for_each(|latency| all.merge(&latency.summary()));
+        all
     }
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {

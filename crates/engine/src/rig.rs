@@ -200,11 +200,6 @@ impl TestRig {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
-    /// Whether a sender has stopped because its lease was over. Final once they are done.
-    pub fn lease_ended(&mut self) -> Result<bool, Error> {
-        Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
-    }
-
     /// Ends the senders and notes what they sent; the rest of what they say, port by port.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.benches.len());

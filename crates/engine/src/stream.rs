@@ -10,6 +10,7 @@ use crate::take::Take;
 use packetrig_plan::recording::{FrameOrigin, ReplayTiming};
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::content::ContentCounts;
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
@@ -261,7 +262,7 @@ pub trait StreamRx: Send {
     /// Counts per stream, in job order; cheap.
     fn counts(&self) -> Vec<StreamRxCounts>;
     /// (least, mean, most) latency so far over all streams.
-    fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)>;
+    fn latency_so_far(&self) -> DelaySummary;
     /// Counters of the port, those of this run's frames included.
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Doubt of converting arrival stamps to the node's clock.

@@ -11,6 +11,7 @@ use crate::stream::{
     ClockShift, NextStep, SteeredReceiver, SteeredSender, StreamControl, StreamRx, StreamTx,
 };
 use crossbeam_channel::{Receiver, SendError, Sender, TryRecvError};
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_sys::sched;
@@ -350,7 +351,7 @@ pub(crate) struct ReceivingHalf {
 pub(crate) struct RxLatest {
     pub(crate) streams: Vec<StreamRxCounts>,
     pub(crate) port: RxCounters,
-    pub(crate) latency: Option<(Nanos, Nanos, Nanos)>,
+    pub(crate) latency: DelaySummary,
 }
 
 impl ReceivingHalf {

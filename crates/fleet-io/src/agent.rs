@@ -331,9 +331,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let shut = self.membership.as_ref().is_some_and(NodeMembership::is_shut);
-            let event = match plane.sent() {
-                Ok(sent) => AgentEvent::SendersDone { sent, shut },
+            // The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they
+            // had ended by themselves.
+            let event = match plane.sent().and_then(|sent| {
+                let lease_ended = plane.lease_ended()?;
+                Ok(AgentEvent::SendersDone { sent, lease_ended })
+            }) {
+                Ok(event) => event,
                 Err(error) => self.failed(error),
             };
             self.feed(event);

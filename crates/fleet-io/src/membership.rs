@@ -22,7 +22,6 @@ use packetrig_plan::Plan;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;
-use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
 use std::path::PathBuf;
@@ -291,11 +290,6 @@ impl NodeMembership {
     fn watch(&self, deadline: Option<u64>) -> Result<(), Error> {
         let watch = self.site.watch.as_ref();
         watch.map_or(Ok(()), |watch| watch.set(deadline.unwrap_or(0))).map_err(Error::Watch)
-    }
-
-    /// Whether senders have to have stopped by now.
-    pub(crate) fn is_shut(&self) -> bool {
-        self.gate.deadline().is_some_and(|deadline| clock::boottime_ns() >= deadline)
     }
 
     /// All senders have stopped.

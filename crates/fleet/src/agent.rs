@@ -71,7 +71,7 @@ pub enum AgentEvent {
     SendersDone {
         sent: Vec<SentTotal>,
         /// A sender ended because its lease was over.
-        shut: bool,
+        lease_ended: bool,
     },
     /// [`AgentAction::Finish`] worked.
     Finished(Arc<NodeResult>),
@@ -217,7 +217,7 @@ impl AgentMachine {
                 self.change = LastChange { number, progress: ChangeProgress::Over(fault.clone()) };
                 self.reply(NodeReply::Steered { number, fault, sample })
             }
-            AgentEvent::SendersDone { sent, shut } => self.senders_done(sent, shut),
+            AgentEvent::SendersDone { sent, lease_ended } => self.senders_done(sent, lease_ended),
             AgentEvent::Finished(result) => self.finished(result),
             AgentEvent::Spooled { segments } => self.spooled(segments),
             AgentEvent::Failed(fault) => self.failed(fault),

@@ -319,7 +319,10 @@ impl Simulation {
         self.nodes[index].sender_ended = Some(self.now);
         self.tell_agent(
             index,
-            AgentEvent::SendersDone { sent: vec![SentTotal { stream: index, frames: 100 }], shut: false },
+            AgentEvent::SendersDone {
+                sent: vec![SentTotal { stream: index, frames: 100 }],
+                lease_ended: false,
+            },
         );
     }
 

@@ -183,7 +183,7 @@ impl Simulation {
             }
             What::SendersDone(index) => {
                 if self.agents[index].awaits_senders() {
-                    self.tell_agent(index, AgentEvent::SendersDone { sent: vec![], shut: false });
+                    self.tell_agent(index, AgentEvent::SendersDone { sent: vec![], lease_ended: false });
                 }
             }
             What::Steer(number) if number % 3 == 0 => {

@@ -184,7 +184,7 @@ impl RunningTap {
             let accounts = self.accounts()?;
             self.guard.files.publish(&accounts)?;
         }
-        if let TapPlane::Process(lanes) = &self.plane {
+        if let TapPlane::Process(lanes) = &mut self.plane {
             lanes.check()?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! A distribution of times, log-linear, mergeable, with exact minimum, maximum, count and sum.
 
+use crate::counts::DelaySummary;
 use crate::narrow::clamp_to_u64;
 use hdrhistogram::Histogram;
 use packetrig_units::Nanos;
@@ -136,6 +137,16 @@ impl Latency {
 
     pub fn max(&self) -> Option<Nanos> {
         self.some(self.exact.max)
+    }
+
+    /// Its exact figures, which can be put together with those of others.
+    pub fn summary(&self) -> DelaySummary {
+        DelaySummary {
+            count: self.exact.count,
+            sum: self.exact.sum,
+            min: self.min().unwrap_or_default(),
+            max: self.max().unwrap_or_default(),
+        }
     }
 
     /// The mean, to the nanosecond.

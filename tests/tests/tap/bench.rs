@@ -103,6 +103,11 @@ impl Bench {
 pub(crate) struct Ear(RxRing);
 
 impl Ear {
+    /// Waits until something comes.
+    pub(crate) fn await_frames(&mut self) {
+        until("frames come", || self.0.receive(usize::MAX, &mut |_| {}) > 0);
+    }
+
     /// All that comes until nothing comes any more, but at least so many frames.
     pub(crate) fn hear(&mut self, least: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();

@@ -4,6 +4,7 @@ use crate::bench::{Bench, command, many, number, stop, until};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn an_interface_of_a_real_network_is_refused_until_confirmed() {
@@ -108,4 +109,24 @@ fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_k
         directions[0]["forwarded"].is_null() && directions[0]["dropped"] == serde_json::json!({}),
         "{result}"
     );
+}
+
+/// A station that sends without pause never lets the ring run empty.
+#[test]
+fn a_flooded_tap_ends_when_it_is_told_to() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    let tap = bench.tap("packet", &[]);
+    let frames = many(100_000, 60);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let rounds = (0..300).take_while(|_| !is_over.load(Ordering::Relaxed));
+            rounds.for_each(|_| bench.send(0, &frames));
+        });
+        bench.listen(1).await_frames();
+        let result = stop(tap);
+        let was_flooded = !flood.is_finished();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(was_flooded, "it ended only when nothing came any more: {result}");
+    });
 }

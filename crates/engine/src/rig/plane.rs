@@ -8,6 +8,7 @@ use crate::Error;
 use crate::port::WorkerClock;
 use crate::stream::{ClockShift, StreamControl};
 use packetrig_plan::{HeldStream, PlanChange, PlanGrowth};
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::result::{CaptureState, CountSample, NodeResult, SentTotal};
 use packetrig_units::MonoTime;
 
@@ -32,6 +33,10 @@ pub trait DataPlane: SteeredPlane {
     fn senders_done(&mut self) -> bool;
     /// What each stream of this node's senders has sent that can be known again. Final once they are done.
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
+    /// Whether a sender ended because its lease was over, however long the lease is by now. Final once they are done.
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
+    }
     /// Stops the senders; what is unsent stays unsent.
     fn stop_senders(&mut self);
     /// Stops senders, then receivers, gives the final accounts. `sent_elsewhere` is what streams of other nodes' senders
@@ -99,9 +104,11 @@ impl DataPlane for TestRig {
             sent_by = sent_by.into_iter().chain(at).min();
         }
         // Receivers as of no later instant, so that nothing has arrived that is not counted as sent.
+        let mut latency = DelaySummary::default();
         for bench in &mut self.benches {
-            bench.sample_receiver(&mut sample, sent_by)?;
+            bench.sample_receiver(&mut sample, &mut latency, sent_by)?;
         }
+        sample.latency = latency.mean().map(|mean| (latency.min, mean, latency.max));
         sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
             port,
             is_running: capture.is_running(),

@@ -6,6 +6,7 @@ use packetrig_engine::stream::{
     NextStep, ReceivedFrames, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob,
 };
 use packetrig_plan::Port;
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
@@ -208,8 +209,10 @@ impl StreamRx for MockRx {
         self.streams.iter().map(Self::counts_of).collect()
     }
 
-    fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
-        Some((LATENCY, LATENCY, LATENCY))
+    fn latency_so_far(&self) -> DelaySummary {
+        let mut latency = DelaySummary::default();
+        latency.record(LATENCY);
+        latency
     }
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {

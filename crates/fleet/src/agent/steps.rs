@@ -136,11 +136,11 @@ impl AgentMachine {
         vec![AgentAction::StopSenders]
     }
 
-    pub(super) fn senders_done(&mut self, sent: Vec<SentTotal>, shut: bool) -> Vec<AgentAction> {
+    pub(super) fn senders_done(&mut self, sent: Vec<SentTotal>, lease_ended: bool) -> Vec<AgentAction> {
         if self.state != AgentState::Running {
             return Vec::new();
         }
-        let ended = if shut { StopReason::LeaseOver } else { StopReason::Done };
+        let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
         // Emulated interfaces are still needed while others send; not longer than the owner lets anything be sent.
         if why == StopReason::OwnersLimit {

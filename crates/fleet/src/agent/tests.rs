@@ -194,8 +194,8 @@ fn why(actions: &[AgentAction]) -> Option<StopReason> {
     replies(actions).iter().find_map(of)
 }
 
-fn done(agent: &mut AgentMachine, shut: bool, ms: u64) -> Option<StopReason> {
-    why(&agent.handle(AgentEvent::SendersDone { sent: vec![], shut }, at(ms)))
+fn done(agent: &mut AgentMachine, lease_ended: bool, ms: u64) -> Option<StopReason> {
+    why(&agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended }, at(ms)))
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
     let mut agent = sending(&head, None);
     agent.handle(AgentEvent::Tick, at(2003));
     let sent = vec![SentTotal { stream: 0, frames: 9 }];
-    agent.handle(AgentEvent::SendersDone { sent: sent.clone(), shut: true }, at(2004));
+    agent.handle(AgentEvent::SendersDone { sent: sent.clone(), lease_ended: true }, at(2004));
     let asked = agent.handle(AgentEvent::Tick, at(30_005));
     assert!(
         matches!(asked[..], [AgentAction::Renew(..)]),
@@ -322,7 +322,7 @@ fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
     let stop = tell(&mut agent, &new, NodeCommand::Stop, 201);
     assert_eq!(stop, [AgentAction::StopSenders], "the epoch was remembered with the first command");
     assert!(matches!(replies(&tell(&mut agent, &old, NodeCommand::Query, 202))[..], [NodeReply::Refused(_)]));
-    let actions = agent.handle(AgentEvent::SendersDone { sent: vec![], shut: false }, at(203));
+    let actions = agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(203));
     assert!(matches!(&actions[..], [AgentAction::Reply(head, _)] if *head == new));
     // What the earlier one answers now is worth nothing.
     let mut other = sending(&old, None);
@@ -345,7 +345,7 @@ fn an_epoch_from_before_the_start_of_the_agent_counts() {
 fn who_asks_late_for_a_result_that_is_kept_hears_so_and_not_that_the_attempt_is_over() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
-    agent.handle(AgentEvent::SendersDone { sent: vec![], shut: true }, at(3000));
+    agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: true }, at(3000));
     agent.handle(AgentEvent::Tick, at(60_000));
     agent.handle(AgentEvent::Finished(Arc::default()), at(60_001));
     agent.handle(AgentEvent::Spooled { segments: 3 }, at(60_002));

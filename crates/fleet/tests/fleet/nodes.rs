@@ -161,13 +161,13 @@ impl Fleet {
             return;
         }
         node.settle(self.now);
-        let Some((_, shut)) = node.sending.as_ref().and_then(|sending| sending.ended) else { return };
+        let Some((_, lease_ended)) = node.sending.as_ref().and_then(|sending| sending.ended) else { return };
         if !node.agent.awaits_senders() {
             return self.at(self.now + 5 * MS, Happening::SendersLook(index, incarnation));
         }
         node.sending = None;
         let sent = vec![SentTotal { stream: index, frames: 100 }];
-        self.tell_node(index, AgentEvent::SendersDone { sent, shut });
+        self.tell_node(index, AgentEvent::SendersDone { sent, lease_ended });
     }
 
     /// The node sends what waits on its disk, again and again until it is stored.

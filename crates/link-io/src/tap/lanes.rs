@@ -84,21 +84,20 @@ impl TapLanes {
     }
 
     /// A thread that has ended before its time says why.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        if self.threads.iter().any(JoinHandle::is_finished) {
-            return Err(Error::Panicked("tap".into()));
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        match self.threads.iter().position(JoinHandle::is_finished) {
+            None => Ok(()),
+            Some(ended) => result_of(self.threads.remove(ended))
+                .and(Err(Error::Bug("a thread of a tap ended before it was told to"))),
         }
-        Ok(())
     }
 
     /// Forwards what has arrived, and ends.
     pub(super) fn end(&mut self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Release);
-        let joined: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
-        for thread in joined {
-            thread.map_err(|_| Error::Panicked("tap".into()))??;
-        }
-        Ok(())
+        // All are joined, whatever the first of them says.
+        let results: Vec<_> = self.threads.drain(..).map(result_of).collect();
+        results.into_iter().collect()
     }
 
     pub(super) fn accounts(&mut self, state: &TapState) -> TapAccounts {
@@ -118,6 +117,10 @@ impl Drop for TapLanes {
         // `end` has reported an error, or was not called.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
+}
+
+fn result_of(thread: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
+    thread.join().unwrap_or_else(|_| Err(Error::Panicked("tap".into())))
 }
 
 fn meter(side: &TapHold) -> Result<InterfaceMeter, packetrig_sys::Error> {

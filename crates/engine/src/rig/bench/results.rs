@@ -6,6 +6,7 @@ use crate::port::WorkerClock;
 use crate::rig::account::{ReceiverResult, SenderResult};
 use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl};
 use crate::worker::PortWorker;
+use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
@@ -40,6 +41,7 @@ impl PortBench {
     pub(in crate::rig) fn sample_receiver(
         &mut self,
         sample: &mut CountSample,
+        latency: &mut DelaySummary,
         by: Option<MonoTime>,
     ) -> Result<(), Error> {
         self.host.as_mut().map_or(Ok(()), PortWorker::check)?;
@@ -59,7 +61,7 @@ impl PortBench {
         if let Some((.., counters)) = sample.ports.iter_mut().find(|(port, ..)| *port == self.port) {
             *counters = latest.counts.port;
         }
-        sample.latency = merge_latency(sample.latency, latest.counts.latency);
+        latency.merge(&latest.counts.latency);
         Ok(())
     }
 
@@ -116,18 +118,5 @@ impl PortBench {
             }
             HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a receiver was finished twice")),
         }
-    }
-}
-
-type LatencySoFar = Option<(Nanos, Nanos, Nanos)>;
-
-/// Puts two live figures together. The mean is that of the receivers, not of the frames: good enough to watch.
-fn merge_latency(a: LatencySoFar, b: LatencySoFar) -> LatencySoFar {
-    match (a, b) {
-        (Some(a), Some(b)) => {
-            let mean = Nanos::new(u64::midpoint(a.1.as_u64(), b.1.as_u64()));
-            Some((a.0.min(b.0), mean, a.2.max(b.2)))
-        }
-        (a, b) => a.or(b),
     }
 }

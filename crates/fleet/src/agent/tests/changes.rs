@@ -139,7 +139,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
 #[test]
 fn when_the_senders_have_stopped_every_step_has_an_answer() {
     let stop = |agent: &mut AgentMachine| {
-        agent.handle(AgentEvent::SendersDone { sent: vec![], shut: false }, at(6));
+        agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(6));
     };
     let is_refused = |actions: &[AgentAction]| {
         matches!(

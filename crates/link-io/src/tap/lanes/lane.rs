@@ -20,6 +20,10 @@ const BATCH: usize = 64;
 const NAP_NS: u64 = 5_000_000;
 /// A thread that sleeps is woken this much before something is due, and spins the rest.
 const LEAD_NS: u64 = 60_000;
+/// How often the kernel is asked what it lost, even if frames keep coming.
+const LOOK_NS: u64 = 100_000_000;
+/// How long after a stop frames that keep coming are forwarded: what arrived before the stop is through by then.
+const LAST_NS: u64 = 1_000_000_000;
 /// How often the clocks are compared.
 const COMPARE_NS: u64 = 1_000_000_000;
 
@@ -44,23 +48,28 @@ impl TapLane {
         drop(clock::tighten_timer_slack());
         let mut offset = clock::realtime_offset();
         let mut compared_ns = clock::monotonic_ns();
+        let mut looked_ns = compared_ns;
+        let mut give_up_ns = None;
         loop {
             // Read before the ring: what arrived before the stop is still forwarded.
             let is_over = stop.load(Ordering::Acquire);
             let taken = self.turn(offset);
-            if taken > 0 {
-                continue;
+            let now_ns = clock::monotonic_ns();
+            // Under overload the ring never runs empty: that is when frames are lost, and when a stop must have an effect.
+            if taken == 0 || now_ns >= looked_ns + LOOK_NS {
+                self.count_lost()?;
+                looked_ns = now_ns;
             }
-            self.count_lost()?;
-            if is_over {
+            if is_over && (taken == 0 || now_ns >= *give_up_ns.get_or_insert(now_ns + LAST_NS)) {
                 break;
             }
-            let now_ns = clock::monotonic_ns();
             if now_ns >= compared_ns + COMPARE_NS {
                 offset = clock::realtime_offset();
                 compared_ns = now_ns;
             }
-            self.rest(now_ns)?;
+            if taken == 0 {
+                self.rest(now_ns)?;
+            }
         }
         self.finish()
     }

@@ -207,7 +207,7 @@ impl Member {
             AgentAction::Prepare(_) => return Some(AgentEvent::Prepared(Vec::new())),
             AgentAction::Arm => return Some(AgentEvent::Armed),
             AgentAction::StopSenders => {
-                return Some(AgentEvent::SendersDone { sent: Vec::new(), shut: false });
+                return Some(AgentEvent::SendersDone { sent: Vec::new(), lease_ended: false });
             }
             // There are no frames, and the evaluation ends before results.
             _ => {}
