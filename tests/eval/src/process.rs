@@ -1,6 +1,7 @@
-//! What the kernel says of processes, and ends to them.
+//! What the kernel says of processes, and ends to them; the lines of runs.
 
 use anyhow::{Context, bail};
+use packetrig_fleet::outcome::RunState;
 use packetrig_sys::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, ExitStatus};
@@ -70,4 +71,12 @@ pub fn end(child: &mut Child) {
 /// Waits some milliseconds.
 pub fn pause(ms: u64) {
     clock::sleep_until_ns(clock::monotonic_ns() + ms * 1_000_000);
+}
+
+/// The line that a run prints when it comes into a state, which is given by its name in reports.
+pub fn line_of_state(state: &str) -> String {
+    match serde_json::from_value::<RunState>(state.into()) {
+        Ok(known) => format!("run: {}", known.activity()),
+        Err(_) => format!("run: {state}"),
+    }
 }

@@ -47,7 +47,7 @@ fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let all = ["--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n", "--json"];
     let accepted = ["--max-misdelivered", "100%", "--max-late", "5s", "--packets", "300"];
-    for state in ["preparing", "armed", "running", "draining", "collecting"] {
+    for state in ["opening ports", "ports are ready", "sending", "waiting for late", "collecting"] {
         let mut run = fleet.run(&["--packets", "1000", "--drain", "1s"]);
         run.await_remark(&format!("run: {state}"));
         run.signal(Signal::KILL);

@@ -198,7 +198,7 @@ fn a_node_that_has_joined_starts_again_whatever_its_line_says_by_then() {
 #[test]
 fn a_supervisor_that_is_killed_is_not_blamed_on_another_node() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
-    for state in ["preparing", "armed", "running"] {
+    for state in ["opening ports", "ports are ready", "sending"] {
         let mut run = fleet.run(&["--packets", "8000"]);
         run.await_remark(&format!("run: {state}"));
         kill_process(pid(fleet.supervisor("s1")), Signal::KILL).expect("a supervisor may be killed");

@@ -1,7 +1,7 @@
 //! `packetrig run` under observation: what it says, when it says it, and what comes of it.
 
 use crate::fleet::Fleet;
-use packetrig_eval::process::pause;
+use packetrig_eval::process::{line_of_state, pause};
 use packetrig_sys::clock;
 use serde_json::Value;
 use std::fs::File;
@@ -98,7 +98,7 @@ impl RunProcess {
 
     /// Waits until it says that it is in this state; `false` if it ended without, or the time is over.
     pub(crate) fn await_state(&mut self, state: &str, deadline_ns: u64) -> bool {
-        let line = format!("run: {state}");
+        let line = line_of_state(state);
         while clock::monotonic_ns() < deadline_ns {
             let has_ended = self.has_ended();
             if self.said().lines().any(|said| said.trim() == line) {

@@ -3,7 +3,7 @@
 
 use crate::command::{fleet_up, packetrig, wait_for_join_line};
 use anyhow::{Context, bail, ensure};
-use packetrig_eval::process::{child_of, end, pause, wait};
+use packetrig_eval::process::{child_of, end, line_of_state, pause, wait};
 use packetrig_sys::clock;
 use packetrig_tests::program::binary;
 use serde_json::Value;
@@ -228,7 +228,7 @@ impl Run {
     /// Waits until it says that it is in this state; `false` if it ended without.
     pub(crate) fn wait_for(&mut self, state: &str) -> anyhow::Result<bool> {
         let until = clock::monotonic_ns() + 60_000_000_000;
-        let line = format!("run: {state}");
+        let line = line_of_state(state);
         while clock::monotonic_ns() < until {
             let ended = self.child.try_wait()?.is_some();
             if self.complaints().lines().any(|said| said.trim() == line) {
