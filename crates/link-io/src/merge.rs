@@ -5,7 +5,7 @@
 //!  all captures, by time: PacketMerger -> MergedFile: an interface for each set of captures that has a packet
 //! ```
 //! Captures are read from their beginning twice, or three times if packets were cut: the first reading finds out how to compare
-//! them, so the files may be of any size. A directory is a [log](crate::log), and its files are one capture.
+//! them, so the files may be of any size. A directory is a [log], and its files are one capture.
 //!
 //! Invariant: packets of a capture = merged packets that have it; missing = merged packets of its time that lack it.
 

@@ -255,7 +255,7 @@ fn confirmed_events(
     for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
         match (confirmed, outcome) {
             (Err(error), _) => {
-                events.push(CollectorEvent::Trouble(format!("part {id} of the results: {error}")))
+                events.push(CollectorEvent::Trouble(format!("part {id} of the results: {error}")));
             }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {
                 events.push(CollectorEvent::Refused { node: id.node, count: 1, why });

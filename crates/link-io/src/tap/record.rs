@@ -25,6 +25,10 @@ use std::thread::JoinHandle;
 const BATCH: usize = 256;
 /// How long to rest when nothing came.
 const REST_NS: u64 = 1_000_000;
+/// How often the kernel is asked what it lost, even if frames keep coming.
+const LOOK_NS: u64 = 100_000_000;
+/// How long after a stop frames that keep coming are recorded: what arrived before the stop is in the file by then.
+const LAST_NS: u64 = 1_000_000_000;
 /// Rests in a row after which nothing is on its way any more.
 const LAST_RESTS: u32 = 30;
 /// Memory between this thread and the disk, bytes.
@@ -157,19 +161,33 @@ impl RecordWork {
     /// Records until told to stop, and what is on its way by then.
     fn run(mut self, clock: &impl WorkerClock, stop: &AtomicBool) -> Result<RecordingOutcome, Error> {
         let mut rests = 0;
+        let mut looked_ns = 0;
+        let mut give_up_ns = None;
         while rests < LAST_RESTS {
             // Read before the rings, and then some quiet rounds are waited for: a ring of the kernel hands over a block
             // that is not full only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
-            if self.turn(clock)? == 0 {
+            let now_ns = clock::monotonic_ns();
+            // A link that is never quiet must not keep a recording from ending, nor hide what it loses.
+            if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + LAST_NS) {
+                break;
+            }
+            let asks_for_losses = now_ns >= looked_ns + LOOK_NS;
+            if asks_for_losses {
+                looked_ns = now_ns;
+            }
+            if self.turn(clock, asks_for_losses)? == 0 {
                 rests = if is_over { rests + 1 } else { 0 };
                 clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
+            } else {
+                rests = 0;
             }
         }
         Ok(self.recorder.finish(clock.now())?)
     }
 
-    fn turn(&mut self, clock: &impl WorkerClock) -> Result<usize, Error> {
+    /// Takes what has come. What was lost is asked for if nothing has, or if told to: that costs system calls.
+    fn turn(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
         for (interface, source) in (0..).zip(&mut self.sources) {
@@ -179,8 +197,9 @@ impl RecordWork {
             })?;
         }
         if taken == 0 {
-            // Losses are asked for only when nothing came: it costs system calls, and the numbers are totals.
             self.recorder.idle(clock.now());
+        }
+        if taken == 0 || asks_for_losses {
             for source in &mut self.sources {
                 dropped += source.dropped()?;
             }

@@ -139,7 +139,12 @@ impl ClockLine {
             return if at_ns < first.at_ns { first.ahead_ns } else { last.ahead_ns };
         }
         let share = signed_difference(at_ns, one.at_ns) as f64 / length as f64;
-        one.ahead_ns.saturating_add((share * (two.ahead_ns - one.ahead_ns) as f64).round() as i64)
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a float becomes the nearest integer that there is"
+        )]
+        let since_one = (share * (two.ahead_ns - one.ahead_ns) as f64).round() as i64;
+        one.ahead_ns.saturating_add(since_one)
     }
 }
 

@@ -226,7 +226,7 @@ async fn presence_task(
             }
             // A controller among several has a number that no other has.
             Some(NAME) if is_own_name && !own.is_one_of_several_controllers() => {
-                own.answer_claim(&message).await
+                own.answer_claim(&message).await;
             }
             Some(HERE) if !is_own_name => own.note_incarnation(&message),
             _ => {}
