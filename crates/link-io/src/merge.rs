@@ -133,7 +133,8 @@ pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
     let (captures, compared) = survey_all(options)?;
     let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
     let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
-    let tolerance = options.tolerance.unwrap_or(usual.max(LEAST_TOLERANCE));
+    let usual = usual.max(LEAST_TOLERANCE);
+    let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::report).collect();
     let mut file = MergedFile::create(&options.into, &report)?;

@@ -76,6 +76,8 @@ pub fn pause(ms: u64) {
 /// The line that a run prints when it comes into a state, which is given by its name in reports.
 pub fn line_of_state(state: &str) -> String {
     match serde_json::from_value::<RunState>(state.into()) {
+        // One line for the states in which a run waits for its start.
+        Ok(RunState::Armed | RunState::Committed) => line_of_state("confirmed"),
         Ok(known) => format!("run: {}", known.activity()),
         Err(_) => format!("run: {state}"),
     }

@@ -281,11 +281,14 @@ fn exit(report: &RunReport) -> CommandExit {
     }
 }
 
+/// Whether a user is told of this state. Three of them are waiting for the start time, which is one line; the end is in the result.
+fn has_line(state: RunState) -> bool {
+    !state.is_final() && !matches!(state, RunState::Armed | RunState::Committed)
+}
+
 fn show(progress: &mut RunProgressLine, event: &RunEvent) {
     match &event.kind {
-        RunEventKind::StateChanged(state) if state.is_final() => {}
-        // One line for three states: a user waits for the start time from the first of them.
-        RunEventKind::StateChanged(RunState::Armed | RunState::Committed) => {}
+        RunEventKind::StateChanged(state) if !has_line(*state) => {}
         RunEventKind::StateChanged(state) => progress.state(state.activity()),
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
