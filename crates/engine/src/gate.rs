@@ -5,7 +5,9 @@
 //! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
 //! checking it costs one load.
 //!
-//! Invariant: no lease, no deadline; with one, the deadline is never "for ever".
+//! Invariant: no lease, no deadline; with one, the deadline is never "for ever". One thread sets the deadline, the one that has the
+//! lease: `shut` reads it before it writes. Nothing else is published through it, so its order relative to other memory is of no
+//! importance, and a sender sees it as soon as any order allows.
 
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};

@@ -217,7 +217,12 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        self.lanes.iter().map(StreamLane::live_counts).collect()
+        let counts = self.lanes.iter().map(StreamLane::live_counts);
+        // A lane is settled only when it is held or at the end; but after a stop nothing of it is still to come.
+        let is_stopped = self.stopped.is_some();
+        counts
+            .map(|counts| StreamTxCounts { is_sending: counts.is_sending && !is_stopped, ..counts })
+            .collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
@@ -255,12 +260,13 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
         let start = self.start;
         let now = self.clock.now();
+        let all_stopped = self.stopped;
         let streams: HashSet<u16> = streams.iter().copied().collect();
         let lanes = &self.lanes;
         self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
-            // What ended by itself was not cut short.
-            let stopped = lane.counts.is_sending.then_some(now);
+            // What ended by itself was not cut short; after the end of a lease everything was, when that ended.
+            let stopped = lane.counts.is_sending.then_some(all_stopped.unwrap_or(now));
             lane.settle(start, stopped);
             (lane.spec.number, lane.counts.frames)
         });

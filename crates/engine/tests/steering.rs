@@ -40,6 +40,10 @@ struct Bed {
 
 impl Bed {
     fn new(streams: u16, timeline: StreamTimeline) -> Self {
+        Self::under(SendGate::open(), streams, timeline)
+    }
+
+    fn under(gate: SendGate, streams: u16, timeline: StreamTimeline) -> Self {
         let clock = VirtualClock::new(START - Nanos::from_millis(1));
         let link = SimLink::new(LinkSpec::default());
         let mut tx = TestSender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
@@ -55,7 +59,7 @@ impl Bed {
             has_devices: false,
         })
         .expect("armed");
-        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate: SendGate::open() }).expect("armed");
+        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
         bed.stage(|stage| stage.control(StreamControl::StartAt(START)));
         bed
@@ -140,6 +144,26 @@ fn a_steered_stream_waits_and_others_do_not_notice() {
     assert!(sent.iter().all(|sent| sent.planned == sent.counts.frames && sent.counts.late == 0));
     assert_clean(&received[0], 101);
     assert_clean(&received[1], 201);
+}
+
+#[test]
+fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
+    let steady = timeline(1_000, SendPattern::Endless);
+    let gate = SendGate::leased();
+    gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
+    let mut bed = Bed::under(gate.clone(), 1, steady);
+    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
+    bed.run_to(110);
+    assert!(bed.counts(0).0.is_sending);
+    gate.shut();
+    bed.run_to(210);
+    let counts = bed.counts(0).0;
+    assert!(counts.lease_ended && !counts.is_sending, "{counts:?}");
+    // Later than the lease, in virtual time: what came due meanwhile was not held back by whoever holds it.
+    assert_eq!(bed.hold(&[0]), [(0, counts.frames)]);
+    let (sent, _) = bed.finish();
+    assert_eq!((sent[0].counts.frames, sent[0].counts.lease_ended), (counts.frames, true));
+    assert!(sent[0].planned <= counts.frames + 1, "{} of {}", counts.frames, sent[0].planned);
 }
 
 #[test]
