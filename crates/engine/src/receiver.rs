@@ -20,8 +20,7 @@ use crate::stream::{
 };
 use crate::take::Take;
 use lane::ReceiverLane;
-use packetrig_stats::counts::DelaySummary;
-use packetrig_stats::counts::StreamRxCounts;
+use packetrig_stats::counts::{DelaySummary, StreamRxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{MonoTime, Nanos};

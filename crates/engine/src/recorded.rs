@@ -2,6 +2,10 @@
 //!
 //! What the bytes mean is `wire::pcap`'s business. Nothing is kept here: the caller has the buffer.
 
+mod packets;
+
+pub use packets::{FileEnding, RecordedPackets};
+
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 

@@ -26,6 +26,7 @@ pub use survey::{ReplaySurvey, survey};
 pub use track::ReplayTrack;
 
 use crate::Error;
+use crate::recorded::FileEnding;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -58,19 +59,8 @@ impl SkippedPackets {
     }
 }
 
-/// How a file ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileEnding {
-    /// After its last packet.
-    Whole,
-    /// In the middle of one.
-    Cut,
-    /// It makes no sense from here on.
-    Damaged(String),
-}
-
 impl FileEnding {
-    /// In words; `None` if there is nothing to say.
+    /// In words, for a replay; `None` if there is nothing to say.
     pub fn remark(&self) -> Option<String> {
         match self {
             Self::Whole => None,

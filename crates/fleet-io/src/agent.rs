@@ -24,6 +24,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
+
+/// The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they had ended by
+/// themselves.
+fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
+    let sent = plane.sent()?;
+    let lease_ended = plane.lease_ended()?;
+    Ok(AgentEvent::SendersDone { sent, lease_ended })
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -331,15 +340,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            // The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they
-            // had ended by themselves.
-            let event = match plane.sent().and_then(|sent| {
-                let lease_ended = plane.lease_ended()?;
-                Ok(AgentEvent::SendersDone { sent, lease_ended })
-            }) {
-                Ok(event) => event,
-                Err(error) => self.failed(error),
-            };
+            let event = senders_done(plane.as_mut());
+            let event = event.unwrap_or_else(|error| self.failed(error));
             self.feed(event);
             let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::stop_watching);
             self.report_failure(rested);

@@ -36,6 +36,7 @@ impl merge::Error {
             Self::Count(_)
             | Self::NoCapture { .. }
             | Self::NoLog(_)
+            | Self::NotAFile(_)
             | Self::IntoItself(_)
             | Self::NothingInCommon { .. } => Blame::Usage,
         }

@@ -17,18 +17,17 @@ use crate::log;
 use input::CaptureReader;
 use output::MergedFile;
 use packetrig_link::merge::{
-    CaptureSet, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket, PacketContent, PacketMerger,
+    CaptureSet, CapturedPacket, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket, PacketContent,
+    PacketMerger,
 };
-use packetrig_units::Nanos;
-use packetrig_wire::pcap::{CaptureDamage, CaptureRecord};
+use packetrig_units::{Nanos, clamp_to_u32};
+use packetrig_wire::pcap::CaptureRecord;
 use std::io;
 use std::path::{Path, PathBuf};
 use survey::CaptureSurvey;
 
 /// How far a capture may be out of order. Captures of several queues are, by the time between two visits to a ring.
 const DISORDER_NS: u64 = 200_000_000;
-/// Packets that wait at most, whatever their times are.
-const MOST_WAITING: usize = 1 << 20;
 /// The least tolerance. Only equal packets that follow each other within it can be taken for one.
 const LEAST_TOLERANCE: Nanos = Nanos::from_millis(1);
 
@@ -41,8 +40,10 @@ pub enum Error {
     /// A file, or where the result is to be written.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    #[error("{}: {damage}", path.display())]
-    NoCapture { path: PathBuf, damage: CaptureDamage },
+    #[error("{}: {why}", path.display())]
+    NoCapture { path: PathBuf, why: String },
+    #[error("{} is not a regular file, and a merge reads its captures more than once", .0.display())]
+    NotAFile(PathBuf),
     /// A directory that is none of a log.
     #[error("{} holds no files of a log (log-00001.pcapng, ...)", .0.display())]
     NoLog(PathBuf),
@@ -72,6 +73,8 @@ pub struct MergeOptions {
     pub into: PathBuf,
     /// How far apart the stamps of one packet may be; without it, as far as those of packets that are surely the same.
     pub tolerance: Option<Nanos>,
+    /// Bytes of packets that wait at most to be found in other captures.
+    pub memory: usize,
 }
 
 /// What became of the captures.
@@ -82,6 +85,9 @@ pub struct MergeReport {
     /// Those that every capture has.
     pub in_all: u64,
     pub tolerance: Nanos,
+    /// Packets that were written before all captures were read up to their time, for lack of memory: they may be in the result
+    /// twice.
+    pub early: u64,
     pub captures: Vec<CaptureReport>,
 }
 
@@ -135,18 +141,21 @@ pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
     let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
     let usual = usual.max(LEAST_TOLERANCE);
     let tolerance = options.tolerance.unwrap_or(usual);
-    let mut report = MergeReport { packets: 0, in_all: 0, tolerance, captures: Vec::new() };
+    let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::report).collect();
     let mut file = MergedFile::create(&options.into, &report)?;
     let mut merging = Merging {
         inlets: captures.iter().map(MergeInlet::open).collect::<Result<_, _>>()?,
         merger: PacketMerger::new(tolerance),
         compared,
+        memory: options.memory,
+        early: 0,
     };
     while let Some(packet) = merging.next()? {
         account(&mut report, &captures, &packet);
         file.write(&packet)?;
     }
+    report.early = merging.early;
     file.finish()?;
     Ok(report)
 }
@@ -265,44 +274,48 @@ struct Merging<'a> {
     inlets: Vec<MergeInlet<'a>>,
     merger: PacketMerger,
     compared: Option<usize>,
+    /// See [`MergeOptions::memory`].
+    memory: usize,
+    /// See [`MergeReport::early`].
+    early: u64,
 }
 
 impl Merging<'_> {
     /// The next packet of the result.
     fn next(&mut self) -> Result<Option<MergedPacket>, Error> {
-        loop {
-            let times = self.inlets.iter().enumerate();
-            let Some((next_ns, capture)) = times.filter_map(|(n, inlet)| Some((inlet.next_ns?, n))).min()
-            else {
-                return Ok(self.merger.take_first());
-            };
-            if self.merger.waiting() >= MOST_WAITING {
-                return Ok(self.merger.take_first());
-            }
-            if let Some(packet) =
-                self.merger.take_before(next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS))
-            {
+        while let Some((next_ns, capture)) = self.earliest() {
+            let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS);
+            if let Some(packet) = self.merger.take_before(settled_ns) {
                 return Ok(Some(packet));
+            }
+            if self.merger.waiting_bytes() > self.memory {
+                self.early += 1;
+                return Ok(self.merger.take_first());
             }
             self.offer(capture, next_ns)?;
         }
+        Ok(self.merger.take_first())
+    }
+
+    /// The time of the earliest packet that is still to be read, and the capture that has it.
+    fn earliest(&self) -> Option<(u64, usize)> {
+        self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
     }
 
     fn offer(&mut self, capture: usize, at_ns: u64) -> Result<(), Error> {
         let inlet = &mut self.inlets[capture];
-        if let Some(record) = inlet.reader.packet() {
-            let identity = PacketContent::of(&record).identity(self.compared);
-            self.merger.offer(capture, at_ns, identity, captured(&record));
-        }
+        let record = inlet.reader.packet();
+        let identity = PacketContent::of(&record).identity(self.compared);
+        self.merger.offer(capture, at_ns, identity, captured(&record));
         inlet.advance()
     }
 }
 
 /// A packet for the result, which has no FCS: some captures of a packet may have it, and others not.
-fn captured(record: &CaptureRecord<'_>) -> packetrig_link::merge::CapturedPacket {
+fn captured(record: &CaptureRecord<'_>) -> CapturedPacket {
     let content = PacketContent::of(record);
     let has_fcs = record.has_fcs == Some(true);
     let bytes = if has_fcs { content.bytes } else { record.bytes };
-    let full_len = if has_fcs { packetrig_units::clamp_to_u32(content.full_len) } else { record.full_len };
-    packetrig_link::merge::CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type }
+    let full_len = if has_fcs { clamp_to_u32(content.full_len) } else { record.full_len };
+    CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type }
 }

@@ -126,6 +126,11 @@ fn any_two_captures_of_a_link_are_merged_and_their_clocks_compared() {
     assert_eq!(numbers, (1..=2000).collect::<Vec<u64>>());
     let wanted = [("one.pcap", 100), ("one.pcap+other.pcap", 1800), ("other.pcap", 100)];
     assert_eq!(interfaces, BTreeMap::from(wanted.map(|(name, packets)| (name.to_owned(), packets))));
+    // With too little memory packets do not wait for the other capture, but none is lost.
+    let (code, result) = merge(&[&one, &other], &directory.path().join("hasty.pcapng"), &["--memory", "1KB"]);
+    let of_each = [0, 1].map(|capture| number(&result, &format!("/captures/{capture}/packets")));
+    assert_eq!((code, of_each), (Some(0), [1900, 1900]), "{result}");
+    assert!(number(&result, "/early") > 0, "{result}");
     // With the first clock in the lead, the packet that the first capture lacks has its time, too.
     let times = tshark(&into, &["frame.time_epoch"]);
     let as_logged = tshark(&whole, &["frame.time_epoch"]);
@@ -164,6 +169,9 @@ fn what_cannot_be_merged_is_refused_and_leaves_no_file() {
     refused(["a.pcap", "missing.pcap"], &into, 2, &["missing.pcap"]);
     refused(["a.pcap", "text"], &into, 2, &["text", "neither a pcap nor a pcapng"]);
     refused(["a.pcap", "empty"], &into, 2, &["empty", "no files of a log"]);
+    Running::start(&["merge", &text("a.pcap"), "/dev/null", "--write", &into], "")
+        .finish()
+        .assert_refused(2, &["/dev/null", "not a regular file"]);
     refused(["a.pcap", "a.pcap"], &text("a.pcap"), 2, &["is one of the captures"]);
     refused(["a.pcap", "a.pcap"], "/no/such/directory/both.pcapng", 4, &["/no/such/directory"]);
     assert!(!path("both.pcapng").exists() && !path("both.pcapng.part").exists());

@@ -1,6 +1,6 @@
 //! `packetrig merge` as typed.
 
-use super::quantities::positive_time;
+use super::quantities::{BytesArg, positive_time};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -23,6 +23,9 @@ pub(crate) struct MergeArgs {
     /// is found]
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub(crate) tolerance: Option<Nanos>,
+    /// Most memory for packets that wait to be found in the other captures
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: BytesArg,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

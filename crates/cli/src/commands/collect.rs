@@ -68,6 +68,16 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     };
     // Sockets are bound, keys are read and sinks are open: from here on nothing needs rights any more.
     opening.close()?;
+    wait(&collecting, &accounts, arguments);
+    drop(responder);
+    // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
+    let (ledger, sinks) = collecting.stop()?;
+    told(&ledger, &sinks.close(), arguments, output)
+}
+
+/// Waits until something ends the collector, and shows how it gets on.
+fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
+    let reading = collecting.reading();
     let mut live = LiveLine::new(!arguments.quiet);
     let mut last = None;
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
@@ -83,23 +93,28 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         }
     }
     live.finish();
-    drop(responder);
-    // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
-    let (ledger, sinks) = collecting.stop()?;
-    let has_failed = ledger.intake.iter().any(|intake| intake.failed);
-    let stored = sinks.close();
+}
+
+/// Prints the result, and says how the command ends.
+fn told(
+    ledger: &CollectLedger,
+    stored: &[StoredCounts],
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     if arguments.json {
-        output.json(&show::json(&ledger, &stored))?;
+        output.json(&show::json(ledger, stored))?;
     } else {
-        output.text(show::tables(&ledger, &stored));
+        output.text(show::tables(ledger, stored));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
         remark(format_args!("{} {}", TextStyle::of_remarks().bad("error:"), show::damage(intake)));
     }
-    let has_failed = has_failed || stored.iter().any(StoredCounts::has_failed);
+    let has_failed =
+        ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
     let is_whole =
-        counters::missing(&ledger, &stored).is_empty() && counters::imbalances(&ledger, &stored).is_empty();
-    Ok(exit(&ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
+        counters::missing(ledger, stored).is_empty() && counters::imbalances(ledger, stored).is_empty();
+    Ok(exit(ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
 }
 
 fn serve_metrics(

@@ -1,6 +1,7 @@
 //! `packetrig merge`: several captures of one link become one file, and what each of them lacked is told.
 
 use crate::args::MergeArgs as Arguments;
+use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::count;
@@ -15,6 +16,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         captures: arguments.captures.clone(),
         into: arguments.write.clone(),
         tolerance: arguments.tolerance,
+        memory: clamp_to_usize(arguments.memory.0),
     };
     let report = merge::merge(&options)?;
     if arguments.json {
@@ -24,6 +26,12 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let remarks = report.captures.iter().flat_map(|capture| &capture.remarks);
     remarks.for_each(|text| remark(format_args!("merge: warning: {text}")));
+    if report.early > 0 {
+        remark(format_args!(
+            "merge: warning: --memory was too small for {} packets; some of them may be in the result twice",
+            count(report.early)
+        ));
+    }
     let mut exit = CommandExit::Ok;
     for damage in report.captures.iter().flat_map(|capture| &capture.damages) {
         remark(format_args!("error: {damage}"));
@@ -79,6 +87,7 @@ fn as_json(report: &MergeReport) -> Value {
         "packets": report.packets,
         "in_all": report.in_all,
         "tolerance_ns": report.tolerance.as_u64(),
+        "early": report.early,
         "captures": captures,
     })
 }

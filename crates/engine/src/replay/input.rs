@@ -1,31 +1,18 @@
-//! The file: bytes in a bounded buffer, packets picked that can be replayed.
+//! The packets of a file that can be replayed.
 
 use super::{FileEnding, SkippedPackets};
-use crate::recorded::RecordedBytes;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, ETHERNET, MOST_NEEDED};
+use crate::recorded::RecordedPackets;
+use packetrig_wire::pcap::{CaptureRecord, ETHERNET};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
-/// Bytes read at once; a packet that is not whole yet is moved to the front before.
-const BUFFER: usize = 2 * MOST_NEEDED;
 /// Bytes of an Ethernet header, and of an FCS.
 const HEADER: usize = 14;
 const FCS: usize = 4;
 
 /// A capture file being read.
 pub(super) struct ReplayInput {
-    /// `None` after a failure to rewind.
-    source: Option<RecordedBytes>,
-    /// Of the file as it is on the disk.
-    size: u64,
-    /// Where its bytes end, decompressed, once that is known.
-    last: Option<u64>,
-    decoder: CaptureDecoder,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// Where in the file `end` is; beyond `size` if something was skipped that is not all there.
-    position: u64,
+    packets: RecordedPackets,
     pub(super) skipped: SkippedPackets,
 }
 
@@ -48,111 +35,35 @@ impl<'a> ReplayPacket<'a> {
 
 impl ReplayInput {
     pub(super) fn new(file: File) -> io::Result<Self> {
-        let size = file.metadata()?.len();
-        let source = RecordedBytes::new(file)?;
-        Ok(Self {
-            last: (!source.is_compressed()).then_some(size),
-            source: Some(source),
-            size,
-            decoder: CaptureDecoder::new(),
-            buffer: vec![0; BUFFER],
-            start: 0,
-            end: 0,
-            position: 0,
-            skipped: SkippedPackets::default(),
-        })
+        Ok(Self { packets: RecordedPackets::new(file)?, skipped: SkippedPackets::default() })
     }
 
     pub(super) fn size(&self) -> u64 {
-        self.size
+        self.packets.size()
     }
 
     /// Back to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
-        self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
-        self.decoder = CaptureDecoder::new();
-        self.start = 0;
-        self.end = 0;
-        self.position = 0;
-        Ok(())
+        self.packets.rewind()
     }
 
     /// Gives the next packet that can be replayed to `take`; `Some` if there is none any more.
     pub(super) fn next(&mut self, take: &mut dyn FnMut(ReplayPacket<'_>)) -> io::Result<Option<FileEnding>> {
-        loop {
-            // The decoder keeps no bytes. It is given everything at hand each time and says how much of it was one
-            // step.
-            let input = &self.buffer[self.start..self.end];
-            if let Some(last) = self.last
-                && input.is_empty()
-                && self.position >= last
-            {
-                return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
-            }
-            match self.decoder.next(input) {
-                Ok(DecoderStep::Record { record, used }) => {
-                    self.start += used;
-                    if pick(&mut self.skipped, &record) {
-                        let CaptureRecord { bytes, at_ns, has_fcs, .. } = record;
-                        take(ReplayPacket { bytes, at_ns, has_fcs });
-                        return Ok(None);
-                    }
+        let Self { packets, skipped } = self;
+        let mut has_taken = false;
+        while !has_taken {
+            let ending = packets.next(&mut |record| {
+                if pick(skipped, record) {
+                    let CaptureRecord { bytes, at_ns, has_fcs, .. } = *record;
+                    take(ReplayPacket { bytes, at_ns, has_fcs });
+                    has_taken = true;
                 }
-                Ok(DecoderStep::Skip(bytes)) => self.skip(bytes)?,
-                Ok(DecoderStep::More(_)) => {
-                    if !self.fill()? {
-                        // Where compressed bytes end is known only now: it may be behind the last packet.
-                        let is_whole = self.start == self.end && self.last == Some(self.position);
-                        return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
-                    }
-                }
-                Err(damage) => return Ok(Some(FileEnding::Damaged(damage.to_string()))),
+            })?;
+            if ending.is_some() {
+                return Ok(ending);
             }
         }
-    }
-
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let at_hand = (self.end - self.start) as u64;
-        match usize::try_from(bytes.min(at_hand)) {
-            // `min` makes it at most what is in the buffer, so the conversion cannot fail.
-            Ok(dropped) => self.start += dropped,
-            Err(_) => self.start = self.end,
-        }
-        if bytes <= at_hand {
-            return Ok(());
-        }
-        let left = bytes - at_hand;
-        let from = self.position;
-        self.position = from.saturating_add(left);
-        if let Some(source) = &mut self.source {
-            let skipped = source.skip(from, left)?;
-            if skipped < left {
-                self.last = Some(from.saturating_add(skipped));
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads on; says whether anything came.
-    fn fill(&mut self) -> io::Result<bool> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        loop {
-            let Some(source) = &mut self.source else { return Ok(false) };
-            match source.read(&mut self.buffer[self.end..]) {
-                Ok(read) => {
-                    if read == 0 {
-                        self.last.get_or_insert(self.position);
-                    }
-                    self.end += read;
-                    self.position += read as u64;
-                    return Ok(read > 0);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        Ok(None)
     }
 }
 

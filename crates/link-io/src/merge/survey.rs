@@ -28,8 +28,7 @@ pub(super) fn survey(files: &[PathBuf], compared: Option<usize>) -> Result<Captu
     let mut shortest_cut: Option<usize> = None;
     let mut sample = PacketSample::new(SAMPLE);
     while let Some(at_ns) = reader.advance()? {
-        let Some(record) = reader.packet() else { continue };
-        let content = PacketContent::of(&record);
+        let content = PacketContent::of(&reader.packet());
         if content.is_cut() {
             let kept = content.bytes.len();
             shortest_cut = Some(shortest_cut.map_or(kept, |shortest| shortest.min(kept)));

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Captures that can be merged at once.
 pub const MOST_CAPTURES: usize = 32;
+/// Memory that a waiting packet takes beside its bytes, roughly: its places in two tables, and what an allocation costs.
+const BESIDE: usize = 256;
 
 /// Which captures have a packet, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +65,7 @@ pub struct PacketMerger {
     pending: BTreeMap<MergePlace, PendingPacket>,
     places: HashMap<PacketIdentity, Vec<MergePlace>>,
     offered: u64,
+    waiting_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -79,6 +82,7 @@ impl PacketMerger {
             pending: BTreeMap::new(),
             places: HashMap::new(),
             offered: 0,
+            waiting_bytes: 0,
         }
     }
 
@@ -86,9 +90,9 @@ impl PacketMerger {
         self.tolerance_ns
     }
 
-    /// Packets that wait.
-    pub fn waiting(&self) -> usize {
-        self.pending.len()
+    /// Memory that waiting packets take, roughly.
+    pub const fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     /// Takes a packet of a capture, which must be one of [`MOST_CAPTURES`], with its time in the common clock.
@@ -100,6 +104,7 @@ impl PacketMerger {
         };
         let place = (merged.at_ns, self.offered);
         self.offered += 1;
+        self.waiting_bytes += BESIDE + merged.packet.bytes.len();
         self.places.entry(identity).or_default().push(place);
         self.pending.insert(place, PendingPacket { identity, merged });
     }
@@ -127,6 +132,7 @@ impl PacketMerger {
     fn forget(&mut self, place: MergePlace) -> MergedPacket {
         #[expect(clippy::expect_used, reason = "places are those of pending packets")]
         let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
+        self.waiting_bytes -= BESIDE + merged.packet.bytes.len();
         if let Some(places) = self.places.get_mut(&identity) {
             places.retain(|known| *known != place);
             if places.is_empty() {
@@ -165,7 +171,7 @@ mod tests {
         merger.offer(1, 100, PacketIdentity(5), packet(60));
         merger.offer(0, 104, PacketIdentity(5), packet(40));
         merger.offer(0, 102, PacketIdentity(6), packet(40));
-        assert_eq!(merger.waiting(), 2);
+        assert_eq!(merger.waiting_bytes(), 2 * BESIDE + 60 + 40);
         assert_eq!(merger.take_before(102), None);
         let series = all(merger);
         assert_eq!(series.iter().map(|merged| merged.at_ns).collect::<Vec<_>>(), [102, 104]);

@@ -1,0 +1,147 @@
+//! The packets of a capture file, one after the other, in a bounded buffer.
+//!
+//! Invariant: reading comes to an end, and says how: after the last packet, within one, or where the file makes no sense any more.
+
+use super::RecordedBytes;
+use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, MOST_NEEDED};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Bytes read at once; a packet that is not whole yet is moved to the front before.
+const BUFFER: usize = 2 * MOST_NEEDED;
+
+/// How a file ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileEnding {
+    /// After its last packet.
+    Whole,
+    /// In the middle of one.
+    Cut,
+    /// It makes no sense from here on.
+    Damaged(String),
+}
+
+/// A capture file being read.
+#[derive(Debug)]
+pub struct RecordedPackets {
+    /// `None` after a failure to rewind.
+    source: Option<RecordedBytes>,
+    /// Of the file as it is on the disk.
+    size: u64,
+    /// Where its bytes end, decompressed, once that is known.
+    last: Option<u64>,
+    decoder: CaptureDecoder,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Where in the file `end` is; beyond `size` if something was skipped that is not all there.
+    position: u64,
+}
+
+impl RecordedPackets {
+    /// From the beginning of a file that can be read again from there.
+    pub fn new(file: File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        let source = RecordedBytes::new(file)?;
+        Ok(Self {
+            last: (!source.is_compressed()).then_some(size),
+            source: Some(source),
+            size,
+            decoder: CaptureDecoder::new(),
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            position: 0,
+        })
+    }
+
+    /// Of the file as it is on the disk.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Back to the beginning.
+    pub fn rewind(&mut self) -> io::Result<()> {
+        self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
+        self.decoder = CaptureDecoder::new();
+        self.start = 0;
+        self.end = 0;
+        self.position = 0;
+        Ok(())
+    }
+
+    /// Gives the next packet to `take`; `Some` if there is none any more.
+    pub fn next(&mut self, take: &mut dyn FnMut(&CaptureRecord<'_>)) -> io::Result<Option<FileEnding>> {
+        loop {
+            // The decoder keeps no bytes. It is given everything at hand each time and says how much of it was one
+            // step.
+            let input = &self.buffer[self.start..self.end];
+            if let Some(last) = self.last
+                && input.is_empty()
+                && self.position >= last
+            {
+                return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
+            }
+            match self.decoder.next(input) {
+                Ok(DecoderStep::Record { record, used }) => {
+                    self.start += used;
+                    take(&record);
+                    return Ok(None);
+                }
+                Ok(DecoderStep::Skip(bytes)) => self.skip(bytes)?,
+                Ok(DecoderStep::More(_)) => {
+                    if !self.fill()? {
+                        // Where compressed bytes end is known only now: it may be behind the last packet.
+                        let is_whole = self.start == self.end && self.last == Some(self.position);
+                        return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
+                    }
+                }
+                Err(damage) => return Ok(Some(FileEnding::Damaged(damage.to_string()))),
+            }
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let at_hand = (self.end - self.start) as u64;
+        match usize::try_from(bytes.min(at_hand)) {
+            // `min` makes it at most what is in the buffer, so the conversion cannot fail.
+            Ok(dropped) => self.start += dropped,
+            Err(_) => self.start = self.end,
+        }
+        if bytes <= at_hand {
+            return Ok(());
+        }
+        let left = bytes - at_hand;
+        let from = self.position;
+        self.position = from.saturating_add(left);
+        if let Some(source) = &mut self.source {
+            let skipped = source.skip(from, left)?;
+            if skipped < left {
+                self.last = Some(from.saturating_add(skipped));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads on; says whether anything came.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        loop {
+            let Some(source) = &mut self.source else { return Ok(false) };
+            match source.read(&mut self.buffer[self.end..]) {
+                Ok(read) => {
+                    if read == 0 {
+                        self.last.get_or_insert(self.position);
+                    }
+                    self.end += read;
+                    self.position += read as u64;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
