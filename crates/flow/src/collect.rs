@@ -21,6 +21,7 @@ mod counts;
 mod draft;
 mod exporter;
 mod gather;
+mod group;
 mod ipfix;
 mod malformed;
 mod meaning;
@@ -47,6 +48,7 @@ pub use collector::{CollectorOptions, FlowCollector, ForgottenExporters, Refused
 pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
 pub use exporter::{ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, message_length};
 pub use gather::{FlowGatherer, GatherOptions};
+pub use group::{GroupCounts, GroupOptions, GroupedFlows, MeterPart, MeterSwitch};
 pub use malformed::MalformedMessage;
 pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};

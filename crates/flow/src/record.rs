@@ -2,6 +2,7 @@
 
 use crate::canonical::{counterpart, is_icmp};
 use crate::foreign::ForeignFields;
+use crate::history::FlowHistory;
 use crate::key::FlowKey;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct FlowRecord {
     pub loss: bool,
     /// What our meter does not tell and others do. Absent in its own records, so that these stay small.
     pub foreign: Option<Arc<ForeignFields>>,
+    /// What the flow had since it began; absent unless the meter is one of a group.
+    pub history: Option<Box<FlowHistory>>,
 }
 
 /// One direction of a flow.
@@ -125,7 +128,8 @@ impl FlowRecord {
     /// question is taken for its answer, and the other way round.
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
-        let forward = Self { reverse: FlowHalf::default(), ..self.clone() };
+        // A history is of both directions and cannot be split.
+        let forward = Self { reverse: FlowHalf::default(), history: None, ..self.clone() };
         // What describes an end changes places with the other end; what describes the flow or the meter (its number,
         // sampling, input) is copied. TTL and type of service are those of the whole flow: the meter keeps no second set.
         let back = Self {
@@ -138,6 +142,7 @@ impl FlowRecord {
             outer_source: self.outer_destination,
             outer_destination: self.outer_source,
             foreign: self.foreign.as_ref().map(|foreign| Arc::new(foreign.reversed())),
+            history: None,
             ..self.clone()
         };
         (forward, (self.reverse.packets > 0).then_some(back))

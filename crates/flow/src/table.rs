@@ -13,6 +13,7 @@
 
 mod ending;
 mod hints;
+mod history;
 mod index;
 mod look;
 mod memory;
@@ -29,6 +30,7 @@ use crate::hash::FlowIds;
 use crate::key::FlowKey;
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
+use history::FlowHistories;
 use index::{FlowIndex, NONE};
 use look::{KeyLookup, KeyMaker};
 use slot::{CLOSING, ColdSlot, ENDED, HotSlot, RareCounts};
@@ -53,6 +55,8 @@ pub struct FlowTable<H> {
     hot: Vec<HotSlot>,
     cold: Vec<ColdSlot>,
     rare: Vec<RareCounts>,
+    /// Kept for a group of meters only.
+    histories: Option<FlowHistories>,
     wheel: TimerWheel,
     /// Slots without a flow.
     free: Vec<u32>,
@@ -77,10 +81,8 @@ struct TableLimits {
 
 impl TableLimits {
     fn deadline(&self, hot: &HotSlot) -> FlowDeadline {
-        let is_ended = hot.is(ENDED);
-        let silence = if is_ended { self.grace } else { self.idle };
-        let reason = if is_ended { EndReason::EndOfFlow } else { EndReason::Idle };
-        let end = hot.last().saturating_add(silence);
+        let reason = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+        let end = self.end(hot);
         let part = hot.start.saturating_add(self.active);
         // A part without packets gives no record, so it cannot end by the active timeout.
         if !hot.is_empty() && part < end {
@@ -88,6 +90,11 @@ impl TableLimits {
         } else {
             FlowDeadline { at_ns: end, reason }
         }
+    }
+
+    /// When a flow ends if nothing more comes.
+    fn end(&self, hot: &HotSlot) -> u64 {
+        hot.last().saturating_add(if hot.is(ENDED) { self.grace } else { self.idle })
     }
 
     /// Why a flow ends that is reported because nothing more comes.
@@ -137,6 +144,7 @@ impl<H: MemoryHints> FlowTable<H> {
             cold: memory::reserved::<H, _>(slots),
             // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
             rare: vec![RareCounts::default(); slots],
+            histories: options.group.map(|mark| FlowHistories::new(mark, limits.active, limits.idle, slots)),
             wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
             counts: PacketCounts::default(),
@@ -181,6 +189,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
+                self.tell_end(slot, u64::MAX, outlet);
                 let reason = self.limits.last_reason(&self.hot[slot], now_ns);
                 self.report(slot, reason, outlet);
                 self.remove(slot);
@@ -344,7 +353,18 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
+        let end_ns = self.limits.end(&self.hot[slot]);
         let mut goes_on = self.settle(slot, packet.at_ns, outlet);
+        if !goes_on {
+            self.tell_end(slot, packet.at_ns, outlet);
+        }
+        if let Some(histories) = &mut self.histories {
+            if !goes_on {
+                let ended_ns = histories.ends_everywhere(slot, &self.hot[slot], end_ns);
+                histories.resume(slot, ended_ns, packet.at_ns);
+            }
+            histories.hear(slot, end_ns, packet.at_ns);
+        }
         if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
             self.report(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
@@ -352,7 +372,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if !goes_on {
             self.begin_flow(slot, look, packet, outlet);
         } else if self.hot[slot].is_empty() {
-            self.hot[slot].start = packet.at_ns;
+            self.hot[slot].start = self.part_start(slot, packet.at_ns);
         }
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];

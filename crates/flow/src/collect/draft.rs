@@ -11,6 +11,7 @@ use super::template::TemplateField;
 use crate::canonical::is_icmp;
 use crate::export::write::EPOCH;
 use crate::foreign::ForeignFields;
+use crate::history::FlowHistory;
 use crate::packet::TunnelKind;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 use std::sync::Arc;
@@ -74,6 +75,7 @@ struct DraftRanks {
 pub(super) struct RecordDraft {
     record: FlowRecord,
     foreign: ForeignFields,
+    history: Option<Box<FlowHistory>>,
     times: [DraftTimes; 2],
     ranks: [DraftRanks; 2],
     vlan: Option<FieldRank>,
@@ -189,6 +191,7 @@ impl RecordDraft {
                 record.end = u8::try_from(value).ok().and_then(EndReason::from_number).unwrap_or_default();
             }
             FieldMeaning::FlowId => record.flow_id = value,
+            FieldMeaning::History(element) => self.history.get_or_insert_default().set(element, value),
             FieldMeaning::Input => record.input = low32(value),
             _ => self.take_foreign(meaning, value),
         }
@@ -215,6 +218,7 @@ impl RecordDraft {
         // A record without times gets that of its message, so that it is stored near the others; `timeless` counts it.
         let times = stated.unwrap_or(FlowTimes { first_ns: moment.sent_ns, last_ns: moment.sent_ns });
         let record = &mut self.record;
+        record.history = self.history;
         times.write(&mut record.forward);
         // NetFlow has type and code as the destination port.
         if record.icmp == 0 && is_icmp(record.key.protocol) {

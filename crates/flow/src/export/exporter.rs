@@ -47,7 +47,7 @@ impl MessageExporter {
             ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(FiveMessage::new(&options))),
             format => ExporterFormat::Sets(Box::new(SetFormats {
                 open: OpenMessage::new(&options),
-                templates: ExportTemplate::all(format, options.biflow),
+                templates: ExportTemplate::all(format, options.biflow, options.has_history),
                 announced: None,
             })),
         };

@@ -65,6 +65,9 @@ pub struct ExportOptions {
     pub flush_after: Nanos,
     /// Every how many packets one is metered; 1: all.
     pub sampling: u32,
+    /// Records say what their flows had since they began: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
+    /// both directions in one record can.
+    pub has_history: bool,
     /// Names of the interfaces that records speak of.
     pub interfaces: Vec<AnnouncedInterface>,
 }
@@ -97,6 +100,7 @@ impl Default for ExportOptions {
             statistics_every: Nanos::from_secs(10),
             flush_after: Nanos::from_secs(1),
             sampling: 1,
+            has_history: false,
             interfaces: Vec::new(),
         }
     }

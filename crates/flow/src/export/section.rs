@@ -5,6 +5,7 @@
 
 use super::write::ValueWriter;
 use crate::account::ENTERPRISE;
+use crate::history::FlowHistory;
 use crate::packet::TunnelKind;
 use crate::record::{FlowHalf, FlowRecord};
 
@@ -41,9 +42,33 @@ pub(crate) mod own {
     /// Time to live of the second MPLS label: 8 bits.
     pub(crate) const SECOND_TTL: u16 = 7;
     pub(crate) const THIRD_TTL: u16 = 8;
+    /// The group of the meter that made the record, a hash of its name: 64 bits.
+    pub(crate) const GROUP: u16 = 9;
+    /// The number of that meter in its group: 32 bits.
+    pub(crate) const METER: u16 = 10;
+    /// Which of its interfaces, in their order: 16 bits.
+    pub(crate) const LANE: u16 = 11;
+    /// Whether the source is the end that comes second in the order of ends: boolean.
+    pub(crate) const FLIPPED: u16 = 12;
+    /// When the flow began, nanoseconds since 1970; the elements with this prefix count from then: 64 bits.
+    pub(crate) const BEGAN: u16 = 13;
+    /// The same after a silence of the timeout: 64 bits.
+    pub(crate) const RESUMED: u16 = 14;
+    pub(crate) const BEGAN_PACKETS: u16 = 15;
+    pub(crate) const BEGAN_BYTES: u16 = 16;
+    pub(crate) const BEGAN_FRAME_BYTES: u16 = 17;
+    pub(crate) const RESUMED_PACKETS: u16 = 18;
+    pub(crate) const RESUMED_BYTES: u16 = 19;
+    pub(crate) const RESUMED_FRAME_BYTES: u16 = 20;
+    pub(crate) const BEGAN_PACKETS_BACK: u16 = 21;
+    pub(crate) const BEGAN_BYTES_BACK: u16 = 22;
+    pub(crate) const BEGAN_FRAME_BYTES_BACK: u16 = 23;
+    pub(crate) const RESUMED_PACKETS_BACK: u16 = 24;
+    pub(crate) const RESUMED_BYTES_BACK: u16 = 25;
+    pub(crate) const RESUMED_FRAME_BYTES_BACK: u16 = 26;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
-    /// 4 identifier).
+    /// 3 counter that only grows, 4 identifier).
     pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
         (PART, "flowPart", 2, 0),
         (LOSS, "observedLoss", 11, 0),
@@ -53,6 +78,24 @@ pub(crate) mod own {
         (OUTER_DESTINATION, "outerDestinationIPv6Address", 19, 0),
         (SECOND_TTL, "mplsSecondLabelTTL", 1, 0),
         (THIRD_TTL, "mplsThirdLabelTTL", 1, 0),
+        (GROUP, "meterGroup", 4, 4),
+        (METER, "meterNumber", 3, 4),
+        (LANE, "meterLane", 2, 4),
+        (FLIPPED, "flowFlipped", 11, 0),
+        (BEGAN, "flowBeganNanoseconds", 4, 0),
+        (RESUMED, "flowResumedNanoseconds", 4, 0),
+        (BEGAN_PACKETS, "flowBeganPackets", 4, 3),
+        (BEGAN_BYTES, "flowBeganOctets", 4, 3),
+        (BEGAN_FRAME_BYTES, "flowBeganLayer2Octets", 4, 3),
+        (RESUMED_PACKETS, "flowResumedPackets", 4, 3),
+        (RESUMED_BYTES, "flowResumedOctets", 4, 3),
+        (RESUMED_FRAME_BYTES, "flowResumedLayer2Octets", 4, 3),
+        (BEGAN_PACKETS_BACK, "reverseFlowBeganPackets", 4, 3),
+        (BEGAN_BYTES_BACK, "reverseFlowBeganOctets", 4, 3),
+        (BEGAN_FRAME_BYTES_BACK, "reverseFlowBeganLayer2Octets", 4, 3),
+        (RESUMED_PACKETS_BACK, "reverseFlowResumedPackets", 4, 3),
+        (RESUMED_BYTES_BACK, "reverseFlowResumedOctets", 4, 3),
+        (RESUMED_FRAME_BYTES_BACK, "reverseFlowResumedLayer2Octets", 4, 3),
     ];
 }
 
@@ -99,6 +142,10 @@ pub(super) const fn seen_flags(flags: u16) -> u8 {
     flags.to_le_bytes()[0]
 }
 
+fn history(record: &FlowRecord) -> FlowHistory {
+    record.history.as_deref().copied().unwrap_or_default()
+}
+
 section!(ADDRESSES_V4, "Addresses of IPv4.", |record, out| {
     8 4: out.v4(&record.key.source);
     12 4: out.v4(&record.key.destination);
@@ -131,6 +178,30 @@ section!(COMMON, "What every record has.", |record, out| {
 section!(OWN, "What IANA has no element for.", |record, out| {
     0 @ENTERPRISE #PART 2: out.u16(record.part);
     0 @ENTERPRISE #LOSS 1: out.u8(if record.loss { 1 } else { 2 });
+});
+
+section!(HISTORY, "What the flow had since it began, of a meter of a group.", |record, out| {
+    0 @ENTERPRISE #GROUP 8: out.u64(history(record).mark.group);
+    0 @ENTERPRISE #METER 4: out.u32(history(record).mark.meter);
+    0 @ENTERPRISE #LANE 2: out.u16(history(record).mark.lane);
+    0 @ENTERPRISE #FLIPPED 1: out.u8(if history(record).flipped { 1 } else { 2 });
+    0 @ENTERPRISE #BEGAN 8: out.u64(history(record).began.at_ns);
+    0 @ENTERPRISE #RESUMED 8: out.u64(history(record).resumed.at_ns);
+    0 @ENTERPRISE #BEGAN_PACKETS 8: out.u64(history(record).began.forward.packets);
+    0 @ENTERPRISE #BEGAN_BYTES 8: out.u64(history(record).began.forward.bytes);
+    0 @ENTERPRISE #BEGAN_FRAME_BYTES 8: out.u64(history(record).began.forward.frame_bytes);
+    0 @ENTERPRISE #RESUMED_PACKETS 8: out.u64(history(record).resumed.forward.packets);
+    0 @ENTERPRISE #RESUMED_BYTES 8: out.u64(history(record).resumed.forward.bytes);
+    0 @ENTERPRISE #RESUMED_FRAME_BYTES 8: out.u64(history(record).resumed.forward.frame_bytes);
+});
+
+section!(HISTORY_BACK, "The same of the reverse direction.", |record, out| {
+    0 @ENTERPRISE #BEGAN_PACKETS_BACK 8: out.u64(history(record).began.reverse.packets);
+    0 @ENTERPRISE #BEGAN_BYTES_BACK 8: out.u64(history(record).began.reverse.bytes);
+    0 @ENTERPRISE #BEGAN_FRAME_BYTES_BACK 8: out.u64(history(record).began.reverse.frame_bytes);
+    0 @ENTERPRISE #RESUMED_PACKETS_BACK 8: out.u64(history(record).resumed.reverse.packets);
+    0 @ENTERPRISE #RESUMED_BYTES_BACK 8: out.u64(history(record).resumed.reverse.bytes);
+    0 @ENTERPRISE #RESUMED_FRAME_BYTES_BACK 8: out.u64(history(record).resumed.reverse.frame_bytes);
 });
 
 section!(BACK, "The reverse direction (RFC 5103).", |record, out| {

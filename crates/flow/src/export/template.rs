@@ -63,7 +63,7 @@ impl RecordShape {
         self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
     }
 
-    fn sections(self, format: ExportFormat, biflow: bool) -> Vec<TemplateSection> {
+    fn sections(self, format: ExportFormat, biflow: bool, has_history: bool) -> Vec<TemplateSection> {
         // The other direction first: there are readers that take its elements for those of the forward direction, and where
         // an element stands twice the last one counts for them.
         let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
@@ -82,6 +82,9 @@ impl RecordShape {
             sections.extend([section::LABELS, section::SEGMENT, section::TUNNEL, section::LOWER_TTLS]);
         }
         sections.push(section::OWN);
+        if has_history && biflow {
+            sections.extend([section::HISTORY, section::HISTORY_BACK]);
+        }
         if format == ExportFormat::NetFlow9 {
             sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
         }
@@ -99,9 +102,9 @@ pub struct ExportTemplate {
 
 impl ExportTemplate {
     /// Those of a format and profile, by [index](RecordShape::index) of shape.
-    pub fn all(format: ExportFormat, biflow: bool) -> Vec<Self> {
+    pub fn all(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
         let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
-            let sections = shape.sections(format, biflow && format.has_biflow());
+            let sections = shape.sections(format, biflow && format.has_biflow(), has_history);
             Self { id, length: sections.iter().map(TemplateSection::length).sum(), sections }
         });
         made.collect()
@@ -136,7 +139,7 @@ mod tests {
         for (format, biflow) in
             [(ExportFormat::Ipfix, false), (ExportFormat::Ipfix, true), (ExportFormat::NetFlow9, true)]
         {
-            for template in ExportTemplate::all(format, biflow) {
+            for template in ExportTemplate::all(format, biflow, biflow) {
                 let mut bytes = Vec::new();
                 template.encode(&FlowRecord::default(), &mut bytes);
                 let said: usize = template.fields().map(|field| usize::from(field.length)).sum();

@@ -2,8 +2,10 @@
 //!
 //! Invariant: what was counted leaves in a record before it is forgotten.
 
+use super::history::FlowHistories;
 use super::index::NONE;
-use super::slot::{self, HAS_RARE, HotSlot};
+use super::slot::{self, ENDED, HAS_RARE, HotSlot};
+use super::wheel::TimerReason;
 use super::{FlowOutlet, FlowTable, MemoryHints, number, wheel};
 use crate::record::EndReason;
 
@@ -70,29 +72,62 @@ impl<H: MemoryHints> FlowTable<H> {
         if self.settle(slot, now_ns, outlet) {
             let timer = self.limits.timer(&self.hot[slot]);
             self.wheel.set(number(slot), timer.tick, timer.wait);
+            return;
+        }
+        self.tell_end(slot, now_ns, outlet);
+        if let Some(until_ns) = self.lingers(slot, now_ns) {
+            self.wheel.set(number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
         } else {
             self.release(slot);
         }
     }
 
+    /// Gives the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module there.
+    pub(super) fn tell_end(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
+        let hot = &self.hot[slot];
+        let is_untold =
+            self.histories.as_ref().is_some_and(|histories| histories.is_untold(slot, hot, now_ns));
+        if is_untold && hot.is_empty() {
+            let end = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+            self.give_out(slot, end, outlet);
+        }
+    }
+
+    /// When the timer of a flow that has ended is to ring, if it is kept for what its history says.
+    fn lingers(&self, slot: usize, now_ns: u64) -> Option<u64> {
+        let hot = &self.hot[slot];
+        let ended_ns = self.histories.as_ref()?.ends_everywhere(slot, hot, self.limits.end(hot));
+        [ended_ns, FlowHistories::kept_until(ended_ns)].into_iter().find(|at_ns| now_ns < *at_ns)
+    }
+
     /// Reports what came since the last report. Returns whether there was anything.
     pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
-        let hot = &mut self.hot[slot];
-        if hot.is_empty() {
-            return false;
+        let is_due = !self.hot[slot].is_empty();
+        if is_due {
+            self.give_out(slot, end, outlet);
         }
+        is_due
+    }
+
+    fn give_out(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
+        let hot = &mut self.hot[slot];
         let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
         let mut record =
             slot::record(hot, &self.cold[slot], rare.as_deref(), self.keys.has_icmp(), end, self.losses);
         record.flow_id = self.ids.of(&record.key);
         record.sampling = self.limits.sampling;
+        if let Some(histories) = &mut self.histories {
+            record.history = Some(Box::new(histories.report(slot, hot, &record)));
+            if record.packets() == 0 {
+                (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());
+            }
+        }
         hot.begin_part(rare);
         self.cold[slot].begin_part(self.losses);
         self.counts.records += 1;
         self.counts.recorded += record.packets();
         self.counts.live -= record.packets();
         outlet.record(&record);
-        true
     }
 
     /// Takes a flow out.

@@ -27,6 +27,9 @@ impl<H: MemoryHints> FlowTable<H> {
             return;
         };
         self.hot[slot] = HotSlot::FREE;
+        if let Some(histories) = &mut self.histories {
+            histories.begin(slot, packet.at_ns);
+        }
         self.begin_flow(slot, look, packet, outlet);
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
@@ -155,6 +158,16 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         self.counts.flows += 1;
         let key = self.keys.key(packet);
-        outlet.opened(self.ids.of(&key), &key, packet.at_ns);
+        let flow_id = self.ids.of(&key);
+        if let Some(histories) = &mut self.histories {
+            histories.number(slot, flow_id);
+            self.hot[slot].start = histories.part_start(slot, packet.at_ns);
+        }
+        outlet.opened(flow_id, &key, packet.at_ns);
+    }
+
+    /// From when on the time of a flow's part counts that begins with a packet of this time.
+    pub(super) fn part_start(&self, slot: usize, at_ns: u64) -> u64 {
+        self.histories.as_ref().map_or(at_ns, |histories| histories.part_start(slot, at_ns))
     }
 }

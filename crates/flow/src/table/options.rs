@@ -1,5 +1,6 @@
 //! Options of the flow table: what is in a key, when flows end, and what happens when the table is full.
 
+use crate::history::GroupMark;
 use packetrig_units::Nanos;
 
 /// Options of a flow table.
@@ -30,6 +31,8 @@ pub struct TableOptions {
     pub sampling: u32,
     /// What a new flow does to a full table.
     pub when_full: WhenFull,
+    /// The meter is one of a group, so records say what their flows had since they began. Needs [biflow](Self::biflow).
+    pub group: Option<GroupMark>,
 }
 
 /// What a new flow does to a full table.
@@ -57,6 +60,7 @@ impl Default for TableOptions {
             flow_id_key: [0; 2],
             sampling: 1,
             when_full: WhenFull::Evict,
+            group: None,
         }
     }
 }

@@ -1,0 +1,214 @@
+//! Two meters that see the same packets by clocks of their own; one of them sends at a time. Whatever is sent twice or not by
+//! the one that should have: in the end every packet is there once.
+
+use super::*;
+use crate::packet::{PacketInfo, protocol};
+use crate::table::{FlowTable, TableOptions};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const SECOND: u64 = 1_000_000_000;
+const MILLI: u64 = 1_000_000;
+const BEGIN: u64 = 1_790_000_000 * SECOND;
+/// How often a meter looks at its timers when nothing arrives.
+const STEP: u64 = 200 * MILLI;
+/// From here on a standby sends again what the former meter may not have sent.
+const MARGIN: u64 = SECOND;
+
+/// A record and when it left the table.
+type Left = (u64, FlowRecord);
+
+struct Meter {
+    table: FlowTable<()>,
+    left: Vec<Left>,
+    now_ns: u64,
+}
+
+impl Meter {
+    fn new(meter: u32) -> Self {
+        let options = TableOptions {
+            capacity: 256,
+            active: Nanos::from_secs(7),
+            idle: Nanos::from_secs(3),
+            grace: Nanos::from_secs(1),
+            group: Some(GroupMark { group: 9, meter, lane: 0 }),
+            ..TableOptions::default()
+        };
+        Self { table: FlowTable::new(&options), left: Vec::new(), now_ns: BEGIN }
+    }
+
+    fn note(&mut self, at_ns: u64, records: Vec<FlowRecord>) {
+        self.left.extend(records.into_iter().map(|record| (at_ns, record)));
+    }
+
+    fn meter(&mut self, packet: PacketInfo) {
+        while self.now_ns + STEP < packet.at_ns {
+            self.now_ns += STEP;
+            let mut records = Vec::new();
+            self.table.advance(self.now_ns, &mut records);
+            self.note(self.now_ns, records);
+        }
+        self.now_ns = packet.at_ns.max(self.now_ns);
+        let mut records = Vec::new();
+        self.table.meter(&[packet], self.now_ns, &mut records);
+        self.note(self.now_ns, records);
+    }
+
+    fn finish(&mut self, at_ns: u64) {
+        let mut records = Vec::new();
+        self.table.finish(&mut records);
+        self.note(at_ns, records);
+    }
+}
+
+/// A packet of one of four flows: which way it goes, after how long, and its TCP flags.
+fn packets() -> impl Strategy<Value = Vec<(u8, bool, u64, u8)>> {
+    // Pauses near the idle timeout and the grace, with and without what the flow lingers, are the hard ones.
+    let near = |middle: u64| (0..20_u64).prop_map(move |more| middle * MILLI + more * MILLI - 10 * MILLI);
+    let pause = prop_oneof![
+        6 => (0..900_u64).prop_map(|millis| millis * MILLI),
+        1 => near(1000), 1 => near(2000), 1 => near(3000), 1 => near(4000), 1 => (0..9_u64).prop_map(|seconds| seconds * SECOND)
+    ];
+    let flags = prop_oneof![4 => Just(16_u8), 1 => Just(1), 1 => Just(2), 1 => Just(4)];
+    prop::collection::vec((0..4_u8, any::<bool>(), pause, flags), 1..120)
+}
+
+fn packet(flow: u8, is_back: bool, flags: u8, at_ns: u64) -> PacketInfo {
+    let (one, other) = ([flow + 1; 16], [200 - flow; 16]);
+    let (source, destination) = if is_back { (other, one) } else { (one, other) };
+    let protocol = if flow % 2 == 0 { protocol::TCP } else { 17 };
+    let tcp_flags = if flow % 2 == 0 { flags } else { 0 };
+    PacketInfo {
+        source,
+        destination,
+        protocol,
+        tcp_flags,
+        bytes: 100,
+        frame_bytes: 114,
+        at_ns,
+        ..PacketInfo::default()
+    }
+}
+
+/// Packets by number of flow and the end that sent them.
+fn by_side<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> HashMap<(u64, [u8; 16]), u64> {
+    let mut sums = HashMap::new();
+    for record in records {
+        *sums.entry((record.flow_id, record.key.source)).or_default() += record.forward.packets;
+        *sums.entry((record.flow_id, record.key.destination)).or_default() += record.reverse.packets;
+    }
+    sums.retain(|_, packets| *packets > 0);
+    sums
+}
+
+/// What is sent if the meters take turns: each sends from a margin before the moment at which it takes over.
+fn sent(meters: &[Meter; 2], turns: &[u64]) -> Vec<FlowRecord> {
+    let mut sent = Vec::new();
+    for (number, from_ns) in turns.iter().enumerate() {
+        let until_ns = turns.get(number + 1).copied().unwrap_or(u64::MAX);
+        let of = meters[number % 2].left.iter();
+        let due = of.filter(|(at_ns, _)| *at_ns + MARGIN >= *from_ns && *at_ns < until_ns);
+        sent.extend(due.map(|(_, record)| record.clone()));
+    }
+    sent
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_packet_is_there_once_whoever_sends(
+        packets in packets(),
+        offset in 0..5 * MILLI,
+        jitter in prop::collection::vec(0..MILLI, 120),
+        turns in prop::collection::vec(0..60 * SECOND, 0..5),
+        repeats in any::<bool>(),
+    ) {
+        let mut meters = [Meter::new(1), Meter::new(2)];
+        let mut at_ns = BEGIN;
+        for ((flow, is_back, pause, flags), jitter) in packets.iter().zip(jitter) {
+            at_ns += pause;
+            meters[0].meter(packet(*flow, *is_back, *flags, at_ns));
+            meters[1].meter(packet(*flow, *is_back, *flags, at_ns + offset + jitter));
+        }
+        for meter in &mut meters {
+            meter.finish(at_ns + 10 * MILLI);
+        }
+        let mut turns: Vec<u64> = turns.into_iter().map(|turn| BEGIN + turn).collect();
+        turns.sort_unstable();
+        turns.insert(0, 0);
+        let mut sent = sent(&meters, &turns);
+        if repeats {
+            sent.extend(sent.clone());
+        }
+        let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+        let joined: Vec<FlowRecord> = sent.iter().filter_map(|record| grouped.take(record.clone(), 1)).collect();
+        let truth = by_side(meters[0].left.iter().map(|(_, record)| record));
+        prop_assert_eq!(by_side(&joined), truth);
+        let bytes = joined.iter().map(FlowRecord::bytes).sum::<u64>();
+        prop_assert_eq!(bytes, 100 * packets.len() as u64);
+        for record in &joined {
+            prop_assert!(record.history.is_none() && record.last_ns() >= record.first_ns() && record.first_ns() >= BEGIN);
+        }
+    }
+}
+
+/// A record with this much since its beginning.
+fn record(meter: u32, began_ns: u64, own: u64, since: u64) -> FlowRecord {
+    let counts = |packets| CountTotals { packets, bytes: 100 * packets, frame_bytes: 114 * packets };
+    let began = FlowSince { at_ns: began_ns, forward: counts(since), reverse: CountTotals::default() };
+    let mark = GroupMark { group: 5, meter, lane: 0 };
+    let forward = FlowHalf {
+        packets: own,
+        bytes: 100 * own,
+        frame_bytes: 114 * own,
+        first_ns: 1,
+        last_ns: 2,
+        tcp_flags: 0,
+    };
+    let history = Some(Box::new(FlowHistory { mark, flipped: false, began, resumed: began }));
+    FlowRecord { flow_id: 7, forward, history, ..FlowRecord::default() }
+}
+
+#[test]
+fn what_is_known_what_was_lost_and_who_sends_is_told() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let news = [
+        record(1, BEGIN, 7, 7),
+        record(2, BEGIN + MILLI, 9, 9),
+        record(1, BEGIN, 5, 12),
+        record(1, BEGIN, 5, 12),
+        // A record of four packets was lost before it.
+        record(1, BEGIN, 2, 18),
+    ];
+    let new: Vec<Option<u64>> = (1..)
+        .zip(news)
+        .map(|(now_ns, record)| grouped.take(record, now_ns).map(|record| record.packets()))
+        .collect();
+    assert_eq!(new, [Some(7), Some(2), Some(3), None, Some(6)]);
+    let (group, counts) = grouped.groups().next().unwrap();
+    assert_eq!((group, counts.records, counts.repeated, counts.overlapping), (5, 5, 1, 2));
+    assert_eq!((counts.known_packets, counts.recovered_packets), (7 + 2 + 5, 4));
+    assert_eq!(counts.meters[&2], MeterPart { records: 1, new_packets: 2, heard_ns: 2 });
+    assert_eq!(counts.switches[1], MeterSwitch { from: 2, to: 1, last_ns: 2, first_ns: 3 });
+    assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
+}
+
+#[test]
+fn flows_are_forgotten_when_they_are_many_or_old() {
+    let mut grouped =
+        GroupedFlows::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
+    for flow_id in 0..1000 {
+        grouped.take(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1);
+        assert!(grouped.recent.len() <= 10 && grouped.older.len() <= 10);
+    }
+    let again = |grouped: &mut GroupedFlows, now_ns| {
+        grouped.take(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns)
+    };
+    assert_eq!(again(&mut grouped, 2), None);
+    assert_eq!(again(&mut grouped, 60 * SECOND), None);
+    // Not asked for in two turns: what the record itself has counts.
+    grouped.take(record(1, BEGIN, 7, 7), 120 * SECOND);
+    grouped.take(record(1, BEGIN, 7, 7), 180 * SECOND);
+    assert!(again(&mut grouped, 181 * SECOND).is_some());
+}

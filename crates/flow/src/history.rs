@@ -1,0 +1,109 @@
+//! What a flow had since it began, as the meters of a group report it beside what is new.
+//!
+//! Meters that see copies of one link cut a flow into parts at different moments: each has its own clock and was started at its own
+//! time. What a flow had since a beginning that all of them saw does not depend on these cuts. So a reader of several meters'
+//! records can tell what of a record it has already.
+//!
+//! A beginning is a packet after a silence. Of a silence that is just as long as a timeout, one meter may think that it is one and
+//! another that it is not. So there are two beginnings, after silences that differ by more than clocks do: whatever a meter takes
+//! for a beginning, the others have it as one of the two.
+
+use crate::export::section::own;
+
+/// Which meter of which group made a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupMark {
+    /// Number of the group: a hash of its name.
+    pub group: u64,
+    /// Number of the meter in the group.
+    pub meter: u32,
+    /// Which of the meter's interfaces, in their order: the same link has the same number at all meters.
+    pub lane: u16,
+}
+
+/// Packets and bytes of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountTotals {
+    pub packets: u64,
+    pub bytes: u64,
+    pub frame_bytes: u64,
+}
+
+/// What a flow had since a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowSince {
+    /// When that packet came, nanoseconds since 1970.
+    pub at_ns: u64,
+    pub forward: CountTotals,
+    pub reverse: CountTotals,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowHistory {
+    pub mark: GroupMark,
+    /// Whether the source of the record is the end that comes second in the order of ends.
+    pub flipped: bool,
+    /// Since the first packet after a silence that no meter takes for a pause.
+    pub began: FlowSince,
+    /// Since the first packet after a silence of the timeout.
+    pub resumed: FlowSince,
+}
+
+impl CountTotals {
+    /// Sums wrap: a sum may have begun below zero, and nobody can send so much that it matters.
+    pub(crate) const fn plus(self, more: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(more.packets),
+            bytes: self.bytes.wrapping_add(more.bytes),
+            frame_bytes: self.frame_bytes.wrapping_add(more.frame_bytes),
+        }
+    }
+
+    /// The difference, which may be below zero.
+    pub(crate) const fn less(self, less: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_sub(less.packets),
+            bytes: self.bytes.wrapping_sub(less.bytes),
+            frame_bytes: self.frame_bytes.wrapping_sub(less.frame_bytes),
+        }
+    }
+
+    /// What is more here than there; nothing if here are fewer packets.
+    pub(crate) const fn beyond(self, known: Self) -> Self {
+        let Self { packets, bytes, frame_bytes } = self.less(known);
+        if packets.cast_signed() <= 0 {
+            return Self { packets: 0, bytes: 0, frame_bytes: 0 };
+        }
+        Self { packets, bytes, frame_bytes }
+    }
+}
+
+impl FlowHistory {
+    /// Sets what an element of ours tells. Numbers that do not fit are of nobody's meter.
+    pub(crate) fn set(&mut self, element: u16, value: u64) {
+        let place = match element {
+            own::GROUP => &mut self.mark.group,
+            own::METER => return self.mark.meter = u32::try_from(value).unwrap_or_default(),
+            own::LANE => return self.mark.lane = u16::try_from(value).unwrap_or_default(),
+            // A boolean of IPFIX: 1 is true, 2 is false.
+            own::FLIPPED => return self.flipped = value == 1,
+            own::BEGAN => &mut self.began.at_ns,
+            own::RESUMED => &mut self.resumed.at_ns,
+            own::BEGAN_PACKETS => &mut self.began.forward.packets,
+            own::BEGAN_BYTES => &mut self.began.forward.bytes,
+            own::BEGAN_FRAME_BYTES => &mut self.began.forward.frame_bytes,
+            own::RESUMED_PACKETS => &mut self.resumed.forward.packets,
+            own::RESUMED_BYTES => &mut self.resumed.forward.bytes,
+            own::RESUMED_FRAME_BYTES => &mut self.resumed.forward.frame_bytes,
+            own::BEGAN_PACKETS_BACK => &mut self.began.reverse.packets,
+            own::BEGAN_BYTES_BACK => &mut self.began.reverse.bytes,
+            own::BEGAN_FRAME_BYTES_BACK => &mut self.began.reverse.frame_bytes,
+            own::RESUMED_PACKETS_BACK => &mut self.resumed.reverse.packets,
+            own::RESUMED_BYTES_BACK => &mut self.resumed.reverse.bytes,
+            own::RESUMED_FRAME_BYTES_BACK => &mut self.resumed.reverse.frame_bytes,
+            _ => return,
+        };
+        *place = value;
+    }
+}
