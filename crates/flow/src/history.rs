@@ -7,6 +7,9 @@
 //! A beginning is a packet after a silence. Of a silence that is just as long as a timeout, one meter may think that it is one and
 //! another that it is not. So there are two beginnings, after silences that differ by more than clocks do: whatever a meter takes
 //! for a beginning, the others have it as one of the two.
+//!
+//! A meter that was started while a flow was going on does not know how much it had. It is known again from the moments at which all
+//! meters cut the flow's parts: if it was quiet then, they had seen the same of it.
 
 use crate::export::section::own;
 
@@ -44,6 +47,11 @@ pub struct FlowHistory {
     pub mark: GroupMark,
     /// Whether the source of the record is the end that comes second in the order of ends.
     pub flipped: bool,
+    /// Whether the meter surely saw the flow's beginning: it had been there for longer than flows are silent.
+    pub is_whole: bool,
+    /// When the part was cut, if the flow was quiet then: at that moment every meter had seen the same packets of it. 0: it was not
+    /// quiet, or ended.
+    pub cut_ns: u64,
     /// Since the first packet after a silence that no meter takes for a pause.
     pub began: FlowSince,
     /// Since the first packet after a silence of the timeout.
@@ -88,6 +96,8 @@ impl FlowHistory {
             own::LANE => return self.mark.lane = u16::try_from(value).unwrap_or_default(),
             // A boolean of IPFIX: 1 is true, 2 is false.
             own::FLIPPED => return self.flipped = value == 1,
+            own::WHOLE => return self.is_whole = value == 1,
+            own::CUT => &mut self.cut_ns,
             own::BEGAN => &mut self.began.at_ns,
             own::RESUMED => &mut self.resumed.at_ns,
             own::BEGAN_PACKETS => &mut self.began.forward.packets,

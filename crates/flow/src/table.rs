@@ -73,6 +73,8 @@ pub struct FlowTable<H> {
 struct TableLimits {
     active: u64,
     idle: u64,
+    /// A packet after a silence of this length is looked at closely: the idle timeout, or a little less.
+    pause: u64,
     grace: u64,
     biflow: bool,
     sampling: u32,
@@ -129,6 +131,10 @@ impl<H: MemoryHints> FlowTable<H> {
         let limits = TableLimits {
             active: options.active.as_u64(),
             idle: options.idle.as_u64(),
+            pause: match options.group {
+                Some(_) => FlowHistories::pause(options.idle.as_u64()),
+                None => options.idle.as_u64(),
+            },
             grace: options.grace.as_u64(),
             biflow: options.biflow,
             sampling: options.sampling,
@@ -232,7 +238,10 @@ impl<H: MemoryHints> FlowTable<H> {
     #[inline]
     fn set_time(&mut self, now_ns: u64) {
         match self.now_ns {
-            None => self.wheel.begin(wheel::tick(now_ns)),
+            None => {
+                self.wheel.begin(wheel::tick(now_ns));
+                self.forget_until(now_ns);
+            }
             Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
             // A little late: everything up to the later time is done already.
             Some(before_ns) if now_ns < before_ns => return,
@@ -253,6 +262,13 @@ impl<H: MemoryHints> FlowTable<H> {
         for slot in held {
             let timer = self.limits.timer(&self.hot[slot]);
             self.wheel.set(number(slot), timer.tick, timer.wait);
+        }
+    }
+
+    /// See [`FlowHistories::forget_until`].
+    fn forget_until(&mut self, now_ns: u64) {
+        if let Some(histories) = &mut self.histories {
+            histories.forget_until(now_ns);
         }
     }
 
@@ -334,7 +350,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
         // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
-        let due = at_ns >= hot.last().saturating_add(self.limits.idle)
+        let due = at_ns >= hot.last().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active;
         if due || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
             self.add_at_boundary(slot, look, packet, outlet);

@@ -17,14 +17,11 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// Beginnings of one flow that are remembered, the latest. There is a silence between two of them, so they span more time than a
-/// meter that takes over sends again.
-const BEGINNINGS: usize = 8;
+/// Beginnings of each of the two kinds that are remembered of one flow, the latest. There is a silence between two of them, so they
+/// span more time than a meter that takes over sends again.
+const BEGINNINGS: usize = 6;
 /// How far apart the times of one packet may be at two meters: less than two beginnings of a flow.
 const APART_NS: u64 = 500_000_000;
-/// Switches that are remembered of a group.
-const SWITCHES: usize = 1024;
-
 /// Bounds of what is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
@@ -53,32 +50,24 @@ pub struct GroupCounts {
     pub known_packets: u64,
     /// Packets of records that did not arrive, made up for by later ones.
     pub recovered_packets: u64,
+    /// Packets of meters that came while their flows were going on; another meter reports them.
+    pub unplaced_packets: u64,
+    /// Packets that are new.
+    pub packets: u64,
     /// By the numbers of the meters.
     pub meters: BTreeMap<u32, MeterPart>,
-    /// When another meter began to send, the latest of many.
-    pub switches: Vec<MeterSwitch>,
-    /// All of them.
-    pub switched: u64,
 }
 
 /// What one meter of a group sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterPart {
     pub records: u64,
-    /// Packets of its records that were new.
+    /// Packets of its records: what is less than [`GroupCounts::packets`] it has not seen, or not reported.
+    pub packets: u64,
+    /// Those that no other meter had reported before.
     pub new_packets: u64,
     /// When its last record arrived.
     pub heard_ns: u64,
-}
-
-/// Another meter began to send something new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MeterSwitch {
-    pub from: u32,
-    pub to: u32,
-    /// Times of arrival: the last record of the former meter with something new, and the first such record of the other.
-    pub last_ns: u64,
-    pub first_ns: u64,
 }
 
 /// One direction of one flow of a group.
@@ -103,8 +92,14 @@ struct KnownBeginning {
 struct KnownSide {
     /// Its whole count, from the first record on.
     counted: CountTotals,
-    /// Unused places are at time 0.
-    beginnings: [KnownBeginning; BEGINNINGS],
+    /// With which it began, and with which it resumed; unused places are at time 0.
+    beginnings: [[KnownBeginning; BEGINNINGS]; 2],
+    /// The last packet of what is counted.
+    last_ns: u64,
+    /// The count at the last moment at which the flow was cut and quiet.
+    cut: Option<(u64, CountTotals)>,
+    /// What a meter said at such a moment that does not know how much there was before.
+    unplaced: Option<(u64, [(u64, CountTotals); 2])>,
 }
 
 /// What a record says of a direction.
@@ -112,15 +107,22 @@ struct KnownSide {
 struct ReportedSide {
     /// Since when it had how much.
     since: [(u64, CountTotals); 2],
-    /// What counts if neither beginning is known: all since the first one, or what the record has for itself.
-    unknown: CountTotals,
+    /// What the record has for itself.
+    own: CountTotals,
+    /// Whether all since the first beginning is of this flow and nothing of it was forgotten.
+    is_whole: bool,
+    first_ns: u64,
+    last_ns: u64,
+    /// See [`FlowHistory::cut_ns`].
+    cut_ns: u64,
 }
 
-#[derive(Debug, Default)]
-struct GroupState {
-    counts: GroupCounts,
-    /// The meter whose record had something new last, and when.
-    sender: Option<(u32, u64)>,
+/// What a record brought.
+#[derive(Clone, Copy, Debug)]
+enum SideNews {
+    New(CountTotals),
+    /// Its meter came while the flow was going on.
+    Unplaced,
 }
 
 /// See the module.
@@ -136,7 +138,7 @@ pub struct GroupedFlows {
     /// The latest time in a record: by now, and at the last turn.
     newest_ns: u64,
     turn_newest_ns: u64,
-    groups: BTreeMap<u64, GroupState>,
+    groups: BTreeMap<u64, GroupCounts>,
 }
 
 impl GroupedFlows {
@@ -155,36 +157,47 @@ impl GroupedFlows {
     pub fn take(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
         let Some(history) = record.history.take() else { return Some(record) };
         self.turn(now_ns);
+        let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
-        let (flow_id, before) = (record.flow_id, record.packets());
-        self.join_half(&history, flow_id, &mut record.forward, false);
-        self.join_half(&history, flow_id, &mut record.reverse, true);
+        let unplaced = self.join(&history, &mut record);
         mend_times(&mut record);
-        let is_new = record.packets() > 0 || record.bytes() > 0;
-        self.groups.entry(history.mark.group).or_default().account(
-            &history.mark,
-            before,
-            record.packets(),
-            now_ns,
-        );
+        let is_new = record.packets() > 0;
+        let counts = self.groups.entry(history.mark.group).or_default();
+        counts.account(history.mark.meter, [before, unplaced, record.packets()], now_ns);
         is_new.then_some(record)
     }
 
     /// What became of each group's records, by the groups' numbers.
     pub fn groups(&self) -> impl Iterator<Item = (u64, &GroupCounts)> {
-        self.groups.iter().map(|(group, state)| (*group, &state.counts))
+        self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Leaves of a half what is new.
-    fn join_half(&mut self, history: &FlowHistory, flow_id: u64, half: &mut FlowHalf, is_reverse: bool) {
+    /// Leaves of a record what is new. Returns how many of its packets cannot be placed.
+    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord) -> u64 {
         let GroupMark { group, lane, .. } = history.mark;
-        let since = [history.began, history.resumed].map(|since| reported(&since, is_reverse));
-        let [(began_ns, whole), _] = since;
-        let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
-        let unknown = if began_ns > self.whole_from_ns { whole } else { own };
-        let place = FlowSide { group, flow_id, lane, is_second: history.flipped != is_reverse };
-        let new = self.known_side(place).take(&ReportedSide { since, unknown });
-        (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
+        let (first_ns, last_ns, flow_id) = (record.first_ns(), record.last_ns(), record.flow_id);
+        let is_whole = history.is_whole && history.began.at_ns > self.whole_from_ns;
+        let mut unplaced = 0;
+        for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
+            let side = ReportedSide {
+                since: [history.began, history.resumed].map(|since| reported(&since, is_reverse)),
+                own: CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes },
+                is_whole,
+                first_ns,
+                last_ns,
+                cut_ns: history.cut_ns,
+            };
+            let place = FlowSide { group, flow_id, lane, is_second: history.flipped != is_reverse };
+            let new = match self.known_side(place).take(&side) {
+                SideNews::New(new) => new,
+                SideNews::Unplaced => {
+                    unplaced += half.packets;
+                    CountTotals::default()
+                }
+            };
+            (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
+        }
+        unplaced
     }
 
     fn known_side(&mut self, place: FlowSide) -> &mut KnownSide {
@@ -224,41 +237,78 @@ const fn lend_times(half: &mut FlowHalf, other: &FlowHalf) {
 
 impl KnownSide {
     /// What of a record is new; notes its beginnings.
-    fn take(&mut self, reported: &ReportedSide) -> CountTotals {
-        let known =
-            reported.since.iter().find_map(|(at_ns, counts)| Some(self.before(*at_ns)?.plus(*counts)));
-        let ends_at = match known {
-            Some(ends_at) => ends_at,
-            None if self.is_displaced(reported) => return CountTotals::default(),
-            None => self.counted.plus(reported.unknown),
+    fn take(&mut self, reported: &ReportedSide) -> SideNews {
+        if self.is_displaced(reported) {
+            return SideNews::New(CountTotals::default());
+        }
+        let Some(ends_at) = self.end_of(reported) else {
+            if reported.cut_ns > 0 {
+                self.unplaced = Some((reported.cut_ns, reported.since));
+            }
+            return SideNews::Unplaced;
         };
-        for (at_ns, counts) in reported.since {
-            self.note(KnownBeginning { at_ns, before: ends_at.less(counts) });
+        self.note_all(&reported.since, ends_at);
+        if reported.cut_ns > 0 {
+            self.note_cut(reported.cut_ns, ends_at);
         }
         let new = ends_at.beyond(self.counted);
         if new.packets > 0 {
             self.counted = ends_at;
+            self.last_ns = self.last_ns.max(reported.last_ns);
         }
-        new
+        SideNews::New(new)
+    }
+
+    /// Where in the whole count a record ends, if that can be told.
+    fn end_of(&self, reported: &ReportedSide) -> Option<CountTotals> {
+        let known =
+            reported.since.iter().find_map(|(at_ns, counts)| Some(self.before(*at_ns)?.plus(*counts)));
+        let at_cut = self.cut.filter(|(cut_ns, _)| reported.cut_ns > 0 && *cut_ns == reported.cut_ns);
+        if let Some(ends_at) = known.or(at_cut.map(|(_, count)| count)) {
+            return Some(ends_at);
+        }
+        if reported.is_whole {
+            return Some(self.counted.plus(reported.since[0].1));
+        }
+        // Nothing is known yet, or all of it is later than what is known.
+        (reported.first_ns > self.last_ns).then(|| self.counted.plus(reported.own))
+    }
+
+    fn note_all(&mut self, since: &[(u64, CountTotals); 2], ends_at: CountTotals) {
+        for (known, (at_ns, counts)) in self.beginnings.iter_mut().zip(since) {
+            note(known, KnownBeginning { at_ns: *at_ns, before: ends_at.less(*counts) });
+        }
+    }
+
+    /// At this moment the whole count was so much: that places a meter that said what it had then.
+    fn note_cut(&mut self, cut_ns: u64, count: CountTotals) {
+        self.cut = Some((cut_ns, count));
+        if let Some((at_ns, since)) = self.unplaced
+            && at_ns == cut_ns
+        {
+            self.unplaced = None;
+            self.note_all(&since, count);
+        }
     }
 
     fn before(&self, at_ns: u64) -> Option<CountTotals> {
-        Some(self.beginnings.iter().find(|known| known.is_near(at_ns))?.before)
+        Some(self.beginnings.as_flattened().iter().find(|known| known.is_near(at_ns))?.before)
     }
 
     /// Whether it is of so long ago that later beginnings took the places of its own.
     fn is_displaced(&self, reported: &ReportedSide) -> bool {
-        let oldest_ns = self.beginnings.iter().map(|known| known.at_ns).min().unwrap_or(0);
-        reported.since.iter().all(|(at_ns, _)| *at_ns < oldest_ns)
+        let [(began_ns, _), _] = reported.since;
+        let oldest_ns = self.beginnings[0].iter().map(|known| known.at_ns).min().unwrap_or(0);
+        began_ns < oldest_ns && reported.since.iter().all(|(at_ns, _)| self.before(*at_ns).is_none())
     }
+}
 
-    fn note(&mut self, beginning: KnownBeginning) {
-        if self.before(beginning.at_ns).is_none()
-            && let Some(oldest) = self.beginnings.iter_mut().min_by_key(|known| known.at_ns)
-            && beginning.at_ns > oldest.at_ns
-        {
-            *oldest = beginning;
-        }
+/// Notes a beginning in the place of the oldest, unless it is known or older.
+fn note(all: &mut [KnownBeginning], beginning: KnownBeginning) {
+    let is_known = all.iter().any(|known| known.is_near(beginning.at_ns));
+    let oldest = all.iter_mut().min_by_key(|known| known.at_ns);
+    if let Some(oldest) = oldest.filter(|oldest| !is_known && oldest.at_ns < beginning.at_ns) {
+        *oldest = beginning;
     }
 }
 
@@ -268,34 +318,22 @@ impl KnownBeginning {
     }
 }
 
-impl GroupState {
-    fn account(&mut self, mark: &GroupMark, before: u64, new: u64, now_ns: u64) {
-        let counts = &mut self.counts;
-        counts.records += 1;
-        counts.known_packets += before.saturating_sub(new);
-        counts.recovered_packets += new.saturating_sub(before);
-        counts.repeated += u64::from(new == 0);
-        counts.overlapping += u64::from(new > 0 && new < before);
-        let meter = counts.meters.entry(mark.meter).or_default();
-        meter.records += 1;
-        meter.new_packets += new;
-        meter.heard_ns = now_ns;
-        if new > 0 {
-            self.note_sender(mark.meter, now_ns);
-        }
-    }
-
-    fn note_sender(&mut self, meter: u32, now_ns: u64) {
-        if let Some((from, last_ns)) = self.sender.replace((meter, now_ns))
-            && from != meter
-        {
-            let switches = &mut self.counts.switches;
-            if switches.len() == SWITCHES {
-                switches.remove(0);
-            }
-            switches.push(MeterSwitch { from, to: meter, last_ns, first_ns: now_ns });
-            self.counts.switched += 1;
-        }
+impl GroupCounts {
+    /// Adds a record with so many packets of its own, of which so many could not be placed and so many were new.
+    fn account(&mut self, meter: u32, [own, unplaced, new]: [u64; 3], now_ns: u64) {
+        let placed = own - unplaced;
+        self.records += 1;
+        self.packets += new;
+        self.unplaced_packets += unplaced;
+        self.known_packets += placed.saturating_sub(new);
+        self.recovered_packets += new.saturating_sub(placed);
+        self.repeated += u64::from(new == 0);
+        self.overlapping += u64::from(new > 0 && new < own);
+        let part = self.meters.entry(meter).or_default();
+        part.records += 1;
+        part.packets += own;
+        part.new_packets += new;
+        part.heard_ns = now_ns;
     }
 }
 

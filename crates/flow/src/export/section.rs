@@ -66,6 +66,10 @@ pub(crate) mod own {
     pub(crate) const RESUMED_PACKETS_BACK: u16 = 24;
     pub(crate) const RESUMED_BYTES_BACK: u16 = 25;
     pub(crate) const RESUMED_FRAME_BYTES_BACK: u16 = 26;
+    /// Whether the meter surely saw the flow's beginning: boolean.
+    pub(crate) const WHOLE: u16 = 27;
+    /// When the part was cut, if the flow was quiet then, nanoseconds since 1970, or 0: 64 bits.
+    pub(crate) const CUT: u16 = 28;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
@@ -96,6 +100,8 @@ pub(crate) mod own {
         (RESUMED_PACKETS_BACK, "reverseFlowResumedPackets", 4, 3),
         (RESUMED_BYTES_BACK, "reverseFlowResumedOctets", 4, 3),
         (RESUMED_FRAME_BYTES_BACK, "reverseFlowResumedLayer2Octets", 4, 3),
+        (WHOLE, "flowBeginningSeen", 11, 0),
+        (CUT, "flowCutNanoseconds", 4, 0),
     ];
 }
 
@@ -185,6 +191,8 @@ section!(HISTORY, "What the flow had since it began, of a meter of a group.", |r
     0 @ENTERPRISE #METER 4: out.u32(history(record).mark.meter);
     0 @ENTERPRISE #LANE 2: out.u16(history(record).mark.lane);
     0 @ENTERPRISE #FLIPPED 1: out.u8(if history(record).flipped { 1 } else { 2 });
+    0 @ENTERPRISE #WHOLE 1: out.u8(if history(record).is_whole { 1 } else { 2 });
+    0 @ENTERPRISE #CUT 8: out.u64(history(record).cut_ns);
     0 @ENTERPRISE #BEGAN 8: out.u64(history(record).began.at_ns);
     0 @ENTERPRISE #RESUMED 8: out.u64(history(record).resumed.at_ns);
     0 @ENTERPRISE #BEGAN_PACKETS 8: out.u64(history(record).began.forward.packets);

@@ -27,7 +27,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 return true;
             }
             // A report moves the deadline, so this ends: a part without packets has no end of its own, only the silence.
-            self.report(slot, due.reason, outlet);
+            self.report_at(slot, due.reason, at_ns, outlet);
             if due.reason != EndReason::Active {
                 return false;
             }
@@ -89,7 +89,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.histories.as_ref().is_some_and(|histories| histories.is_untold(slot, hot, now_ns));
         if is_untold && hot.is_empty() {
             let end = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
-            self.give_out(slot, end, outlet);
+            self.give_out(slot, end, 0, outlet);
         }
     }
 
@@ -102,14 +102,19 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Reports what came since the last report. Returns whether there was anything.
     pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
+        self.report_at(slot, end, 0, outlet)
+    }
+
+    /// The same because of what happened at `at_ns`.
+    fn report_at(&mut self, slot: usize, end: EndReason, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
-            self.give_out(slot, end, outlet);
+            self.give_out(slot, end, at_ns, outlet);
         }
         is_due
     }
 
-    fn give_out(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
+    fn give_out(&mut self, slot: usize, end: EndReason, at_ns: u64, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
         let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
         let mut record =
@@ -117,7 +122,8 @@ impl<H: MemoryHints> FlowTable<H> {
         record.flow_id = self.ids.of(&record.key);
         record.sampling = self.limits.sampling;
         if let Some(histories) = &mut self.histories {
-            record.history = Some(Box::new(histories.report(slot, hot, &record)));
+            let cut_ns = if end == EndReason::Active { histories.quiet_cut(hot, at_ns) } else { 0 };
+            record.history = Some(Box::new(histories.report(slot, hot, &record, cut_ns)));
             if record.packets() == 0 {
                 (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());
             }

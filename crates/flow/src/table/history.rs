@@ -22,6 +22,9 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// meters differ.
 const APART_NS: u64 = 500_000_000;
 
+/// A flow is quiet around a moment if nothing came for this long before and after.
+const QUIET_NS: u64 = 10_000_000;
+
 /// Directions are in the order of ends, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotHistory {
@@ -39,6 +42,7 @@ struct SlotHistory {
     is_doubtful: bool,
     /// So its last record was given again.
     is_retold: bool,
+    is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -46,12 +50,25 @@ pub(super) struct FlowHistories {
     mark: GroupMark,
     active: u64,
     idle: u64,
+    /// The table may have missed or forgotten flows until then.
+    unsure_ns: u64,
     slots: Vec<SlotHistory>,
 }
 
 impl FlowHistories {
     pub(super) fn new(mark: GroupMark, active: u64, idle: u64, slots: usize) -> Self {
-        Self { mark, active: active.max(1), idle, slots: vec![SlotHistory::default(); slots] }
+        Self {
+            mark,
+            active: active.max(1),
+            idle,
+            unsure_ns: u64::MAX,
+            slots: vec![SlotHistory::default(); slots],
+        }
+    }
+
+    /// The shortest silence that another meter may take for one of the idle timeout.
+    pub(super) const fn pause(idle: u64) -> u64 {
+        idle.saturating_sub(APART_NS)
     }
 
     /// The latest moment up to a time at which parts of the flow end.
@@ -86,10 +103,13 @@ impl FlowHistories {
 
     /// A flow begins with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
-        self.slots[slot] = SlotHistory {
+        let is_whole = at_ns >= Self::kept_until(self.unsure_ns.saturating_add(self.idle));
+        let history = &mut self.slots[slot];
+        *history = SlotHistory {
             began_ns: at_ns,
             resumed_ns: at_ns,
-            phase: self.slots[slot].phase,
+            phase: history.phase,
+            is_whole,
             ..SlotHistory::default()
         };
     }
@@ -105,13 +125,32 @@ impl FlowHistories {
         history.is_told = false;
     }
 
+    /// Until this time the table was not there, or forgot flows before their time.
+    pub(super) fn forget_until(&mut self, now_ns: u64) {
+        self.unsure_ns = if self.unsure_ns == u64::MAX { now_ns } else { self.unsure_ns.max(now_ns) };
+    }
+
+    /// Whether the flow was quiet when its part was cut that is reported because of what happened at `at_ns`.
+    pub(super) fn quiet_cut(&self, hot: &HotSlot, at_ns: u64) -> u64 {
+        let cut_ns = hot.start.saturating_add(self.active);
+        let is_quiet =
+            cut_ns.saturating_sub(hot.last()) >= QUIET_NS && at_ns.saturating_sub(cut_ns) >= QUIET_NS;
+        if is_quiet { cut_ns } else { 0 }
+    }
+
     /// Until when a flow is kept that has ended everywhere by `ended_ns`.
     pub(super) const fn kept_until(ended_ns: u64) -> u64 {
         ended_ns.saturating_add(LINGER_NS)
     }
 
     /// Adds what is reported; returns what the record says of the flow's history.
-    pub(super) fn report(&mut self, slot: usize, hot: &HotSlot, record: &FlowRecord) -> FlowHistory {
+    pub(super) fn report(
+        &mut self,
+        slot: usize,
+        hot: &HotSlot,
+        record: &FlowRecord,
+        cut_ns: u64,
+    ) -> FlowHistory {
         let flipped = hot.is(FLIPPED);
         let history = &mut self.slots[slot];
         history.is_told = record.end != EndReason::Active;
@@ -129,6 +168,8 @@ impl FlowHistories {
         FlowHistory {
             mark: self.mark,
             flipped,
+            is_whole: history.is_whole,
+            cut_ns,
             began: since(history.began_ns, [CountTotals::default(); 2]),
             resumed: since(history.resumed_ns, history.before),
         }

@@ -24,6 +24,7 @@ impl<H: MemoryHints> FlowTable<H> {
     pub(super) fn open(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let Some(slot) = self.room(look.hash, outlet) else {
             self.counts.untracked += 1;
+            self.forget_until(packet.at_ns);
             return;
         };
         self.hot[slot] = HotSlot::FREE;
@@ -138,6 +139,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if self.report(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }
+        self.forget_until(self.now_ns.unwrap_or(0));
         self.remove(slot);
     }
 
