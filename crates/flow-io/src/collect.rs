@@ -25,7 +25,9 @@ mod tls;
 pub use decode::RecordOutlet;
 pub use error::Error;
 pub use intake::IntakeCounts;
-pub use ledger::{CollectLedger, ExporterLedger, HandedRecords, MissingData, PacketBalance, PacketLoss};
+pub use ledger::{
+    CollectLedger, ExporterLedger, GroupLedger, HandedRecords, MissingData, PacketBalance, PacketLoss,
+};
 pub use listen::{ListenAddress, ListenError};
 pub use tls::TlsFiles;
 
@@ -216,6 +218,7 @@ impl LedgerReading {
             forgotten: known.forgotten,
             memory: known.memory,
             handed: known.handed,
+            groups: known.groups,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::source::{
 };
 use crate::worker::{MeterWorker, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::GroupMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
 use std::sync::Arc;
@@ -165,14 +166,17 @@ impl StartingWorkers {
         let count = processors.len();
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
-        for processor in processors {
+        let of_each = count / interfaces(&options.input).max(1);
+        for (number, processor) in processors.into_iter().enumerate() {
+            let lane = clamp_to_u16(number / of_each.max(1));
+            let group = options.table.group.map(|mark| GroupMark { lane, ..mark });
             let desk = Arc::new(WorkerMeeting::new(options.has_top));
             let (source_inlet, source) = bounded(1);
             let start = WorkerStart {
                 processor,
                 parse: options.parse,
                 share: options.share,
-                table: TableOptions { capacity, ..options.table.clone() },
+                table: TableOptions { capacity, group, ..options.table.clone() },
                 outbox: OutputQueues::new(channels),
                 desk: Arc::clone(&desk),
                 ready: ready.clone(),
@@ -219,6 +223,19 @@ impl WorkerStart {
         let reorder = source.may_be_held().then(ReorderBuffer::new);
         MeterWorker { source, intake, table, outbox, desk, reorder }.run()
     }
+}
+
+/// How many there are; all files are like one.
+fn interfaces(input: &MeterInput) -> usize {
+    match input {
+        MeterInput::Files(_) => 1,
+        MeterInput::Interfaces(locations, _) => locations.len(),
+    }
+}
+
+/// Interfaces are numbered in 16 bits; no machine has more.
+fn clamp_to_u16(number: usize) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 /// A processor for each worker.

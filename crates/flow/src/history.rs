@@ -58,6 +58,15 @@ pub struct FlowHistory {
     pub resumed: FlowSince,
 }
 
+impl GroupMark {
+    /// The number of a group of this name (FNV-1a, 64 bits).
+    pub fn number(name: &str) -> u64 {
+        name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}
+
 impl CountTotals {
     /// Sums wrap: a sum may have begun below zero, and nobody can send so much that it matters.
     pub(crate) const fn plus(self, more: Self) -> Self {
@@ -75,6 +84,11 @@ impl CountTotals {
             bytes: self.bytes.wrapping_sub(less.bytes),
             frame_bytes: self.frame_bytes.wrapping_sub(less.frame_bytes),
         }
+    }
+
+    /// The one with fewer packets.
+    pub(crate) const fn least(self, other: Self) -> Self {
+        if self.less(other).packets.cast_signed() < 0 { self } else { other }
     }
 
     /// What is more here than there; nothing if here are fewer packets.

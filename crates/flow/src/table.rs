@@ -75,6 +75,8 @@ struct TableLimits {
     idle: u64,
     /// A packet after a silence of this length is looked at closely: the idle timeout, or a little less.
     pause: u64,
+    /// How long after the end of a part its timer rings at the earliest, so that a quiet flow is known to be quiet.
+    settling: u64,
     grace: u64,
     biflow: bool,
     sampling: u32,
@@ -111,8 +113,11 @@ impl TableLimits {
     /// How the timer of a flow is to be set.
     fn timer(&self, hot: &HotSlot) -> TimerSetting {
         let due = self.deadline(hot);
-        let wait = if due.reason == EndReason::Active { TimerReason::Part } else { TimerReason::Silence };
-        TimerSetting { tick: wheel::tick_after(due.at_ns), wait }
+        let (at_ns, wait) = match due.reason {
+            EndReason::Active => (due.at_ns.saturating_add(self.settling), TimerReason::Part),
+            _ => (due.at_ns, TimerReason::Silence),
+        };
+        TimerSetting { tick: wheel::tick_after(at_ns), wait }
     }
 }
 
@@ -135,6 +140,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 Some(_) => FlowHistories::pause(options.idle.as_u64()),
                 None => options.idle.as_u64(),
             },
+            settling: options.group.map_or(0, |_| FlowHistories::QUIET_NS),
             grace: options.grace.as_u64(),
             biflow: options.biflow,
             sampling: options.sampling,
@@ -220,7 +226,8 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// The memory that it holds when it is full, in bytes, but that of what most flows have not.
     pub fn bytes(&self) -> usize {
-        let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>();
+        let history = if self.histories.is_some() { FlowHistories::SLOT_BYTES } else { 0 };
+        let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>() + history;
         self.index.bytes() + self.wheel.bytes(self.capacity) + self.capacity * slots
     }
 

@@ -10,7 +10,8 @@ use packetrig_flow::export::{
 };
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{
-    EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, PacketCounts, TunnelKind,
+    CountTotals, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, FlowSince, GroupMark, MAPPED,
+    MeterLedger, PacketCounts, TunnelKind,
 };
 use packetrig_units::Nanos;
 use proptest::prelude::*;
@@ -136,6 +137,7 @@ fn record() -> impl Strategy<Value = FlowRecord> {
                 input,
                 loss,
                 foreign: None,
+                history: None,
             }
         },
     )
@@ -176,6 +178,23 @@ proptest! {
         prop_assert_eq!((read_back.counts.lost, read_back.counts.timeless), (0, 0));
         let uniflow = export(&records, ExportOptions::default());
         prop_assert_eq!(read(uniflow.iter().map(|(bytes, _)| &bytes[..])).records, split(&records));
+    }
+
+    #[test]
+    fn what_flows_of_a_group_had_is_carried_too(
+        records in prop::collection::vec(record(), 1..60),
+        numbers in prop::collection::vec(any::<u64>(), 20),
+        flags in any::<(bool, bool, u32, u16)>(),
+    ) {
+        let counts = |at: usize| CountTotals { packets: numbers[at], bytes: numbers[at + 1], frame_bytes: numbers[at + 2] };
+        let since = |at: usize| FlowSince { at_ns: numbers[at], forward: counts(at + 1), reverse: counts(at + 4) };
+        let mark = GroupMark { group: numbers[19], meter: flags.2, lane: flags.3 };
+        let (began, resumed) = (since(0), since(7));
+        let history = FlowHistory { mark, flipped: flags.0, is_whole: flags.1, cut_ns: numbers[18], began, resumed };
+        let of_group = |record: FlowRecord| FlowRecord { history: Some(Box::new(history)), ..record };
+        let records: Vec<FlowRecord> = records.into_iter().map(of_group).collect();
+        let sent = export(&records, ExportOptions { has_history: true, ..biflow() });
+        prop_assert_eq!(&read(sent.iter().map(|(bytes, _)| &bytes[..])).records, &records);
     }
 
     #[test]

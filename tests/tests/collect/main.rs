@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod foreign;
+mod group;
 mod hostile;
 mod killed;
 mod ours;

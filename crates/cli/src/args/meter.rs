@@ -82,6 +82,13 @@ pub(crate) struct MeterArgs {
     /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
     #[arg(long, value_name = "K/N")]
     pub(crate) share: Option<ShareOfFlows>,
+    /// This meter is one of a group that sees copies of the same link; its records let `packetrig collect` take each packet
+    /// once, so all meters export all the time
+    #[arg(long, value_name = "NAME", requires_all = ["member", "export"], conflicts_with = "uniflow")]
+    pub(crate) group: Option<String>,
+    /// Number of this meter in its group
+    #[arg(long, value_name = "N", requires = "group")]
+    pub(crate) member: Option<u32>,
     /// Number of worker threads, each with a ring and a flow table; they share the traffic by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,

@@ -238,6 +238,7 @@ mod tests {
             forgotten: ForgottenExporters::default(),
             memory: 0,
             handed,
+            groups: vec![],
         }
     }
 

@@ -3,11 +3,12 @@
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
 use super::intake::{IntakeItem, MessageBlock, now_ns};
-use super::ledger::{ExporterLedger, HandedRecords};
+use super::ledger::{ExporterLedger, GroupLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
     CollectorOptions, ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters,
-    GatherOptions, MalformedMessage, ReceivedMessage, RefusedMessages, SessionCounts,
+    GatherOptions, GroupOptions, GroupedFlows, MalformedMessage, ReceivedMessage, RefusedMessages,
+    SessionCounts,
 };
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
@@ -50,6 +51,7 @@ pub(super) struct KnownState {
     pub(super) forgotten: ForgottenExporters,
     pub(super) memory: u64,
     pub(super) handed: HandedRecords,
+    pub(super) groups: Vec<GroupLedger>,
 }
 
 pub(super) struct MessageDecoder<O> {
@@ -66,11 +68,17 @@ struct PendingRecords<O> {
     waiting: usize,
     ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
     handed: HandedRecords,
+    grouped: GroupedFlows,
+    /// Offset from the monotonic clock to 1970, read once: times of arrival in accounts of groups must not jump.
+    epoch_ns: u64,
     outlet: O,
 }
 
 impl<O: RecordOutlet> PendingRecords<O> {
+    /// Keeps what is new of a record.
     fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord) {
+        let now_ns = self.epoch_ns + clock::monotonic_ns();
+        let Some(record) = self.grouped.take(record, now_ns) else { return };
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
         if self.waiting >= PENDING {
@@ -105,6 +113,8 @@ fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 
 impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn new(collector: CollectorOptions, gather: GatherOptions, outlet: O) -> Self {
+        let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
+        let began_ns = clock::wall_clock_ns();
         Self {
             collector: FlowCollector::new(collector),
             gather: FlowGatherer::new(gather),
@@ -113,6 +123,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 waiting: 0,
                 ledgers: Vec::new(),
                 handed: HandedRecords::default(),
+                grouped: GroupedFlows::new(GroupOptions::default(), began_ns),
+                epoch_ns,
                 outlet,
             },
             due_ns: clock::monotonic_ns() + TICK_NS,
@@ -193,6 +205,12 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             refused: self.collector.refused(),
             forgotten: self.collector.forgotten(),
             memory: self.collector.memory() as u64,
+            groups: self
+                .pending
+                .grouped
+                .groups()
+                .map(|(group, counts)| GroupLedger::new(group, counts))
+                .collect(),
             handed: HandedRecords { open_packets: self.open_packets(), ..self.pending.handed },
         }
     }

@@ -7,7 +7,8 @@
 
 use super::intake::IntakeCounts;
 use packetrig_flow::collect::{
-    ExporterIdentity, ForgottenExporters, RefusedMessages, ReportedLosses, SESSION_COUNTS, SessionCounts,
+    ExporterIdentity, ForgottenExporters, GroupCounts, RefusedMessages, ReportedLosses, SESSION_COUNTS,
+    SessionCounts,
 };
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,17 @@ pub struct CollectLedger {
     pub memory: u64,
     /// What went to the sinks.
     pub handed: HandedRecords,
+    /// What became of the records of meters that see copies of one link.
+    pub groups: Vec<GroupLedger>,
+}
+
+/// The account of a group of meters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GroupLedger {
+    /// The number of the group, in hexadecimal digits.
+    pub group: String,
+    #[serde(flatten)]
+    pub counts: GroupCounts,
 }
 
 /// Where packets were lost.
@@ -98,6 +110,40 @@ impl HandedRecords {
         self.records += records.len() as u64;
         self.packets += records.iter().map(FlowRecord::packets).sum::<u64>();
         self.bytes += records.iter().map(FlowRecord::bytes).sum::<u64>();
+    }
+}
+
+impl GroupLedger {
+    pub(super) fn new(group: u64, counts: &GroupCounts) -> Self {
+        Self { group: format!("{group:016x}"), counts: counts.clone() }
+    }
+
+    /// The account as names, meanings and values.
+    pub const fn named(&self) -> [(&'static str, &'static str, u64); 7] {
+        let counts = &self.counts;
+        [
+            ("records_total", "records that arrived", counts.records),
+            ("repeated_records_total", "records with nothing new", counts.repeated),
+            ("overlapping_records_total", "records of which a part was new", counts.overlapping),
+            ("packets_total", "packets, each once", counts.packets),
+            ("known_packets_total", "packets that another record had reported", counts.known_packets),
+            (
+                "unplaced_packets_total",
+                "packets of meters that came while their flows went on",
+                counts.unplaced_packets,
+            ),
+            (
+                "recovered_packets_total",
+                "packets of lost records, reported again by later ones",
+                counts.recovered_packets,
+            ),
+        ]
+    }
+
+    /// Packets of this group that a meter did not report: it did not see them, was not there or ended before.
+    pub fn lacking(&self, meter: u32) -> u64 {
+        let reported = self.counts.meters.get(&meter).map_or(0, |part| part.packets);
+        self.counts.packets.saturating_sub(reported)
     }
 }
 
@@ -158,7 +204,7 @@ impl CollectLedger {
     /// The sum over the exporters that say how many packets there were; absent if none does.
     pub fn balance(&self) -> Option<PacketBalance> {
         let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
-        balances.reduce(|mut sum, one| {
+        let sum = balances.reduce(|mut sum, one| {
             sum.arrived += one.arrived;
             sum.received += one.received;
             sum.newer += one.newer;
@@ -169,7 +215,22 @@ impl CollectLedger {
                 }
             }
             sum
-        })
+        })?;
+        Some(self.without_copies(sum))
+    }
+
+    /// The balance with each packet once: the meters of a group see copies of one link.
+    fn without_copies(&self, mut balance: PacketBalance) -> PacketBalance {
+        let copies = self.groups.iter().map(|group| {
+            let counts = &group.counts;
+            (counts.known_packets + counts.unplaced_packets).saturating_sub(counts.recovered_packets)
+        });
+        let packets = copies.sum();
+        if packets > 0 {
+            balance.received = balance.received.saturating_sub(packets);
+            balance.losses.push(PacketLoss { place: "copies that another meter reported", packets });
+        }
+        balance
     }
 
     fn sum_of_intake(&self, count: fn(&IntakeCounts) -> u64) -> u64 {
@@ -259,6 +320,7 @@ impl CollectLedger {
         for (name, help, value) in self.handed.named() {
             metric(&mut text, &format!("collect_handed_{name}"), help, |row| row(&[], value));
         }
+        self.metrics_of_groups(&mut text);
         if let Some(balance) = self.balance() {
             metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
                 row(&[], balance.arrived);
@@ -292,6 +354,27 @@ impl CollectLedger {
                 }
             });
         }
+    }
+
+    fn metrics_of_groups(&self, text: &mut String) {
+        let names = GroupLedger::new(0, &GroupCounts::default()).named();
+        for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
+            metric(text, &format!("collect_group_{name}"), help, |row| {
+                self.groups.iter().for_each(|group| row(&[("group", &group.group)], group.named()[at].2));
+            });
+        }
+        metric(
+            text,
+            "collect_group_meter_lacking_packets",
+            "Packets that a meter of a group did not report.",
+            |row| {
+                for group in &self.groups {
+                    for meter in group.counts.meters.keys() {
+                        row(&[("group", &group.group), ("meter", &meter.to_string())], group.lacking(*meter));
+                    }
+                }
+            },
+        );
     }
 
     fn metrics_of_connections(&self, text: &mut String) {

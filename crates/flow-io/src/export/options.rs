@@ -38,6 +38,8 @@ pub struct MeterExport {
     pub domain: u32,
     /// Both directions in one record, if the format can do that (RFC 5103).
     pub biflow: bool,
+    /// Records say what their flows had since they began, as those of a group of meters; both directions are in one record then.
+    pub has_history: bool,
     /// One packet in this many is metered.
     pub sampling: u32,
     pub interfaces: Vec<AnnouncedInterface>,
@@ -63,6 +65,7 @@ impl Default for MeterExport {
             destinations: Vec::new(),
             domain: 1,
             biflow: false,
+            has_history: false,
             sampling: 1,
             interfaces: Vec::new(),
             message_bytes: None,
@@ -83,7 +86,8 @@ impl MeterExport {
             format,
             domain: self.domain,
             message_bytes: self.bytes(target, v6),
-            biflow: self.biflow,
+            biflow: self.biflow || self.has_history,
+            has_history: self.has_history,
             // RFC 7011, section 8: over TCP templates are sent once per connection. Only UDP needs refreshes.
             refresh: if target.is_stream() { TemplateRefresh::OnConnection } else { self.refresh },
             statistics_every: self.statistics_every,

@@ -90,16 +90,21 @@ struct KnownBeginning {
 /// What is known of a direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownSide {
-    /// Its whole count, from the first record on.
-    counted: CountTotals,
+    /// Its whole count, from the first record on, as far as records could be placed in it.
+    firm: CountTotals,
+    /// What was given out beyond that, of meters that came while the flow was going on.
+    loose: CountTotals,
+    /// Where in the whole count that begins which was given out: below zero, if a meter turned out to have seen more.
+    floor: CountTotals,
+    /// The first and the last packet of all that.
+    first_ns: u64,
+    last_ns: u64,
     /// With which it began, and with which it resumed; unused places are at time 0.
     beginnings: [[KnownBeginning; BEGINNINGS]; 2],
-    /// The last packet of what is counted.
-    last_ns: u64,
     /// The count at the last moment at which the flow was cut and quiet.
     cut: Option<(u64, CountTotals)>,
     /// What a meter said at such a moment that does not know how much there was before.
-    unplaced: Option<(u64, [(u64, CountTotals); 2])>,
+    unplaced: Option<ReportedSide>,
 }
 
 /// What a record says of a direction.
@@ -111,6 +116,8 @@ struct ReportedSide {
     own: CountTotals,
     /// Whether all since the first beginning is of this flow and nothing of it was forgotten.
     is_whole: bool,
+    /// Whether all of it was reported to this collector.
+    is_ours: bool,
     first_ns: u64,
     last_ns: u64,
     /// See [`FlowHistory::cut_ns`].
@@ -176,13 +183,14 @@ impl GroupedFlows {
     fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord) -> u64 {
         let GroupMark { group, lane, .. } = history.mark;
         let (first_ns, last_ns, flow_id) = (record.first_ns(), record.last_ns(), record.flow_id);
-        let is_whole = history.is_whole && history.began.at_ns > self.whole_from_ns;
+        let is_ours = history.began.at_ns > self.whole_from_ns;
         let mut unplaced = 0;
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let side = ReportedSide {
                 since: [history.began, history.resumed].map(|since| reported(&since, is_reverse)),
                 own: CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes },
-                is_whole,
+                is_whole: history.is_whole && is_ours,
+                is_ours,
                 first_ns,
                 last_ns,
                 cut_ns: history.cut_ns,
@@ -241,53 +249,104 @@ impl KnownSide {
         if self.is_displaced(reported) {
             return SideNews::New(CountTotals::default());
         }
-        let Some(ends_at) = self.end_of(reported) else {
-            if reported.cut_ns > 0 {
-                self.unplaced = Some((reported.cut_ns, reported.since));
-            }
-            return SideNews::Unplaced;
-        };
+        self.settle(reported);
+        let Some(ends_at) = self.end_of(reported) else { return self.take_loose(reported) };
+        if self.last_ns == 0 {
+            // What it had before its own packets was given out by somebody else.
+            self.floor = ends_at.less(reported.since[0].1).least(CountTotals::default());
+        }
+        let more = self.place(reported, ends_at);
+        let counted = self.firm.plus(self.loose);
+        if ends_at.beyond(self.firm).packets > 0 {
+            self.loose = counted.beyond(ends_at);
+            self.firm = ends_at;
+            self.note_times(reported);
+        }
+        SideNews::New(ends_at.beyond(counted).plus(more))
+    }
+
+    /// Notes what a record says whose end in the whole count is known. Returns how much the count has before all that was given out.
+    fn place(&mut self, reported: &ReportedSide, ends_at: CountTotals) -> CountTotals {
         self.note_all(&reported.since, ends_at);
+        let mut more = self.lower_floor(reported, ends_at);
         if reported.cut_ns > 0 {
-            self.note_cut(reported.cut_ns, ends_at);
+            // At this moment the whole count was so much: that places a meter that said what it had then.
+            self.cut = Some((reported.cut_ns, ends_at));
+            if let Some(unplaced) = self.unplaced.filter(|unplaced| unplaced.cut_ns == reported.cut_ns) {
+                self.unplaced = None;
+                self.note_all(&unplaced.since, ends_at);
+                more = more.plus(self.lower_floor(&unplaced, ends_at));
+            }
         }
-        let new = ends_at.beyond(self.counted);
-        if new.packets > 0 {
-            self.counted = ends_at;
-            self.last_ns = self.last_ns.max(reported.last_ns);
+        more
+    }
+
+    /// A meter may have seen more of a flow than the one that was the first to report it.
+    fn lower_floor(&mut self, reported: &ReportedSide, ends_at: CountTotals) -> CountTotals {
+        let begins_at = ends_at.less(reported.since[0].1);
+        let more = self.floor.beyond(begins_at);
+        if !reported.is_ours || more.packets == 0 {
+            return CountTotals::default();
         }
-        SideNews::New(new)
+        self.floor = begins_at;
+        self.first_ns = self.first_ns.min(reported.first_ns);
+        more
+    }
+
+    /// What is new of a record that cannot be placed: all or nothing.
+    fn take_loose(&mut self, reported: &ReportedSide) -> SideNews {
+        if reported.cut_ns > 0 {
+            self.unplaced = Some(*reported);
+        }
+        if reported.first_ns <= self.last_ns {
+            return SideNews::Unplaced;
+        }
+        self.loose = self.loose.plus(reported.own);
+        self.note_times(reported);
+        SideNews::New(reported.own)
+    }
+
+    /// Brings what could not be placed into line with a record of a meter that saw the whole flow.
+    fn settle(&mut self, reported: &ReportedSide) {
+        let [(began_ns, _), _] = reported.since;
+        if !reported.is_whole || self.known_end(reported).is_some() {
+            return;
+        }
+        let counted = self.firm.plus(self.loose);
+        if began_ns > self.last_ns {
+            // It comes after all that.
+            (self.firm, self.loose) = (counted, CountTotals::default());
+        } else if began_ns < self.first_ns {
+            // It contains all that, so whoever was placed in it was not placed rightly.
+            *self =
+                Self { loose: counted, first_ns: self.first_ns, last_ns: self.last_ns, ..Self::default() };
+        }
+    }
+
+    fn note_times(&mut self, reported: &ReportedSide) {
+        self.first_ns =
+            if self.last_ns == 0 { reported.first_ns } else { self.first_ns.min(reported.first_ns) };
+        self.last_ns = self.last_ns.max(reported.last_ns);
     }
 
     /// Where in the whole count a record ends, if that can be told.
     fn end_of(&self, reported: &ReportedSide) -> Option<CountTotals> {
+        let whole = || reported.is_whole.then(|| self.firm.plus(reported.since[0].1));
+        // Nobody else has told anything of the flow.
+        let first = || (self.last_ns == 0).then_some(reported.own);
+        self.known_end(reported).or_else(whole).or_else(first)
+    }
+
+    fn known_end(&self, reported: &ReportedSide) -> Option<CountTotals> {
         let known =
             reported.since.iter().find_map(|(at_ns, counts)| Some(self.before(*at_ns)?.plus(*counts)));
         let at_cut = self.cut.filter(|(cut_ns, _)| reported.cut_ns > 0 && *cut_ns == reported.cut_ns);
-        if let Some(ends_at) = known.or(at_cut.map(|(_, count)| count)) {
-            return Some(ends_at);
-        }
-        if reported.is_whole {
-            return Some(self.counted.plus(reported.since[0].1));
-        }
-        // Nothing is known yet, or all of it is later than what is known.
-        (reported.first_ns > self.last_ns).then(|| self.counted.plus(reported.own))
+        known.or_else(|| at_cut.map(|(_, count)| count))
     }
 
     fn note_all(&mut self, since: &[(u64, CountTotals); 2], ends_at: CountTotals) {
         for (known, (at_ns, counts)) in self.beginnings.iter_mut().zip(since) {
             note(known, KnownBeginning { at_ns: *at_ns, before: ends_at.less(*counts) });
-        }
-    }
-
-    /// At this moment the whole count was so much: that places a meter that said what it had then.
-    fn note_cut(&mut self, cut_ns: u64, count: CountTotals) {
-        self.cut = Some((cut_ns, count));
-        if let Some((at_ns, since)) = self.unplaced
-            && at_ns == cut_ns
-        {
-            self.unplaced = None;
-            self.note_all(&since, count);
         }
     }
 

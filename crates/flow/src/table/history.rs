@@ -22,8 +22,14 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// meters differ.
 const APART_NS: u64 = 500_000_000;
 
-/// A flow is quiet around a moment if nothing came for this long before and after.
-const QUIET_NS: u64 = 10_000_000;
+/// Whether the last record of a flow was given, and whether it was for its own sake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum ToldEnd {
+    #[default]
+    No,
+    Once,
+    Again,
+}
 
 /// Directions are in the order of ends, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,14 +42,14 @@ struct SlotHistory {
     before: [CountTotals; 2],
     /// Its parts end at multiples of the active timeout and this.
     phase: u64,
-    /// Its last record says that it has ended.
-    is_told: bool,
+    /// What its last record says of its end.
+    end: ToldEnd,
     /// Other meters may not agree on when it ends.
     is_doubtful: bool,
-    /// So its last record was given again.
-    is_retold: bool,
     is_whole: bool,
 }
+
+const _: () = assert!(size_of::<SlotHistory>() == 128, "two lines of cache");
 
 #[derive(Debug)]
 pub(super) struct FlowHistories {
@@ -71,6 +77,11 @@ impl FlowHistories {
         idle.saturating_sub(APART_NS)
     }
 
+    /// A flow is quiet around a moment if nothing came for this long before and after.
+    pub(super) const QUIET_NS: u64 = 10_000_000;
+    /// The memory it takes for a slot.
+    pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
+
     /// The latest moment up to a time at which parts of the flow end.
     pub(super) fn part_start(&self, slot: usize, at_ns: u64) -> u64 {
         let phase = self.slots[slot].phase % self.active;
@@ -90,15 +101,16 @@ impl FlowHistories {
     /// Whether the last record of a flow that has ended is to be given, for the first time or again.
     pub(super) fn is_untold(&self, slot: usize, hot: &HotSlot, now_ns: u64) -> bool {
         let history = &self.slots[slot];
-        let is_again_due =
-            history.is_doubtful && !history.is_retold && now_ns >= hot.last().saturating_add(self.idle);
-        (!history.is_told || is_again_due) && history.reported != [CountTotals::default(); 2]
+        let is_again_due = history.is_doubtful
+            && history.end == ToldEnd::Once
+            && now_ns >= hot.last().saturating_add(self.idle);
+        (history.end == ToldEnd::No || is_again_due) && history.reported != [CountTotals::default(); 2]
     }
 
     /// A packet comes to a flow whose timeout is or was at `end_ns`.
     pub(super) fn hear(&mut self, slot: usize, end_ns: u64, at_ns: u64) {
         self.slots[slot].is_doubtful |= end_ns.abs_diff(at_ns) < APART_NS;
-        self.slots[slot].is_retold = false;
+        self.slots[slot].end = self.slots[slot].end.min(ToldEnd::Once);
     }
 
     /// A flow begins with a packet.
@@ -122,7 +134,7 @@ impl FlowHistories {
         let history = &mut self.slots[slot];
         history.resumed_ns = at_ns;
         history.before = history.reported;
-        history.is_told = false;
+        history.end = ToldEnd::No;
     }
 
     /// Until this time the table was not there, or forgot flows before their time.
@@ -133,8 +145,8 @@ impl FlowHistories {
     /// Whether the flow was quiet when its part was cut that is reported because of what happened at `at_ns`.
     pub(super) fn quiet_cut(&self, hot: &HotSlot, at_ns: u64) -> u64 {
         let cut_ns = hot.start.saturating_add(self.active);
-        let is_quiet =
-            cut_ns.saturating_sub(hot.last()) >= QUIET_NS && at_ns.saturating_sub(cut_ns) >= QUIET_NS;
+        let is_quiet = cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
+            && at_ns.saturating_sub(cut_ns) >= Self::QUIET_NS;
         if is_quiet { cut_ns } else { 0 }
     }
 
@@ -153,9 +165,12 @@ impl FlowHistories {
     ) -> FlowHistory {
         let flipped = hot.is(FLIPPED);
         let history = &mut self.slots[slot];
-        history.is_told = record.end != EndReason::Active;
-        // Without packets it is the last one, given for its own sake.
-        history.is_retold = record.packets() == 0 && record.end != EndReason::Active;
+        history.end = match (record.end, record.packets()) {
+            (EndReason::Active, _) => ToldEnd::No,
+            // Without packets it is the last one, given for its own sake.
+            (_, 0) => ToldEnd::Again,
+            _ => ToldEnd::Once,
+        };
         for (half, direction) in
             [(&record.forward, usize::from(flipped)), (&record.reverse, usize::from(!flipped))]
         {

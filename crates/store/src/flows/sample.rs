@@ -52,6 +52,7 @@ pub(super) fn record(number: u16) -> FlowRecord {
         input: 3,
         loss: number % 2 == 1,
         foreign: None,
+        history: None,
     }
 }
 

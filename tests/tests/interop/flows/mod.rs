@@ -105,6 +105,7 @@ fn record(n: u16) -> FlowRecord {
         input: 3,
         loss: n == 3,
         foreign: None,
+        history: None,
     }
 }
 

@@ -4,11 +4,12 @@
 
 use super::show::add;
 use super::sinks::StoredCounts;
+use crate::identity::date;
 use crate::numbers::count;
 use crate::table::table;
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::SESSION_COUNTS;
-use packetrig_flow_io::collect::{CollectLedger, MissingData};
+use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
 
 /// What exporters sent and no sink stored.
@@ -72,6 +73,21 @@ pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
     let rows =
         all.filter(|(_, value)| *value > 0).map(|(meaning, value)| vec![meaning.to_owned(), count(value)]);
     table(&["of all exporters", "count"], rows)
+}
+
+/// What became of a group's records, and what each of its meters reported.
+pub(super) fn table_of_group(group: &GroupLedger) -> String {
+    let counts = group.named().into_iter().filter(|(_, _, value)| *value > 0);
+    let all = table(
+        &[&format!("of group {}", group.group), "count"],
+        counts.map(|(_, meaning, value)| vec![meaning.to_owned(), count(value)]),
+    );
+    let rows = group.counts.meters.iter().map(|(number, part)| {
+        let numbers = [part.records, part.packets, part.new_packets, group.lacking(*number)];
+        let number = number.to_string();
+        [vec![number], numbers.map(count).to_vec(), vec![date(part.heard_ns)]].concat()
+    });
+    all + &table(&["meter", "records", "packets", "first to report", "not reported", "last heard"], rows)
 }
 
 /// The accounts of a sink, and what they are called.
@@ -195,6 +211,7 @@ mod tests {
             "forgotten": packetrig_flow::collect::ForgottenExporters::default(),
             "memory": 0,
             "handed": packetrig_flow_io::collect::HandedRecords::default(),
+            "groups": [],
         })
     }
 

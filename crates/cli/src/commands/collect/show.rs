@@ -97,6 +97,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     text.push_str(&intake_remarks(ledger));
     text.push_str(&given_up_remarks(ledger));
     text.push_str(&counters::table_of_all(ledger));
+    ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
     text.push_str(&counters::table_of_sinks(sinks));
     if let Some(balance) = ledger.balance() {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));

@@ -1,14 +1,19 @@
 //! From arguments to the options of a meter.
 
-use crate::args::{DirectionArg, KeyPart, MeterArgs as Arguments, MeterSourceArg};
+use crate::args::{DirectionArg, KeyPart, MeterArgs as Arguments, MeterFormat, MeterSourceArg};
 use crate::error::Error;
 use crate::identity::entropy;
+use packetrig_flow::GroupMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
+use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+/// The shortest timeouts of a group: longer than its meters' clocks may differ.
+const LEAST_IDLE: Nanos = Nanos::from_secs(2);
 
 /// Endings that make a name the name of a file, also if there is no such file.
 const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
@@ -18,6 +23,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     if key.contains(&KeyPart::None) && key.len() > 1 {
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
+    let group = group(arguments)?;
     let table = TableOptions {
         capacity: arguments.flows,
         active: arguments.active,
@@ -31,12 +37,31 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         // This key is the user's: meters with the same one number flows alike.
         flow_id_key: arguments.flow_id_key.map_or([0; 2], |key| key.0),
         sampling: arguments.sample,
+        group,
         ..TableOptions::default()
     };
     let parse =
         ParseOptions { depth: arguments.depth, hash_key: [entropy(), entropy()], ..ParseOptions::default() };
     let share = arguments.share.map(|share| share.0);
     Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
+}
+
+/// The mark of a meter of a group, if it meters as all of them have to.
+fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
+    let Some((name, meter)) = arguments.group.as_ref().zip(arguments.member) else { return Ok(None) };
+    let refused = |why: &str| Err(Error::Usage(format!("--group {name} {why}")));
+    if arguments.format != MeterFormat::Ipfix {
+        return refused(
+            "needs --format ipfix: the other formats cannot say how much a flow had since it began",
+        );
+    }
+    if arguments.sample > 1 {
+        return refused("cannot be combined with --sample: each meter would take other packets");
+    }
+    if arguments.idle < LEAST_IDLE || arguments.active < LEAST_IDLE {
+        return refused("needs timeouts (--idle, --active) of at least 2s");
+    }
+    Ok(Some(GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
 }
 
 fn interface(name: &str) -> Result<PortLocation, Error> {

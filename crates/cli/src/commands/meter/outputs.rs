@@ -117,6 +117,7 @@ fn export(
         destinations,
         domain: arguments.domain,
         biflow: arguments.biflow,
+        has_history: arguments.group.is_some(),
         sampling: arguments.sample,
         interfaces: interfaces(&options.input)?,
         backlog_bytes: queue_bytes - common_bytes,

@@ -12,6 +12,8 @@ const MILLI: u64 = 1_000_000;
 const BEGIN: u64 = 1_790_000_000 * SECOND;
 /// How often a meter looks at its timers when nothing arrives.
 const STEP: u64 = 200 * MILLI;
+/// Before the first packet, for longer than flows are silent.
+const THERE: u64 = BEGIN - 10 * SECOND;
 /// From here on a standby sends again what the former meter may not have sent.
 const MARGIN: u64 = SECOND;
 
@@ -25,6 +27,7 @@ struct Meter {
 }
 
 impl Meter {
+    /// A meter that is there from a time on.
     fn new(meter: u32, from_ns: u64) -> Self {
         let options = TableOptions {
             capacity: 256,
@@ -35,8 +38,7 @@ impl Meter {
             ..TableOptions::default()
         };
         let mut table = FlowTable::new(&options);
-        // It was there before the first packet for longer than flows are silent.
-        table.advance(from_ns - 10 * SECOND, &mut Vec::new());
+        table.advance(from_ns, &mut Vec::new());
         Self { table, left: Vec::new(), now_ns: from_ns }
     }
 
@@ -79,8 +81,8 @@ fn packets() -> impl Strategy<Value = Vec<(u8, bool, u64, u8)>> {
 fn packet(flow: u8, is_back: bool, flags: u8, at_ns: u64) -> PacketInfo {
     let (one, other) = ([flow + 1; 16], [200 - flow; 16]);
     let (source, destination) = if is_back { (other, one) } else { (one, other) };
-    let protocol = if flow % 2 == 0 { protocol::TCP } else { 17 };
-    let tcp_flags = if flow % 2 == 0 { flags } else { 0 };
+    let protocol = if flow.is_multiple_of(2) { protocol::TCP } else { 17 };
+    let tcp_flags = if flow.is_multiple_of(2) { flags } else { 0 };
     PacketInfo {
         source,
         destination,
@@ -127,7 +129,7 @@ proptest! {
         turns in prop::collection::vec(0..60 * SECOND, 0..5),
         repeats in any::<bool>(),
     ) {
-        let mut meters = [1, 2].map(|meter| Meter::new(meter, BEGIN));
+        let mut meters = [1, 2].map(|meter| Meter::new(meter, THERE));
         let mut at_ns = BEGIN;
         for ((flow, is_back, pause, flags), jitter) in packets.iter().zip(jitter) {
             at_ns += pause;
@@ -215,4 +217,35 @@ fn flows_are_forgotten_when_they_are_many_or_old() {
     grouped.take(record(1, BEGIN, 7, 7), 120 * SECOND);
     grouped.take(record(1, BEGIN, 7, 7), 180 * SECOND);
     assert!(again(&mut grouped, 181 * SECOND).is_some());
+}
+
+/// A meter comes while flows are going on; both send. Then the first one ends by force: what it had not sent is in the records of
+/// the other, which was placed when the flows were quiet.
+#[test]
+fn a_meter_that_comes_late_takes_over_once_flows_were_quiet_at_a_cut() {
+    let mut meters = [Meter::new(1, THERE), Meter::new(2, BEGIN + 15 * SECOND)];
+    let (late_from, killed, end) = (15, 40, 50);
+    let mut sent = 0;
+    for step in 0..end * 10 {
+        // Not a divisor of the active timeout, so that a flow is not cut at the same distance from its packets each time.
+        let at_ns = BEGIN + step * 97 * MILLI;
+        for flow in 0..4 {
+            meters[0].meter(packet(flow, step % 3 == 0, 16, at_ns));
+            if at_ns > BEGIN + late_from * SECOND {
+                meters[1].meter(packet(flow, step % 3 == 0, 16, at_ns + 2 * MILLI));
+            }
+            sent += 1;
+        }
+    }
+    meters[1].finish(BEGIN + end * SECOND);
+    let [first, late] = &meters;
+    let of_first = first.left.iter().filter(|(at_ns, _)| *at_ns < BEGIN + killed * SECOND);
+    let mut all: Vec<&Left> = of_first.chain(&late.left).collect();
+    all.sort_by_key(|(at_ns, _)| *at_ns);
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let joined: Vec<FlowRecord> =
+        all.iter().filter_map(|(_, record)| grouped.take(record.clone(), 1)).collect();
+    assert_eq!(joined.iter().map(FlowRecord::packets).sum::<u64>(), sent);
+    let (_, counts) = grouped.groups().next().unwrap();
+    assert!(counts.unplaced_packets > 0 && counts.meters[&2].new_packets > 0, "{counts:?}");
 }

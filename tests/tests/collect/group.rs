@@ -1,0 +1,144 @@
+//! Meters of a group: each packet of their link is stored once, whichever of them was there to see it.
+
+use super::{Collected, Collector, FLOWS, Sums, Way, frame, known, packets, recorded, way};
+use packetrig_testkit::Lab;
+use packetrig_tests::program::Running;
+use packetrig_tests::recording::{Recorded, stored};
+use packetrig_tests::skip::{self, OwnLab};
+use packetrig_tests::station;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// From burst to burst: a flow is quiet in between.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Longer than the active timeout of these meters, and shorter than their idle timeout.
+const REST: Duration = Duration::from_millis(2300);
+const TIMEOUTS: [&str; 4] = ["--active", "2s", "--idle", "4s"];
+
+fn of_group(collected: &Collected, what: &str) -> u64 {
+    collected.number(&format!("/groups/0/{what}"))
+}
+
+/// Meters a capture as one of a group.
+fn meter_file(target: &str, member: &str, capture: &[Recorded]) {
+    let (_directory, file) = stored(capture);
+    let flags = ["meter", file.to_str().unwrap(), "--quiet", "--export", target, "--group", "link"];
+    let finished = Running::start(&[&flags[..], &["--member", member]].concat(), "").finish();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+#[test]
+fn copies_of_one_capture_are_stored_once_and_who_saw_less_is_named() {
+    let collector = Collector::start("tcp", &[]);
+    let whole = recorded();
+    // Another clock, which does not run evenly.
+    let other = whole.iter().zip(0..).map(|(packet, number)| {
+        let at = packet.at + 3_000_000 + number * 7919 % 900_000;
+        Recorded { at, bytes: packet.bytes.clone() }
+    });
+    meter_file(&collector.place, "1", &whole);
+    meter_file(&collector.place, "2", &other.collect::<Vec<_>>());
+    meter_file(&collector.place, "3", &whole[..whole.len() - 9]);
+    let collected = collector.finish();
+    assert_eq!(collected.kept(), known(|_| true), "{:#}", collected.report);
+    let packets = whole.len() as u64;
+    assert_eq!(
+        (of_group(&collected, "packets"), of_group(&collected, "known_packets")),
+        (packets, 2 * packets - 9)
+    );
+    assert_eq!(of_group(&collected, "meters/1/new_packets"), packets);
+    assert_eq!(of_group(&collected, "meters/3/packets"), packets - 9);
+    assert_eq!(
+        (collected.number("/balance/stored"), collected.number("/handed/packets")),
+        (packets, packets)
+    );
+}
+
+#[test]
+fn what_a_group_cannot_do_is_refused() {
+    let refused = |flags: &[&str], words: &[&str]| {
+        let usual = ["meter", "eth9", "--export", "udp://127.0.0.1:9", "--group", "link", "--member", "1"];
+        Running::start(&[&usual[..], flags].concat(), "").finish().assert_refused(2, words);
+    };
+    refused(&["--format", "v9"], &["--group link", "--format ipfix"]);
+    refused(&["--sample", "10"], &["--sample"]);
+    refused(&["--idle", "1s"], &["at least 2s"]);
+    refused(&["--uniflow"], &["--uniflow"]);
+}
+
+/// Two meters of one interface, and what was sent there.
+struct MeteredLink {
+    lab: OwnLab,
+    target: String,
+    sent: Sums,
+}
+
+impl MeteredLink {
+    fn start(&self, member: &str) -> Running {
+        let location = self.lab.location(1);
+        let flags = ["meter", &location, "--direction", "in", "--json", "--export", &self.target];
+        let flags = [&flags[..], &TIMEOUTS, &["--group", "link", "--member", member]].concat();
+        let mut running = Running::start(&flags, "");
+        running.await_remark("listening");
+        running
+    }
+
+    /// Sends every flow's packets so many times, with pauses.
+    fn send(&mut self, rounds: usize) {
+        let all =
+            (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| (way(n, is_back), frame(n, is_back))));
+        let (ways, frames): (Vec<Way>, Vec<Vec<u8>>) = all.unzip();
+        for _ in 0..rounds {
+            station::send(&self.lab.ports()[0], frames.iter());
+            for (way, frame) in ways.iter().zip(&frames) {
+                let sum = self.sent.entry(way.clone()).or_default();
+                *sum = (sum.0 + 1, sum.1 + frame.len() as u64 - 14);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Where two sums differ: the packets of each.
+fn differences(one: &Sums, other: &Sums) -> Vec<(Way, u64, u64)> {
+    let packets = |sums: &Sums, way: &Way| sums.get(way).map_or(0, |sum| sum.0);
+    let ways: BTreeSet<&Way> = one.keys().chain(other.keys()).collect();
+    let all = ways.into_iter().map(|way| (way.clone(), packets(one, way), packets(other, way)));
+    all.filter(|(_, here, there)| here != there).collect()
+}
+
+fn kill(mut meter: Running) {
+    meter.signal(Signal::KILL);
+    assert_eq!(meter.finish().code, None);
+}
+
+/// One meter is killed, comes back, and takes the place of the other, which was frozen for a while and is killed then: nothing is
+/// missing and nothing is there twice, though no meter was there all the time.
+#[test]
+fn meters_that_are_killed_and_come_back_lose_nothing() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let collector = Collector::start("tcp", &[]);
+    let mut link = MeteredLink { lab, target: collector.place.clone(), sent: Sums::new() };
+    let (one, mut other) = (link.start("1"), link.start("2"));
+    link.send(8);
+    kill(one);
+    link.send(8);
+    let mut one = link.start("1");
+    link.send(5);
+    // All flows are quiet while their parts are cut: from then on the meter that came back knows what they had.
+    std::thread::sleep(REST);
+    link.send(5);
+    other.signal(Signal::STOP);
+    link.send(5);
+    other.signal(Signal::CONT);
+    link.send(5);
+    kill(other);
+    link.send(8);
+    one.signal(Signal::TERM);
+    assert_eq!(one.finish().code, Some(0));
+    let collected = collector.finish();
+    assert_eq!(differences(&collected.kept(), &link.sent), [], "{:#}", collected.report);
+    assert_eq!(of_group(&collected, "packets"), link.sent.values().map(|sum| sum.0).sum::<u64>());
+    assert!(of_group(&collected, "known_packets") > 0, "{:#}", collected.report);
+}
