@@ -35,7 +35,8 @@ use crossbeam_channel::bounded;
 use decode::{KnownState, MessageDecoder};
 use intake::{ListenerCounters, QUEUE};
 use packetrig_flow::collect::{
-    CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, MessageTransport,
+    CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, GroupOptions,
+    MessageTransport,
 };
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -63,6 +64,8 @@ pub struct CollectOptions {
     pub collector: CollectorOptions,
     /// How SIM's packets become records.
     pub gather: GatherOptions,
+    /// How records of meters with copies of one link are joined.
+    pub groups: GroupOptions,
 }
 
 impl Default for CollectOptions {
@@ -77,14 +80,17 @@ impl Default for CollectOptions {
             first_message: Nanos::from_secs(60),
             collector: CollectorOptions::default(),
             gather: GatherOptions::default(),
+            groups: GroupOptions::default(),
         }
     }
 }
 
 impl CollectOptions {
-    /// Divides memory: three quarters for the state of exporters, the rest for flows that SIM holds open.
+    /// Divides memory: half for the state of exporters, a quarter for flows that SIM holds open, and a quarter for flows that several
+    /// meters report.
     pub fn set_memory(&mut self, bytes: usize) {
-        self.collector.memory = bytes / 4 * 3;
+        self.collector.memory = bytes / 2;
+        self.groups = GroupOptions::within(bytes / 4);
         self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
     }
 }
@@ -151,7 +157,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         };
         let opened = opening.open_all();
         let CollectorOpening { bound, counters, threads, .. } = opening;
-        let decoder = MessageDecoder::new(options.collector.clone(), options.gather, outlet);
+        let decoder = MessageDecoder::new(options, outlet);
         let of_decoder = Arc::clone(&known);
         let thread = std::thread::Builder::new().name("collect".into());
         // Started only if everything could be opened. Otherwise `items` is dropped here, and the listeners' threads, which

@@ -2,13 +2,13 @@
 //!
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
+use super::CollectOptions;
 use super::intake::{IntakeItem, MessageBlock, now_ns};
 use super::ledger::{ExporterLedger, GroupLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
-    CollectorOptions, ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters,
-    GatherOptions, GroupOptions, GroupedFlows, MalformedMessage, ReceivedMessage, RefusedMessages,
-    SessionCounts,
+    ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters, GroupedFlows,
+    MalformedMessage, ReceivedMessage, RefusedMessages, SessionCounts,
 };
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
@@ -112,18 +112,18 @@ impl<O: RecordOutlet> PendingRecords<O> {
 fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 
 impl<O: RecordOutlet> MessageDecoder<O> {
-    pub(super) fn new(collector: CollectorOptions, gather: GatherOptions, outlet: O) -> Self {
+    pub(super) fn new(options: &CollectOptions, outlet: O) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let began_ns = clock::wall_clock_ns();
         Self {
-            collector: FlowCollector::new(collector),
-            gather: FlowGatherer::new(gather),
+            collector: FlowCollector::new(options.collector.clone()),
+            gather: FlowGatherer::new(options.gather),
             pending: PendingRecords {
                 records: BTreeMap::new(),
                 waiting: 0,
                 ledgers: Vec::new(),
                 handed: HandedRecords::default(),
-                grouped: GroupedFlows::new(GroupOptions::default(), began_ns),
+                grouped: GroupedFlows::new(options.groups, began_ns),
                 epoch_ns,
                 outlet,
             },
@@ -204,7 +204,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             total: self.collector.counts(),
             refused: self.collector.refused(),
             forgotten: self.collector.forgotten(),
-            memory: self.collector.memory() as u64,
+            memory: (self.collector.memory() + self.pending.grouped.memory()) as u64,
             groups: self
                 .pending
                 .grouped

@@ -119,7 +119,7 @@ impl GroupLedger {
     }
 
     /// The account as names, meanings and values.
-    pub const fn named(&self) -> [(&'static str, &'static str, u64); 7] {
+    pub const fn named(&self) -> [(&'static str, &'static str, u64); 8] {
         let counts = &self.counts;
         [
             ("records_total", "records that arrived", counts.records),
@@ -131,6 +131,11 @@ impl GroupLedger {
                 "unplaced_packets_total",
                 "packets of meters that came while their flows went on",
                 counts.unplaced_packets,
+            ),
+            (
+                "forgotten_total",
+                "directions of flows forgotten for lack of memory (--memory)",
+                counts.forgotten,
             ),
             (
                 "recovered_packets_total",

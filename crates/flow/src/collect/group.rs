@@ -19,9 +19,13 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Beginnings of each of the two kinds that are remembered of one flow, the latest. There is a silence between two of them, so they
 /// span more time than a meter that takes over sends again.
-const BEGINNINGS: usize = 6;
+const BEGINNINGS: usize = 3;
 /// How far apart the times of one packet may be at two meters: less than two beginnings of a flow.
 const APART_NS: u64 = 500_000_000;
+/// Groups that have an account, and meters of each: senders choose these numbers.
+const GROUPS: usize = 64;
+const METERS: usize = 64;
+
 /// Bounds of what is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
@@ -29,6 +33,19 @@ pub struct GroupOptions {
     pub flows: usize,
     /// That time: longer than the meters' active timeout.
     pub memory: Nanos,
+}
+
+impl GroupOptions {
+    /// As many flows as fit into so much memory.
+    pub fn within(memory: usize) -> Self {
+        // A map has a power of two of buckets and fills seven eighths of them. There are two maps, and while one of them grows it
+        // takes half as much again.
+        let mut buckets: usize = 16;
+        while buckets < 1 << 24 && 2 * buckets * SIDE_BYTES / 2 * 5 <= memory {
+            buckets *= 2;
+        }
+        Self { flows: buckets / 8 * 7, ..Self::default() }
+    }
 }
 
 impl Default for GroupOptions {
@@ -52,6 +69,8 @@ pub struct GroupCounts {
     pub recovered_packets: u64,
     /// Packets of meters that came while their flows were going on; another meter reports them.
     pub unplaced_packets: u64,
+    /// Directions of flows that were forgotten too early for lack of memory; what they had may be there twice.
+    pub forgotten: u64,
     /// Packets that are new.
     pub packets: u64,
     /// By the numbers of the meters.
@@ -88,7 +107,7 @@ struct KnownBeginning {
 }
 
 /// What is known of a direction.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct KnownSide {
     /// Its whole count, from the first record on, as far as records could be placed in it.
     firm: CountTotals,
@@ -104,7 +123,7 @@ struct KnownSide {
     /// The count at the last moment at which the flow was cut and quiet.
     cut: Option<(u64, CountTotals)>,
     /// What a meter said at such a moment that does not know how much there was before.
-    unplaced: Option<ReportedSide>,
+    unplaced: Option<Box<ReportedSide>>,
 }
 
 /// What a record says of a direction.
@@ -132,6 +151,16 @@ enum SideNews {
     Unplaced,
 }
 
+/// What of a record's packets could not be placed, and how many of its directions may have been forgotten.
+#[derive(Clone, Copy, Debug, Default)]
+struct JoinedRecord {
+    unplaced: u64,
+    forgotten: u64,
+}
+
+/// What a direction takes in the map.
+const SIDE_BYTES: usize = size_of::<(FlowSide, KnownSide)>() + 1;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct GroupedFlows {
@@ -145,6 +174,8 @@ pub struct GroupedFlows {
     /// The latest time in a record: by now, and at the last turn.
     newest_ns: u64,
     turn_newest_ns: u64,
+    /// Whether flows were forgotten because they were too many.
+    is_crowded: bool,
     groups: BTreeMap<u64, GroupCounts>,
 }
 
@@ -166,12 +197,24 @@ impl GroupedFlows {
         self.turn(now_ns);
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
-        let unplaced = self.join(&history, &mut record);
+        let joined = self.join(&history, &mut record);
         mend_times(&mut record);
-        let is_new = record.packets() > 0;
-        let counts = self.groups.entry(history.mark.group).or_default();
-        counts.account(history.mark.meter, [before, unplaced, record.packets()], now_ns);
-        is_new.then_some(record)
+        if let Some(counts) = self.account(history.mark.group) {
+            counts.forgotten += joined.forgotten;
+            counts.account(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
+        }
+        (record.packets() > 0).then_some(record)
+    }
+
+    /// The account of a group, if there is one or room for it.
+    fn account(&mut self, group: u64) -> Option<&mut GroupCounts> {
+        let has_room = self.groups.len() < GROUPS || self.groups.contains_key(&group);
+        has_room.then(|| self.groups.entry(group).or_default())
+    }
+
+    /// Memory that the flows take, in bytes.
+    pub fn memory(&self) -> usize {
+        (self.recent.capacity() + self.older.capacity()) / 7 * 8 * SIDE_BYTES
     }
 
     /// What became of each group's records, by the groups' numbers.
@@ -179,12 +222,13 @@ impl GroupedFlows {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Leaves of a record what is new. Returns how many of its packets cannot be placed.
-    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord) -> u64 {
+    /// Leaves of a record what is new.
+    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord) -> JoinedRecord {
         let GroupMark { group, lane, .. } = history.mark;
         let (first_ns, last_ns, flow_id) = (record.first_ns(), record.last_ns(), record.flow_id);
         let is_ours = history.began.at_ns > self.whole_from_ns;
-        let mut unplaced = 0;
+        let mut joined = JoinedRecord::default();
+        let may_be_forgotten = self.is_crowded && !is_ours;
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let side = ReportedSide {
                 since: [history.began, history.resumed].map(|since| reported(&since, is_reverse)),
@@ -196,16 +240,18 @@ impl GroupedFlows {
                 cut_ns: history.cut_ns,
             };
             let place = FlowSide { group, flow_id, lane, is_second: history.flipped != is_reverse };
-            let new = match self.known_side(place).take(&side) {
+            let known = self.known_side(place);
+            joined.forgotten += u64::from(may_be_forgotten && known.last_ns == 0);
+            let new = match known.take(&side) {
                 SideNews::New(new) => new,
                 SideNews::Unplaced => {
-                    unplaced += half.packets;
+                    joined.unplaced += half.packets;
                     CountTotals::default()
                 }
             };
             (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
         }
-        unplaced
+        joined
     }
 
     fn known_side(&mut self, place: FlowSide) -> &mut KnownSide {
@@ -216,7 +262,9 @@ impl GroupedFlows {
     /// Forgets flows that nobody asked for in the last time, or that are too many.
     fn turn(&mut self, now_ns: u64) {
         let is_old = now_ns.saturating_sub(self.turned_ns) >= self.options.memory.as_u64();
-        if is_old || self.recent.len() >= self.options.flows.max(1) {
+        let is_full = self.recent.len() >= self.options.flows.max(1);
+        if is_old || is_full {
+            self.is_crowded |= !is_old && !self.older.is_empty();
             self.older = std::mem::take(&mut self.recent);
             self.turned_ns = now_ns;
             // What is forgotten now was not needed since the last turn.
@@ -272,8 +320,7 @@ impl KnownSide {
         if reported.cut_ns > 0 {
             // At this moment the whole count was so much: that places a meter that said what it had then.
             self.cut = Some((reported.cut_ns, ends_at));
-            if let Some(unplaced) = self.unplaced.filter(|unplaced| unplaced.cut_ns == reported.cut_ns) {
-                self.unplaced = None;
+            if let Some(unplaced) = self.unplaced.take_if(|unplaced| unplaced.cut_ns == reported.cut_ns) {
                 self.note_all(&unplaced.since, ends_at);
                 more = more.plus(self.lower_floor(&unplaced, ends_at));
             }
@@ -296,7 +343,7 @@ impl KnownSide {
     /// What is new of a record that cannot be placed: all or nothing.
     fn take_loose(&mut self, reported: &ReportedSide) -> SideNews {
         if reported.cut_ns > 0 {
-            self.unplaced = Some(*reported);
+            self.unplaced = Some(Box::new(*reported));
         }
         if reported.first_ns <= self.last_ns {
             return SideNews::Unplaced;
@@ -388,6 +435,9 @@ impl GroupCounts {
         self.recovered_packets += new.saturating_sub(placed);
         self.repeated += u64::from(new == 0);
         self.overlapping += u64::from(new > 0 && new < own);
+        if self.meters.len() == METERS && !self.meters.contains_key(&meter) {
+            return;
+        }
         let part = self.meters.entry(meter).or_default();
         part.records += 1;
         part.packets += own;

@@ -167,8 +167,8 @@ fn record(meter: u32, began_ns: u64, own: u64, since: u64) -> FlowRecord {
         packets: own,
         bytes: 100 * own,
         frame_bytes: 114 * own,
-        first_ns: 1,
-        last_ns: 2,
+        first_ns: began_ns,
+        last_ns: began_ns + 1,
         tcp_flags: 0,
     };
     let history =
@@ -217,6 +217,25 @@ fn flows_are_forgotten_when_they_are_many_or_old() {
     grouped.take(record(1, BEGIN, 7, 7), 120 * SECOND);
     grouped.take(record(1, BEGIN, 7, 7), 180 * SECOND);
     assert!(again(&mut grouped, 181 * SECOND).is_some());
+    let (_, counts) = grouped.groups().next().unwrap();
+    // It began before flows were forgotten because they were too many.
+    assert!(counts.forgotten > 0 && counts.forgotten < 2 * counts.records, "{counts:?}");
+}
+
+#[test]
+fn memory_is_bounded_whatever_senders_say() {
+    let memory = 1 << 20;
+    let mut grouped = GroupedFlows::new(GroupOptions::within(memory), BEGIN - SECOND);
+    for number in 0..20_000 {
+        let mut of_any = FlowRecord { flow_id: number, ..record(1, BEGIN, 7, 7) };
+        let mark = GroupMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
+        of_any.history.as_mut().unwrap().mark = mark;
+        grouped.take(of_any, 1);
+        assert!(grouped.memory() <= memory, "{}", grouped.memory());
+    }
+    assert_eq!(grouped.groups().count(), GROUPS);
+    assert!(grouped.groups().all(|(_, counts)| counts.meters.len() <= METERS));
+    assert!(grouped.memory() > memory / 16, "{}", grouped.memory());
 }
 
 /// A meter comes while flows are going on; both send. Then the first one ends by force: what it had not sent is in the records of
