@@ -18,6 +18,7 @@ mod counts;
 pub mod element;
 pub mod export;
 mod foreign;
+pub mod group;
 pub mod hash;
 mod history;
 pub mod iana;

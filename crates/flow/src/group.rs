@@ -1,0 +1,102 @@
+//! Groups of meters that see copies of the same traffic: which of them exports, and where it goes on after a failure.
+//!
+//! ```text
+//!  Advertisement of a peer -> heard --.
+//!  order of another program -> ordered -+-> GroupElection -> tick -> Advertisement to send
+//!  export: set_watermark, set_ready ---'                         -> RoleChange: replay from this watermark on
+//! ```
+//! Every member meters all the time. One is active and exports; the others are standbys and keep what they would have exported. The
+//! active member advertises its watermark: everything that left its table before that time has been exported. A standby that hears
+//! no active member any more takes over in a new term and exports its own records from the last watermark on.
+//!
+//! Two members may be active at once when they cannot hear each other. That is harmless, because the collector counts a record that
+//! comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
+//!
+//! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
+//! subtracts it, here watermarks are as they were advertised.
+//!
+//! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
+//! watermarks are nanoseconds since 1970.
+//!
+//! Invariants: a term has one active member at most, since it contains the member's number. A member never advertises a watermark
+//! beyond what it has exported itself or what its predecessor advertised.
+
+mod advertisement;
+mod election;
+mod options;
+mod peers;
+mod rank;
+
+pub use advertisement::{AdvertisedRole, Advertisement};
+pub use election::{GroupElection, GroupStep};
+pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};
+pub use peers::{GroupPeer, HeardOutcome, MOST_PEERS};
+
+use std::fmt;
+
+/// A time of leadership: it begins when a member takes over and ends when it becomes a standby. Later terms are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupTerm {
+    /// Greater by one at least than in every term that the member had heard of.
+    pub count: u64,
+    /// The member that is active in it.
+    pub meter: u32,
+}
+
+impl GroupTerm {
+    /// Highest valid count. A takeover each millisecond would need 285 000 years to come here.
+    pub const LAST_COUNT: u64 = 1 << 53;
+}
+
+impl fmt::Display for GroupTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.count, self.meter)
+    }
+}
+
+/// Whether a member exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupRole {
+    Active { term: GroupTerm },
+    Standby,
+}
+
+impl GroupRole {
+    /// The term in which the member is active.
+    pub const fn term(self) -> Option<GroupTerm> {
+        match self {
+            Self::Active { term } => Some(term),
+            Self::Standby => None,
+        }
+    }
+
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Active { .. })
+    }
+}
+
+/// What another program orders a member to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderedRole {
+    Active,
+    Standby,
+}
+
+/// A change of this member's role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleChange {
+    /// Export what was kept from `replay_from_ns` on, less the margin, and then what comes.
+    BecameActive {
+        term: GroupTerm,
+        /// The last watermark of the former active member; zero if none was ever heard.
+        replay_from_ns: u64,
+    },
+    /// Export nothing more; keep records.
+    BecameStandby {
+        /// The member that is active now, if one was heard.
+        active: Option<u32>,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! How a member takes part in the election.
+
+use packetrig_units::Nanos;
+
+/// Where the role of a member comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoleSource {
+    /// The members elect the active one among themselves.
+    #[default]
+    Election,
+    /// Another program orders it. Terms, watermarks and advertisements work as in an election.
+    Ordered,
+}
+
+/// How a member takes part. All members of a group should have the same interval and multiplier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElectionOptions {
+    /// Number of this meter, unique in its group.
+    pub meter: u32,
+    /// Members of higher priority take over sooner.
+    pub priority: u8,
+    /// Time between two advertisements.
+    pub interval: Nanos,
+    /// A member is gone after so many of its intervals without an advertisement.
+    pub multiplier: u8,
+    /// Take over from an active member of lower priority.
+    pub preempt: bool,
+    /// A member that is not ready takes over only if it has heard no ready member for this long.
+    pub unready_wait: Nanos,
+    pub role_source: RoleSource,
+}
+
+/// The member cannot take part with these options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ElectionOptionsError {
+    #[error(
+        "the advertisement interval {0} is not valid; use {min} to {max}",
+        min = ElectionOptions::SHORTEST_INTERVAL,
+        max = ElectionOptions::LONGEST_INTERVAL
+    )]
+    Interval(Nanos),
+    #[error("the multiplier {0} is not valid; use 2 to 255, so that one lost advertisement is no failure")]
+    Multiplier(u8),
+}
+
+impl ElectionOptions {
+    pub const SHORTEST_INTERVAL: Nanos = Nanos::from_millis(10);
+    pub const LONGEST_INTERVAL: Nanos = Nanos::from_secs(10);
+
+    /// The defaults: an advertisement every 10 ms, gone after three, a failure is noticed within 40 ms.
+    pub const fn new(meter: u32) -> Self {
+        Self {
+            meter,
+            priority: 100,
+            interval: Nanos::from_millis(10),
+            multiplier: 3,
+            preempt: false,
+            unready_wait: Nanos::from_secs(3),
+            role_source: RoleSource::Election,
+        }
+    }
+
+    pub fn check(&self) -> Result<(), ElectionOptionsError> {
+        if !Self::is_valid_interval(self.interval) {
+            return Err(ElectionOptionsError::Interval(self.interval));
+        }
+        if self.multiplier < 2 {
+            return Err(ElectionOptionsError::Multiplier(self.multiplier));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_valid_interval(interval: Nanos) -> bool {
+        (Self::SHORTEST_INTERVAL..=Self::LONGEST_INTERVAL).contains(&interval)
+    }
+
+    /// How long a member that advertises every `interval` stays alive without being heard.
+    pub(super) const fn hold_time(&self, interval: Nanos) -> Nanos {
+        Nanos::new(interval.as_u64().saturating_mul(self.multiplier as u64))
+    }
+
+    /// How long this member may say nothing before the others take it for gone: the detection time without the skew.
+    pub const fn detection_time(&self) -> Nanos {
+        self.hold_time(self.interval)
+    }
+}

@@ -1,0 +1,337 @@
+use super::*;
+use packetrig_units::{MonoTime, Nanos};
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * MS)
+}
+
+fn options(meter: u32) -> ElectionOptions {
+    ElectionOptions { unready_wait: Nanos::from_secs(1), ..ElectionOptions::new(meter) }
+}
+
+fn member(options: ElectionOptions) -> GroupElection {
+    let mut member = GroupElection::new(options, 1000 + u64::from(options.meter), at(0));
+    member.set_ready(true);
+    member
+}
+
+fn active(meter: u32, count: u64, sequence: u64, watermark_ns: u64) -> Advertisement {
+    Advertisement {
+        meter,
+        boot: u64::from(meter),
+        sequence,
+        role: AdvertisedRole::Active,
+        term: GroupTerm { count, meter },
+        priority: 100,
+        preempts: false,
+        is_ready: true,
+        interval: Nanos::from_millis(10),
+        watermark_ns,
+    }
+}
+
+fn standby(meter: u32, sequence: u64) -> Advertisement {
+    Advertisement { role: AdvertisedRole::Standby, ..active(meter, 0, sequence, 0) }
+}
+
+/// Ticks every millisecond of these, and returns the first change with its time.
+fn first_change(member: &mut GroupElection, ms: std::ops::Range<u64>) -> Option<(u64, RoleChange)> {
+    ms.into_iter().find_map(|ms| member.tick(at(ms)).change.map(|change| (ms, change)))
+}
+
+/// A member that has taken over in term 1.
+fn leader(options: ElectionOptions) -> (GroupElection, u64, GroupTerm) {
+    let mut member = member(options);
+    let (ms, change) = first_change(&mut member, 0..100).unwrap();
+    let RoleChange::BecameActive { term, .. } = change else { panic!("{change:?}") };
+    (member, ms, term)
+}
+
+#[test]
+fn a_member_alone_listens_and_then_takes_over() {
+    let (member, ms, term) = leader(options(7));
+    // Three intervals, and of the fourth what priority 100 waits.
+    assert_eq!((ms, term), (37, GroupTerm { count: 1, meter: 7 }));
+    assert_eq!(member.watermark(), Some(0));
+    let hasty = ElectionOptions { priority: 255, ..options(7) };
+    assert_eq!(leader(hasty).1, 30);
+}
+
+#[test]
+fn a_standby_takes_over_from_a_silent_member_at_its_last_watermark() {
+    let mut member = member(options(1));
+    for n in 0..20 {
+        assert_eq!(member.heard(&active(2, 5, n, 100 + n), at(n * 10)), HeardOutcome::Accepted);
+        assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
+    }
+    assert_eq!((member.watermark(), member.active_peer(at(199))), (Some(119), Some(2)));
+    let term = GroupTerm { count: 6, meter: 1 };
+    // Last heard at 190 ms.
+    let change = RoleChange::BecameActive { term, replay_from_ns: 119 };
+    assert_eq!(first_change(&mut member, 200..300), Some((227, change)));
+}
+
+#[test]
+fn detection_uses_the_interval_of_the_active_member() {
+    let mut member = member(options(1));
+    let slow = Advertisement { interval: Nanos::from_millis(100), ..active(2, 5, 1, 9) };
+    member.heard(&slow, at(0));
+    assert_eq!(first_change(&mut member, 0..300), None);
+    assert!(first_change(&mut member, 300..320).is_some());
+}
+
+#[test]
+fn a_member_that_leaves_is_succeeded_at_its_final_watermark() {
+    let mut successor = member(options(1));
+    let (mut leaving, ms, term) = leader(options(2));
+    leaving.set_watermark(term, 50);
+    for n in ms..ms + 20 {
+        if let Some(advertisement) = leaving.tick(at(n)).advertisement {
+            successor.heard(&advertisement, at(n));
+        }
+    }
+    let ms = ms + 20;
+    assert_eq!(successor.tick(at(ms)).change, None);
+    leaving.set_watermark(term, 77);
+    let farewell = leaving.leave(at(ms + 1));
+    assert_eq!((farewell.role, farewell.watermark_ns), (AdvertisedRole::LeavingActive, 77));
+    successor.heard(&farewell, at(ms + 1));
+    let (at_ms, change) = first_change(&mut successor, ms + 1..ms + 30).unwrap();
+    assert!(at_ms <= ms + 11, "{at_ms}");
+    let term = GroupTerm { count: term.count + 1, meter: 1 };
+    assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 77 });
+}
+
+#[test]
+fn of_several_standbys_the_one_of_highest_priority_moves_first() {
+    let moved_at = |priority: u8, meter: u32| {
+        let mut member = member(ElectionOptions { priority, ..options(meter) });
+        for n in 0..10 {
+            member.heard(&active(9, 1, n, 0), at(n * 10));
+            for other in 1..=3 {
+                if other != meter {
+                    let priority = 100 + u8::try_from(other).unwrap();
+                    member.heard(&Advertisement { priority, ..standby(other, n) }, at(n * 10));
+                }
+            }
+            assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
+        }
+        // The standbys still talk.
+        for ms in 100..200 {
+            for other in 1..=3 {
+                let priority = 100 + u8::try_from(other).unwrap();
+                member.heard(&Advertisement { priority, ..standby(other, ms) }, at(ms));
+            }
+            if member.tick(at(ms)).change.is_some() {
+                return ms;
+            }
+        }
+        panic!("no takeover");
+    };
+    let [first, second, third] = [(103, 3), (102, 2), (101, 1)].map(|(p, m)| moved_at(p, m));
+    assert!(first + 3 <= second && second + 3 <= third, "{first} {second} {third}");
+    // The last was heard at 90 ms: detection ends at 120 ms and the skew within one interval more.
+    assert!((120..=130).contains(&first) && third <= 130, "{first} {third}");
+}
+
+#[test]
+fn of_two_active_members_the_later_term_stays() {
+    let (mut member, ms, _) = leader(options(5));
+    // The same count: the greater number.
+    member.heard(&active(4, 1, 1, 0), at(ms));
+    assert_eq!(member.tick(at(ms)).change, None);
+    member.heard(&active(6, 1, 1, 33), at(ms));
+    let change = member.tick(at(ms)).change;
+    assert_eq!(change, Some(RoleChange::BecameStandby { active: Some(6) }));
+    // Both are still active, so the lower watermark is the safe one.
+    assert_eq!(member.watermark(), Some(0));
+    member.heard(&active(6, 1, 2, 44), at(ms + 35));
+    assert_eq!(member.watermark(), Some(44));
+}
+
+#[test]
+fn with_preemption_the_higher_priority_stays_whatever_the_term() {
+    let preempting = ElectionOptions { preempt: true, priority: 150, ..options(5) };
+    let (mut member, ms, _) = leader(preempting);
+    member.heard(&active(6, 9, 1, 0), at(ms));
+    assert_eq!(member.tick(at(ms)).change, None);
+    // The other member comes to the same answer: it sees that this one preempts.
+    let (mut other, ms, _) = leader(options(6));
+    other.heard(&Advertisement { preempts: true, priority: 150, ..active(5, 1, 1, 0) }, at(ms));
+    assert!(other.tick(at(ms)).change.is_some());
+}
+
+#[test]
+fn a_preempting_member_waits_until_it_is_ready() {
+    let mut member = member(ElectionOptions { preempt: true, priority: 150, ..options(1) });
+    member.set_ready(false);
+    for n in 0..20 {
+        member.heard(&active(2, 5, n, n), at(n * 10));
+        assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
+    }
+    member.set_ready(true);
+    let change = member.tick(at(200)).change;
+    let term = GroupTerm { count: 6, meter: 1 };
+    assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 19 }));
+}
+
+#[test]
+fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
+    let mut fresh = member(options(1));
+    fresh.set_ready(false);
+    fresh.heard(&active(2, 5, 1, 50), at(100));
+    let (ms, _) = first_change(&mut fresh, 100..2000).unwrap();
+    assert!((1100..=1110).contains(&ms), "{ms}");
+    // A ready standby does not leave it the role, and does not trust its watermark.
+    let mut ready = member(options(3));
+    ready.heard(&active(2, 5, 1, 50), at(0));
+    assert!(ready.tick(at(0)).change.is_none());
+    let unready = Advertisement { is_ready: false, ..active(1, 6, 1, 999) };
+    for ms in 1..30 {
+        ready.heard(&Advertisement { sequence: ms, ..unready }, at(ms));
+        assert_eq!(ready.tick(at(ms)).change, None);
+    }
+    let (ms, change) = first_change(&mut ready, 30..60).unwrap();
+    let term = GroupTerm { count: 7, meter: 3 };
+    assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 50 });
+    // It yields although it has only just taken over.
+    fresh.heard(&active(3, 1, 1, 0), at(1115));
+    assert_eq!(fresh.tick(at(1115)).change, Some(RoleChange::BecameStandby { active: Some(3) }), "{ms}");
+}
+
+#[test]
+fn a_member_that_was_stopped_becomes_a_standby_before_it_does_anything_else() {
+    let (mut member, ms, term) = leader(options(1));
+    member.set_watermark(term, 500);
+    assert_eq!(member.export_until(), at(ms + 30));
+    // It wakes up, and the export thread may look before the group's thread ticks.
+    assert!(member.export_until() <= at(ms + 100));
+    let change = member.tick(at(ms + 100)).change;
+    assert_eq!(change, Some(RoleChange::BecameStandby { active: None }));
+    // Nobody else is active: it goes on after one detection time, where it stopped.
+    let (again, change) = first_change(&mut member, ms + 100..ms + 200).unwrap();
+    let next = GroupTerm { count: term.count + 1, meter: 1 };
+    assert!((ms + 130..=ms + 140).contains(&again), "{again}");
+    assert_eq!(change, RoleChange::BecameActive { term: next, replay_from_ns: 500 });
+    // The export may still report on the former term.
+    member.set_watermark(term, 900);
+    assert_eq!(member.watermark(), Some(500));
+}
+
+#[test]
+fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
+    let (mut member, ms, _) = leader(options(1));
+    assert!(member.tick(at(ms + 100)).change.is_some());
+    for n in 0..50 {
+        member.heard(&active(2, 2, n, n), at(ms + 101 + n * 10));
+        assert_eq!(first_change(&mut member, ms + 101 + n * 10..ms + 111 + n * 10), None);
+    }
+}
+
+#[test]
+fn a_standby_that_was_stopped_listens_before_it_takes_over() {
+    let mut member = member(options(1));
+    member.heard(&active(2, 5, 1, 0), at(0));
+    let _ = member.tick(at(10));
+    assert_eq!(member.tick(at(500)).change, None);
+    let (ms, _) = first_change(&mut member, 500..600).unwrap();
+    assert!((530..=540).contains(&ms), "{ms}");
+}
+
+#[test]
+fn watermarks_do_not_run_ahead_after_two_takeovers() {
+    let mut third = member(options(3));
+    third.heard(&active(1, 1, 1, 100), at(0));
+    // The second has missed the first's last advertisements, so it begins behind.
+    third.heard(&active(2, 2, 1, 90), at(40));
+    assert_eq!(third.watermark(), Some(90));
+    third.heard(&active(2, 2, 2, 95), at(50));
+    let (_, change) = first_change(&mut third, 50..100).unwrap();
+    let term = GroupTerm { count: 3, meter: 3 };
+    assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 95 });
+    // It has exported nothing yet, and says so.
+    assert_eq!(third.watermark(), Some(95));
+    third.set_watermark(term, 120);
+    third.set_watermark(term, 110);
+    assert_eq!(third.watermark(), Some(120));
+}
+
+#[test]
+fn repeated_reordered_and_replayed_advertisements_change_nothing() {
+    let mut member = member(options(1));
+    let old: Vec<_> = (0..5).map(|n| active(2, 5, n, 100 + n)).collect();
+    for advertisement in &old {
+        assert_eq!(member.heard(advertisement, at(0)), HeardOutcome::Accepted);
+    }
+    for advertisement in &old {
+        assert_eq!(member.heard(advertisement, at(20)), HeardOutcome::Repeated);
+    }
+    // A restart begins at sequence 0 again, with another boot.
+    let restarted = Advertisement { boot: 77, ..standby(2, 0) };
+    assert_eq!(member.heard(&restarted, at(20)), HeardOutcome::Accepted);
+    let replayed = active(2, 5, 1000, 999);
+    assert_eq!(member.heard(&replayed, at(20)), HeardOutcome::Repeated);
+    assert_eq!(member.watermark(), Some(104));
+    // The active member is gone with its former boot, so nobody waits for it.
+    let (ms, _) = first_change(&mut member, 20..100).unwrap();
+    assert!(ms <= 40, "{ms}");
+}
+
+#[test]
+fn advertisements_that_cannot_be_are_refused() {
+    let mut member = member(options(1));
+    let own = Advertisement { boot: 1001, ..active(1, 1, 1, 0) };
+    assert_eq!(member.heard(&own, at(0)), HeardOutcome::OwnEcho);
+    assert_eq!(member.heard(&active(1, 1, 1, 0), at(0)), HeardOutcome::SameMeter);
+    let foreign_term = Advertisement { meter: 8, ..active(2, 5, 1, 0) };
+    let no_interval = Advertisement { interval: Nanos::ZERO, ..active(2, 5, 1, 0) };
+    let beyond = active(2, GroupTerm::LAST_COUNT + 1, 1, 0);
+    for advertisement in [foreign_term, no_interval, beyond] {
+        assert_eq!(member.heard(&advertisement, at(0)), HeardOutcome::Invalid);
+    }
+    for meter in 2..100 {
+        let is_room = meter < 2 + u32::try_from(MOST_PEERS).unwrap();
+        let expected = if is_room { HeardOutcome::Accepted } else { HeardOutcome::TooManyPeers };
+        assert_eq!(member.heard(&standby(meter, 1), at(0)), expected);
+    }
+}
+
+#[test]
+fn ordered_members_do_as_they_are_told() {
+    let mut member = member(ElectionOptions { role_source: RoleSource::Ordered, ..options(1) });
+    assert_eq!(first_change(&mut member, 0..1000), None);
+    member.heard(&active(2, 5, 1, 70), at(1000));
+    member.ordered(OrderedRole::Active);
+    let term = GroupTerm { count: 6, meter: 1 };
+    let change = member.tick(at(1000)).change;
+    assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 70 }));
+    // Another active member of a later term is no order.
+    member.heard(&active(2, 9, 2, 80), at(1001));
+    assert_eq!(member.tick(at(1001)).change, None);
+    // After a stop it listens, and does then what the last order says.
+    assert_eq!(member.tick(at(2000)).change, Some(RoleChange::BecameStandby { active: None }));
+    assert!(matches!(first_change(&mut member, 2000..2100), Some((2030, RoleChange::BecameActive { .. }))));
+    member.ordered(OrderedRole::Standby);
+    assert_eq!(member.tick(at(2031)).change, Some(RoleChange::BecameStandby { active: None }));
+}
+
+#[test]
+fn advertisements_keep_their_pace() {
+    let mut member = member(options(1));
+    let sent: Vec<u64> = (0..60).filter(|ms| member.tick(at(*ms)).advertisement.is_some()).collect();
+    // At once when the role changes, which is at 37 ms, and every interval otherwise.
+    assert_eq!(sent, [0, 10, 20, 30, 37, 47, 57]);
+    assert_eq!(member.next_deadline(at(60)), at(67));
+}
+
+#[test]
+fn options_are_checked() {
+    assert_eq!(options(1).check(), Ok(()));
+    for interval in [9, 10_001].map(Nanos::from_millis) {
+        let error = ElectionOptions { interval, ..options(1) }.check().unwrap_err();
+        assert!(error.to_string().contains("use 10ms to 10s"), "{error}");
+    }
+    assert!(ElectionOptions { multiplier: 1, ..options(1) }.check().is_err());
+}

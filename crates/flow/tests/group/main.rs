@@ -1,0 +1,91 @@
+//! Groups of two to four meters in virtual time. The network loses, delays, repeats and cuts, processes pause, die and come back, and
+//! the way to the collector breaks. Every run is drawn from its seed.
+
+mod checks;
+mod group;
+mod meter;
+mod world;
+
+use checks::Outcome;
+use group::{Breakage, Group};
+use world::{WatermarkFrom, World};
+
+const SEEDS: u64 = 3000;
+
+fn run(world: World) -> Outcome {
+    Group::new(world, Breakage::None).run()
+}
+
+/// Whether any of these worlds shows a fault when this part is broken: a check that cannot fail proves nothing.
+fn is_noticed(breakage: Breakage, worlds: impl Iterator<Item = World>, is_fault: fn(&Outcome) -> bool) -> bool {
+    worlds.into_iter().any(|world| is_fault(&Group::new(world, breakage).run()))
+}
+
+#[test]
+fn no_record_is_lost_and_terms_are_unique_whatever_fails() {
+    for seed in 0..SEEDS {
+        let outcome = run(World::wild(seed));
+        assert_eq!(outcome.lost, [], "seed {seed}: a ready meter stayed up");
+        assert_eq!(outcome.shared_terms, [], "seed {seed}");
+        assert_eq!(outcome.reversed_terms, [], "seed {seed}");
+        assert_eq!(outcome.sent_after_a_stop, 0, "seed {seed}");
+        assert!(outcome.is_settled, "seed {seed}: {} changes", outcome.changes_after_healing);
+    }
+}
+
+#[test]
+fn without_faults_no_role_changes_and_nothing_is_sent_twice() {
+    for seed in 0..SEEDS {
+        let outcome = run(World::calm(seed));
+        assert_eq!((outcome.changes_after_start, outcome.lost), (0, vec![]), "seed {seed}");
+        assert!(outcome.is_settled, "seed {seed}");
+    }
+}
+
+/// Records come twice from the margin, from the time between two advertisements, and from what was on its way to the collector.
+#[test]
+fn a_failure_repeats_only_what_was_exported_since_the_last_watermark() {
+    for seed in 0..SEEDS / 3 {
+        let mut world = World::calm_without_preemption(seed);
+        world.kills = (0..world.meters).map(|meter| (meter, 300, None)).collect();
+        // One that is not active stays: the others are killed when it is known which one is.
+        let stays = Group::new(World::calm_without_preemption(seed), Breakage::None).active_at(300);
+        world.kills.retain(|(meter, _, _)| Some(*meter) == stays);
+        let outcome = run(world.clone());
+        assert_eq!(outcome.lost, [], "seed {seed}");
+        let unsure_us = world.margin_us + world.skew_us + 10_000 + world.delay_us + 2 * world.export_delay_us;
+        let most = usize::try_from(unsure_us / group::RECORD_EVERY_US).unwrap() + 2;
+        assert!(outcome.duplicates <= most, "seed {seed}: {} > {most}", outcome.duplicates);
+    }
+}
+
+#[test]
+fn without_cuts_a_watermark_from_sending_loses_nothing() {
+    for seed in 0..SEEDS / 3 {
+        let mut world = World::wild(seed);
+        world.watermark = WatermarkFrom::Sending;
+        world.export_cuts.clear();
+        assert_eq!(run(world).lost, [], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_watermark_from_sending_loses_what_a_broken_way_swallows() {
+    let worlds = (0..200).map(|seed| World { watermark: WatermarkFrom::Sending, ..World::wild(seed) });
+    assert!(is_noticed(Breakage::None, worlds, |outcome| !outcome.lost.is_empty()));
+}
+
+#[test]
+fn each_check_notices_what_it_is_for() {
+    let wild = || (0..500).map(World::wild);
+    assert!(is_noticed(Breakage::NoReplay, wild(), |outcome| !outcome.lost.is_empty()));
+    assert!(is_noticed(Breakage::NoMargin, wild(), |outcome| !outcome.lost.is_empty()));
+    assert!(is_noticed(Breakage::ReadyAtOnce, wild(), |outcome| !outcome.lost.is_empty()));
+    assert!(is_noticed(Breakage::NoExportDeadline, wild(), |outcome| outcome.sent_after_a_stop > 0));
+    assert!(is_noticed(Breakage::SameMeterNumber, wild(), |outcome| !outcome.is_settled));
+    assert!(is_noticed(Breakage::SameMeterNumber, wild(), |outcome| !outcome.shared_terms.is_empty()));
+    assert!(is_noticed(Breakage::HiddenTerms, wild(), |outcome| !outcome.reversed_terms.is_empty()));
+    assert!(is_noticed(Breakage::HastyDetection, (0..50).map(World::calm), |outcome| {
+        outcome.changes_after_start > 0
+    }));
+}
