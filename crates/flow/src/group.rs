@@ -3,7 +3,7 @@
 //! ```text
 //!  Advertisement of a peer -> heard --.
 //!  order of another program -> ordered -+-> GroupElection -> tick -> Advertisement to send
-//!  export: set_watermark, set_ready ---'                         -> RoleChange: replay from this watermark on
+//!  export: set_watermark, set_coverage '                         -> RoleChange: replay from this watermark on
 //! ```
 //! Every member meters all the time. One is active and exports; the others are standbys and keep what they would have exported. The
 //! active member advertises its watermark: everything that left its table before that time has been exported. A standby that hears
@@ -15,6 +15,9 @@
 //! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
 //! subtracts it, here watermarks are as they were advertised.
 //!
+//! A watermark vouches only for what its member has seen. A meter that was started later than another one has shortened records of
+//! the flows that ran then. So a standby forgets kept records only if the active member's are as whole, and otherwise takes over.
+//!
 //! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
 //! watermarks are nanoseconds since 1970.
 //!
@@ -22,12 +25,14 @@
 //! beyond what it has exported itself or what its predecessor advertised.
 
 mod advertisement;
+mod coverage;
 mod election;
 mod options;
 mod peers;
 mod rank;
 
 pub use advertisement::{AdvertisedRole, Advertisement};
+pub use coverage::{MeterCoverage, NEVER_WHOLE};
 pub use election::{GroupElection, GroupStep};
 pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};
 pub use peers::{GroupPeer, HeardOutcome, MOST_PEERS};

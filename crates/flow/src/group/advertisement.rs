@@ -1,5 +1,6 @@
 //! What members tell each other.
 
+use super::coverage::ExportedSpan;
 use super::{ElectionOptions, GroupTerm};
 use packetrig_units::Nanos;
 
@@ -38,8 +39,12 @@ pub struct Advertisement {
     pub priority: u8,
     /// Whether it takes over from members of lower priority.
     pub preempts: bool,
-    /// Whether it has seen all running flows from their beginning.
+    /// Whether its own records are whole from the watermark on, so that it can take over without a gap.
     pub is_ready: bool,
+    /// See [`MeterCoverage`](super::MeterCoverage).
+    pub seen_since_ns: u64,
+    /// What was exported from this time up to the watermark is whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): nothing.
+    pub whole_from_ns: u64,
     /// Time until its next advertisement.
     pub interval: Nanos,
     /// All records that left the table of the active member before this time (since 1970) have been exported. A standby repeats
@@ -58,9 +63,12 @@ impl Advertisement {
             && ElectionOptions::is_valid_interval(self.interval)
     }
 
-    /// Whether its watermark says what has been exported. That of a member that is not ready says it only about the part of each
-    /// flow that the member has seen.
-    pub(super) const fn claims_watermark(&self) -> bool {
-        self.is_ready && matches!(self.role, AdvertisedRole::Active | AdvertisedRole::LeavingActive)
+    pub(super) const fn span(&self) -> ExportedSpan {
+        ExportedSpan { whole_from_ns: self.whole_from_ns, watermark_ns: self.watermark_ns }
+    }
+
+    /// Whether its watermark is that of a member that exports or has done so until now.
+    pub(super) const fn exports(&self) -> bool {
+        matches!(self.role, AdvertisedRole::Active | AdvertisedRole::LeavingActive)
     }
 }

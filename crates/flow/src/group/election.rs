@@ -4,10 +4,11 @@
 //! each of them and at each deadline.
 
 use super::peers::PeerTable;
-use super::rank::{defers_to, takeover_skew, yields_to};
+use super::coverage::{ExportedSpan, NEVER_WHOLE};
+use super::rank::{is_trusted, takeover_skew, yields_to};
 use super::{
     AdvertisedRole, Advertisement, ElectionOptions, GroupPeer, GroupRole, GroupTerm, HeardOutcome,
-    OrderedRole, RoleChange, RoleSource,
+    MeterCoverage, OrderedRole, RoleChange, RoleSource,
 };
 use packetrig_units::{MonoTime, Nanos};
 
@@ -27,38 +28,40 @@ pub struct GroupElection {
     boot: u64,
     role: GroupRole,
     ordered: OrderedRole,
-    is_ready: bool,
+    coverage: MeterCoverage,
     peers: PeerTable,
     /// The latest term that this member was in or heard of.
     latest_term: GroupTerm,
-    /// Everything of this member before this time has been exported: by itself since it took over, before by others.
-    watermark_ns: u64,
-    /// Where a takeover would replay from. `None`: no ready active member was ever heard.
-    replay_mark_ns: Option<u64>,
+    /// While active: what this member and its predecessors have exported.
+    exported: ExportedSpan,
+    /// While standby: what the active member has exported. A takeover replays from its end. `None`: no member was heard that
+    /// exports records as whole as this one's.
+    mark: Option<ExportedSpan>,
     /// No takeover before: this member does not know yet what the others do.
     listening_until: MonoTime,
     /// When an active member last came, went or changed.
     contested_at: MonoTime,
     /// When a ready peer was last heard, or when this member started.
     ready_heard_at: MonoTime,
+    /// Of the last advertisement.
     sequence: u64,
     advertised_at: Option<MonoTime>,
     next_advertisement: MonoTime,
 }
 
 impl GroupElection {
-    /// A standby that is not ready. `boot` is a random number of this start.
-    pub fn new(options: ElectionOptions, boot: u64, now: MonoTime) -> Self {
+    /// A standby. `boot` is a random number of this start.
+    pub fn new(options: ElectionOptions, boot: u64, coverage: MeterCoverage, now: MonoTime) -> Self {
         Self {
             options,
             boot,
             role: GroupRole::Standby,
             ordered: OrderedRole::Standby,
-            is_ready: false,
+            coverage,
             peers: PeerTable::default(),
             latest_term: GroupTerm::default(),
-            watermark_ns: 0,
-            replay_mark_ns: None,
+            exported: ExportedSpan { whole_from_ns: NEVER_WHOLE, watermark_ns: 0 },
+            mark: None,
             listening_until: match options.role_source {
                 RoleSource::Election => now + options.detection_time(),
                 // The program that orders the role has listened already.
@@ -80,8 +83,13 @@ impl GroupElection {
         self.role
     }
 
-    pub const fn is_ready(&self) -> bool {
-        self.is_ready
+    /// Whether the records of this member are whole from where a takeover would go on, or from where it went on.
+    pub fn is_ready(&self) -> bool {
+        if self.role.is_active() {
+            return self.exported.whole_from_ns != NEVER_WHOLE;
+        }
+        let mark_ns = self.mark.map_or(u64::MAX, |mark| mark.watermark_ns);
+        self.coverage.complete_from_ns.is_some_and(|complete| complete <= mark_ns)
     }
 
     /// The other members that were ever heard.
@@ -91,7 +99,7 @@ impl GroupElection {
 
     /// Whether this peer still counts as running.
     pub fn is_alive(&self, peer: &GroupPeer, now: MonoTime) -> bool {
-        !peer.advertisement.role.is_leaving() && now < self.lapses_at(peer)
+        peer.is_alive(&self.options, now)
     }
 
     /// The other member that is active, as far as this one can hear. Of several, the one of the latest term.
@@ -103,7 +111,11 @@ impl GroupElection {
     /// Everything before this time has been exported, as far as this member knows: by itself if it is active, else by the active
     /// member. A standby needs no records from before this watermark less the margin. `None`: it must keep all.
     pub fn watermark(&self) -> Option<u64> {
-        if self.role.is_active() { Some(self.watermark_ns) } else { self.replay_mark_ns }
+        if self.role.is_active() {
+            Some(self.exported.watermark_ns)
+        } else {
+            self.mark.map(|mark| mark.watermark_ns)
+        }
     }
 
     /// Until when an active member may export without another tick. A process that was stopped for longer than that has been
@@ -115,16 +127,22 @@ impl GroupElection {
         }
     }
 
-    /// Whether this member has seen all running flows from their beginning.
-    pub const fn set_ready(&mut self, is_ready: bool) {
-        self.is_ready = is_ready;
+    /// How complete the records of this member are. Tell it before a watermark that is later than a loss of packets.
+    pub fn set_coverage(&mut self, coverage: MeterCoverage) {
+        if self.role.is_active() && self.coverage != coverage {
+            let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
+            if has_lost || self.exported.whole_from_ns == NEVER_WHOLE {
+                self.exported.whole_from_ns = coverage.complete_from_ns.unwrap_or(NEVER_WHOLE);
+            }
+        }
+        self.coverage = coverage;
     }
 
     /// In this term, everything that left this member's table before `ns` has been exported. A late call of an earlier term changes
     /// nothing, and a watermark never goes back within its term.
     pub fn set_watermark(&mut self, term: GroupTerm, ns: u64) {
         if self.role == (GroupRole::Active { term }) {
-            self.watermark_ns = self.watermark_ns.max(ns);
+            self.exported.watermark_ns = self.exported.watermark_ns.max(ns);
         }
     }
 
@@ -143,7 +161,7 @@ impl GroupElection {
             return HeardOutcome::Invalid;
         }
         let before = self.peers.latest(advertisement.meter);
-        let outcome = self.peers.hear(advertisement, now);
+        let outcome = self.peers.hear(advertisement, &self.options, now);
         if outcome == HeardOutcome::Accepted {
             self.learn(before, advertisement, now);
         }
@@ -157,16 +175,16 @@ impl GroupElection {
         }
         let was_active = before.is_some_and(|before| before.role.is_active());
         let is_same = before.is_some_and(|before| {
-            (before.boot, before.term, before.role, before.is_ready)
-                == (latest.boot, latest.term, latest.role, latest.is_ready)
+            (before.boot, before.term, before.role, before.seen_since_ns, before.whole_from_ns)
+                == (latest.boot, latest.term, latest.role, latest.seen_since_ns, latest.whole_from_ns)
         });
         if (was_active || latest.role.is_active()) && !is_same {
             self.contested_at = now;
         }
-        if latest.claims_watermark() {
+        if !self.role.is_active() && latest.exports() && self.trusts(latest) {
             // Of several active members the lowest: each of them may be the one that fails next.
-            let lowest = self.lowest_watermark(now).unwrap_or(u64::MAX);
-            self.replay_mark_ns = Some(lowest.min(latest.watermark_ns));
+            let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
+            self.mark = Some(lowest.unwrap_or(latest.span()));
         }
     }
 
@@ -205,7 +223,7 @@ impl GroupElection {
             return self.role.is_active().then(|| self.step_down(now));
         }
         match self.role {
-            GroupRole::Active { term } => self.must_step_down(term, now).then(|| self.step_down(now)),
+            GroupRole::Active { .. } => self.must_step_down(now).then(|| self.step_down(now)),
             GroupRole::Standby => {
                 self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over())
             }
@@ -216,11 +234,12 @@ impl GroupElection {
         self.advertised_at.is_some_and(|at| now >= at + self.options.detection_time())
     }
 
-    fn must_step_down(&self, term: GroupTerm, now: MonoTime) -> bool {
+    fn must_step_down(&self, now: MonoTime) -> bool {
         match self.options.role_source {
             RoleSource::Ordered => self.ordered == OrderedRole::Standby,
             RoleSource::Election => {
-                self.active_peers(now).any(|other| yields_to(other, &self.options, self.is_ready, term))
+                let own = self.state();
+                self.active_peers(now).any(|other| yields_to(other, &own))
             }
         }
     }
@@ -233,15 +252,16 @@ impl GroupElection {
         let mut vacant_at = self.listening_until.max(self.contested_at);
         for peer in self.peers.iter() {
             let advertisement = &peer.advertisement;
-            if advertisement.role.is_active() && defers_to(advertisement, &self.options, self.is_ready) {
-                vacant_at = vacant_at.max(self.lapses_at(peer));
+            if advertisement.role.is_active() && self.defers_to(advertisement) {
+                vacant_at = vacant_at.max(peer.lapses_at(&self.options));
             }
         }
-        if !self.is_ready {
+        let is_ready = self.is_ready();
+        if !is_ready {
             vacant_at = vacant_at.max(self.ready_heard_at + self.options.unready_wait);
         }
         let rivals = self.alive_peers(now).filter(|rival| {
-            rival.role == AdvertisedRole::Standby && rival.is_ready == self.is_ready
+            rival.role == AdvertisedRole::Standby && rival.is_ready == is_ready
         });
         Some(vacant_at + takeover_skew(rivals, &self.options))
     }
@@ -249,20 +269,37 @@ impl GroupElection {
     fn take_over(&mut self) -> RoleChange {
         let count = self.latest_term.count.saturating_add(1).min(GroupTerm::LAST_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
-        let replay_from_ns = self.replay_mark_ns.unwrap_or(0);
         self.latest_term = self.latest_term.max(term);
+        // Its watermark is the predecessor's: nothing later has been exported in this term yet.
+        self.exported = ExportedSpan::taken_over(self.mark, self.coverage);
         self.role = GroupRole::Active { term };
-        // Nothing after it has been exported in this term yet.
-        self.watermark_ns = replay_from_ns;
-        RoleChange::BecameActive { term, replay_from_ns }
+        RoleChange::BecameActive { term, replay_from_ns: self.exported.watermark_ns }
     }
 
     fn step_down(&mut self, now: MonoTime) -> RoleChange {
-        // Without another active member, a next takeover goes on where this one stopped.
-        self.replay_mark_ns = Some(self.lowest_watermark(now).unwrap_or(self.watermark_ns));
         self.role = GroupRole::Standby;
         self.contested_at = now;
+        if self.exported.whole_from_ns != NEVER_WHOLE {
+            // Without another active member, a next takeover goes on where this one stopped.
+            self.mark = Some(self.exported);
+        }
+        if let Some(lowest) = self.lowest_trusted(now) {
+            self.mark = Some(lowest);
+        }
         RoleChange::BecameStandby { active: self.active_peer(now) }
+    }
+
+    fn trusts(&self, active: &Advertisement) -> bool {
+        is_trusted(active, self.coverage, self.mark)
+    }
+
+    /// Whether this standby leaves the active role to that member. A member that is not complete always does.
+    fn defers_to(&self, active: &Advertisement) -> bool {
+        if self.coverage.complete_from_ns.is_none() {
+            return true;
+        }
+        let preempts = self.options.preempt && active.priority < self.options.priority && self.is_ready();
+        self.trusts(active) && !preempts
     }
 
     fn advertise(&mut self, now: MonoTime) -> Advertisement {
@@ -271,6 +308,15 @@ impl GroupElection {
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);
         self.sequence += 1;
+        self.state()
+    }
+
+    /// What this member would advertise now.
+    fn state(&self) -> Advertisement {
+        let exported = match self.role {
+            GroupRole::Active { .. } => self.exported,
+            GroupRole::Standby => ExportedSpan::taken_over(self.mark, self.coverage),
+        };
         let role = if self.role.is_active() { AdvertisedRole::Active } else { AdvertisedRole::Standby };
         Advertisement {
             meter: self.options.meter,
@@ -280,14 +326,12 @@ impl GroupElection {
             term: self.role.term().unwrap_or(self.latest_term),
             priority: self.options.priority,
             preempts: self.options.preempt,
-            is_ready: self.is_ready,
+            is_ready: self.is_ready(),
+            seen_since_ns: self.coverage.seen_since_ns,
+            whole_from_ns: exported.whole_from_ns,
             interval: self.options.interval,
-            watermark_ns: self.watermark().unwrap_or(0),
+            watermark_ns: exported.watermark_ns,
         }
-    }
-
-    fn lapses_at(&self, peer: &GroupPeer) -> MonoTime {
-        peer.heard_at + self.options.hold_time(peer.advertisement.interval)
     }
 
     fn alive_peers(&self, now: MonoTime) -> impl Iterator<Item = &Advertisement> {
@@ -298,9 +342,9 @@ impl GroupElection {
         self.alive_peers(now).filter(|advertisement| advertisement.role.is_active())
     }
 
-    fn lowest_watermark(&self, now: MonoTime) -> Option<u64> {
-        let claims = self.active_peers(now).filter(|advertisement| advertisement.claims_watermark());
-        claims.map(|advertisement| advertisement.watermark_ns).min()
+    fn lowest_trusted(&self, now: MonoTime) -> Option<ExportedSpan> {
+        let trusted = self.active_peers(now).filter(|advertisement| self.trusts(advertisement));
+        trusted.map(Advertisement::span).min_by_key(|span| span.watermark_ns)
     }
 
     fn slowest_interval(&self) -> Nanos {

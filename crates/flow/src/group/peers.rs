@@ -1,15 +1,15 @@
 //! The other members, as their advertisements describe them.
 //!
-//! Invariant: of one boot of a peer only later advertisements count, and of a boot that it has ended none.
+//! Invariant: an advertisement counts once, and only if it is later than all that were heard of the same boot.
 
-use super::Advertisement;
+use super::{Advertisement, ElectionOptions};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Most peers that are remembered. Further ones are refused, so that a wrong key holder cannot fill the memory.
 pub const MOST_PEERS: usize = 64;
-/// Boots of one peer that are remembered as ended.
-const ENDED_BOOTS: usize = 16;
+/// Earlier boots of one peer that are remembered.
+const EARLIER_BOOTS: usize = 16;
 
 /// What became of an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum HeardOutcome {
     OwnEcho,
     /// Another process has this member's number: the group is not configured correctly.
     SameMeter,
-    /// Not later than one that was accepted, or of a boot that has ended.
+    /// Not later than one that was accepted, or of an earlier boot.
     Repeated,
     TooManyPeers,
     /// Its fields contradict each other.
@@ -33,7 +33,14 @@ pub struct GroupPeer {
     pub advertisement: Advertisement,
     /// When that was heard.
     pub heard_at: MonoTime,
-    ended_boots: VecDeque<u64>,
+    earlier: VecDeque<EarlierBoot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EarlierBoot {
+    boot: u64,
+    /// Of its last advertisement that counted.
+    sequence: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,7 +55,12 @@ impl PeerTable {
         self.0.get(&meter).map(|peer| peer.advertisement)
     }
 
-    pub(super) fn hear(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
+    pub(super) fn hear(
+        &mut self,
+        advertisement: &Advertisement,
+        options: &ElectionOptions,
+        now: MonoTime,
+    ) -> HeardOutcome {
         let Some(peer) = self.0.get_mut(&advertisement.meter) else {
             if self.0.len() >= MOST_PEERS {
                 return HeardOutcome::TooManyPeers;
@@ -56,12 +68,12 @@ impl PeerTable {
             let peer = GroupPeer {
                 advertisement: *advertisement,
                 heard_at: now,
-                ended_boots: VecDeque::with_capacity(ENDED_BOOTS),
+                earlier: VecDeque::new(),
             };
             self.0.insert(advertisement.meter, peer);
             return HeardOutcome::Accepted;
         };
-        if peer.has_heard(advertisement) {
+        if peer.has_heard(advertisement, peer.is_alive(options, now)) {
             return HeardOutcome::Repeated;
         }
         if peer.advertisement.boot != advertisement.boot {
@@ -74,18 +86,31 @@ impl PeerTable {
 }
 
 impl GroupPeer {
-    fn has_heard(&self, advertisement: &Advertisement) -> bool {
+    pub(super) fn lapses_at(&self, options: &ElectionOptions) -> MonoTime {
+        self.heard_at + options.hold_time(self.advertisement.interval)
+    }
+
+    pub(super) fn is_alive(&self, options: &ElectionOptions, now: MonoTime) -> bool {
+        !self.advertisement.role.is_leaving() && now < self.lapses_at(options)
+    }
+
+    fn has_heard(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
         if self.advertisement.boot == advertisement.boot {
-            advertisement.sequence <= self.advertisement.sequence
-        } else {
-            self.ended_boots.contains(&advertisement.boot)
+            return advertisement.sequence <= self.advertisement.sequence;
         }
+        let mut earlier = self.earlier.iter();
+        let earlier = earlier.find(|earlier| earlier.boot == advertisement.boot);
+        // Of two starts in quick succession, the first advertisements may come in the wrong order. The boot that goes on
+        // advertising is accepted again when the other one has fallen silent.
+        earlier.is_some_and(|earlier| is_alive || advertisement.sequence <= earlier.sequence)
     }
 
     fn end_boot(&mut self) {
-        if self.ended_boots.len() == ENDED_BOOTS {
-            self.ended_boots.pop_front();
+        let Advertisement { boot, sequence, .. } = self.advertisement;
+        self.earlier.retain(|earlier| earlier.boot != boot);
+        if self.earlier.len() == EARLIER_BOOTS {
+            self.earlier.pop_front();
         }
-        self.ended_boots.push_back(self.advertisement.boot);
+        self.earlier.push_back(EarlierBoot { boot, sequence });
     }
 }

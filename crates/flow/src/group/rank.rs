@@ -1,35 +1,41 @@
 //! The rules that compare two members. Both of a pair must come to the same answer from what they advertise.
 
-use super::{Advertisement, ElectionOptions, GroupTerm};
+use super::coverage::{ExportedSpan, MeterCoverage, NEVER_WHOLE};
+use super::{Advertisement, ElectionOptions};
 use packetrig_units::Nanos;
 
-/// Whether a standby leaves the active role to `active`.
-///
-/// A ready member takes over from one that is not. A preempting member takes over from lower priority, once it is ready.
-pub(super) const fn defers_to(active: &Advertisement, options: &ElectionOptions, is_ready: bool) -> bool {
-    if !is_ready {
-        return true;
-    }
-    active.is_ready && !(options.preempt && active.priority < options.priority)
+/// Whether the records that `other` exports are as whole as those that a member keeps which has seen the traffic since `own_seen_ns`
+/// and whose records before `whole_until_ns` do not matter, because they have been exported or are not whole either.
+const fn covers(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
+    other.seen_since_ns <= own_seen_ns
+        || other.whole_from_ns != NEVER_WHOLE && other.whole_from_ns <= whole_until_ns
 }
 
-/// Whether a member that is active in `term` steps down because `other` is active too.
-///
-/// The ready one stays. If one of the two preempts, the one of higher priority stays. Otherwise the later term stays: its member took
-/// over because something had failed. The meter's number is a part of the term, so terms are never equal.
-pub(super) fn yields_to(
-    other: &Advertisement,
-    options: &ElectionOptions,
-    is_ready: bool,
-    term: GroupTerm,
+/// Whether a standby may forget what `active` says it has exported.
+pub(super) fn is_trusted(
+    active: &Advertisement,
+    coverage: MeterCoverage,
+    mark: Option<ExportedSpan>,
 ) -> bool {
-    if other.is_ready != is_ready {
-        return other.is_ready;
+    let exported_ns = mark.map_or(0, |mark| mark.watermark_ns);
+    let whole_until_ns = exported_ns.max(coverage.complete_from_ns.unwrap_or(NEVER_WHOLE));
+    covers(active, coverage.seen_since_ns, whole_until_ns)
+}
+
+/// Whether a member that is active too steps down because of `other`.
+///
+/// The one stays whose records are more whole. If one of the two preempts, the one of higher priority stays. Otherwise the later term
+/// stays: its member took over because something had failed. Terms contain the meter's number, so they are never equal.
+pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
+    let may_yield = covers(other, own.seen_since_ns, own.span().end_ns());
+    let may_stay = covers(own, other.seen_since_ns, other.span().end_ns());
+    if may_yield != may_stay {
+        return may_yield;
     }
-    if (options.preempt || other.preempts) && other.priority != options.priority {
-        return other.priority > options.priority;
+    if (own.preempts || other.preempts) && other.priority != own.priority {
+        return other.priority > own.priority;
     }
-    other.term > term
+    other.term > own.term
 }
 
 /// How much longer than the detection time a standby waits, one interval at most, so that usually only one takes over.

@@ -3,6 +3,9 @@ use packetrig_units::{MonoTime, Nanos};
 
 const MS: u64 = 1_000_000;
 
+/// Of a meter that has seen everything.
+const FULL: MeterCoverage = MeterCoverage { seen_since_ns: 0, complete_from_ns: Some(0) };
+
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * MS)
 }
@@ -12,9 +15,7 @@ fn options(meter: u32) -> ElectionOptions {
 }
 
 fn member(options: ElectionOptions) -> GroupElection {
-    let mut member = GroupElection::new(options, 1000 + u64::from(options.meter), at(0));
-    member.set_ready(true);
-    member
+    GroupElection::new(options, 1000 + u64::from(options.meter), FULL, at(0))
 }
 
 fn active(meter: u32, count: u64, sequence: u64, watermark_ns: u64) -> Advertisement {
@@ -27,6 +28,8 @@ fn active(meter: u32, count: u64, sequence: u64, watermark_ns: u64) -> Advertise
         priority: 100,
         preempts: false,
         is_ready: true,
+        seen_since_ns: 0,
+        whole_from_ns: 0,
         interval: Nanos::from_millis(10),
         watermark_ns,
     }
@@ -166,21 +169,25 @@ fn with_preemption_the_higher_priority_stays_whatever_the_term() {
 #[test]
 fn a_preempting_member_waits_until_it_is_ready() {
     let mut member = member(ElectionOptions { preempt: true, priority: 150, ..options(1) });
-    member.set_ready(false);
+    member.set_coverage(MeterCoverage::since(5));
     for n in 0..20 {
-        member.heard(&active(2, 5, n, n), at(n * 10));
+        // Its flows are whole from 15 on, but the active member has not exported what was before that.
+        if n == 10 {
+            member.set_coverage(MeterCoverage { seen_since_ns: 5, complete_from_ns: Some(15) });
+        }
+        member.heard(&active(2, 5, n, n.min(14)), at(n * 10));
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
-    member.set_ready(true);
+    member.heard(&active(2, 5, 20, 15), at(200));
     let change = member.tick(at(200)).change;
     let term = GroupTerm { count: 6, meter: 1 };
-    assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 19 }));
+    assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 15 }));
 }
 
 #[test]
 fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
     let mut fresh = member(options(1));
-    fresh.set_ready(false);
+    fresh.set_coverage(MeterCoverage::since(200));
     fresh.heard(&active(2, 5, 1, 50), at(100));
     let (ms, _) = first_change(&mut fresh, 100..2000).unwrap();
     assert!((1100..=1110).contains(&ms), "{ms}");
@@ -188,7 +195,12 @@ fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
     let mut ready = member(options(3));
     ready.heard(&active(2, 5, 1, 50), at(0));
     assert!(ready.tick(at(0)).change.is_none());
-    let unready = Advertisement { is_ready: false, ..active(1, 6, 1, 999) };
+    let unready = Advertisement {
+        is_ready: false,
+        seen_since_ns: 200,
+        whole_from_ns: NEVER_WHOLE,
+        ..active(1, 6, 1, 999)
+    };
     for ms in 1..30 {
         ready.heard(&Advertisement { sequence: ms, ..unready }, at(ms));
         assert_eq!(ready.tick(at(ms)).change, None);
@@ -199,6 +211,47 @@ fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
     // It yields although it has only just taken over.
     fresh.heard(&active(3, 1, 1, 0), at(1115));
     assert_eq!(fresh.tick(at(1115)).change, Some(RoleChange::BecameStandby { active: Some(3) }), "{ms}");
+}
+
+/// Found by the simulator: a meter that has been restarted becomes ready and takes over at a watermark from before.
+#[test]
+fn a_watermark_is_not_trusted_across_a_gap() {
+    let mut whole = member(options(1));
+    whole.heard(&active(2, 5, 1, 100), at(0));
+    // The third took over at 100, but its records are whole only from 300 on.
+    let gap = Advertisement { seen_since_ns: 200, whole_from_ns: 300, ..active(3, 6, 1, 400) };
+    whole.heard(&gap, at(1));
+    assert_eq!(whole.watermark(), Some(100));
+    let (_, change) = first_change(&mut whole, 1..50).unwrap();
+    let term = GroupTerm { count: 7, meter: 1 };
+    assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 100 });
+    // The one with the gap steps down, whatever the terms are; the whole one does not.
+    assert_eq!(whole.tick(at(51)).change, None);
+    let mut late = GroupElection::new(options(3), 9, MeterCoverage::since(200), at(0));
+    late.set_coverage(MeterCoverage { seen_since_ns: 200, complete_from_ns: Some(300) });
+    assert!(first_change(&mut late, 0..100).is_some());
+    let advertised = late.tick(at(60)).advertisement.map(|sent| (sent.whole_from_ns, sent.is_ready));
+    assert_eq!(advertised, Some((300, true)));
+    late.heard(&active(1, 0, 1, 100), at(60));
+    assert!(late.tick(at(60)).change.is_some());
+}
+
+#[test]
+fn a_loss_of_packets_while_active_hands_over_to_a_whole_standby() {
+    let (mut leaky, ms, term) = leader(options(2));
+    let mut whole = GroupElection::new(options(1), 9, FULL, at(ms));
+    let advertise = |leaky: &mut GroupElection, whole: &mut GroupElection, ms: u64| {
+        if let Some(advertisement) = leaky.tick(at(ms)).advertisement {
+            whole.heard(&advertisement, at(ms));
+        }
+        whole.tick(at(ms)).change
+    };
+    leaky.set_watermark(term, 700);
+    assert!((ms..ms + 15).all(|ms| advertise(&mut leaky, &mut whole, ms).is_none()));
+    leaky.set_coverage(MeterCoverage::since(800));
+    leaky.set_watermark(term, 900);
+    let change = (ms + 15..ms + 60).find_map(|ms| advertise(&mut leaky, &mut whole, ms));
+    assert!(matches!(change, Some(RoleChange::BecameActive { replay_from_ns: 700, .. })), "{change:?}");
 }
 
 #[test]
@@ -271,12 +324,29 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
     // A restart begins at sequence 0 again, with another boot.
     let restarted = Advertisement { boot: 77, ..standby(2, 0) };
     assert_eq!(member.heard(&restarted, at(20)), HeardOutcome::Accepted);
-    let replayed = active(2, 5, 1000, 999);
-    assert_eq!(member.heard(&replayed, at(20)), HeardOutcome::Repeated);
+    for advertisement in old.iter().chain([&active(2, 5, 1000, 999)]) {
+        assert_eq!(member.heard(advertisement, at(20)), HeardOutcome::Repeated);
+    }
     assert_eq!(member.watermark(), Some(104));
     // The active member is gone with its former boot, so nobody waits for it.
     let (ms, _) = first_change(&mut member, 20..100).unwrap();
     assert!(ms <= 40, "{ms}");
+    // When the new boot has fallen silent as well, the old advertisements still change nothing.
+    for advertisement in &old {
+        assert_eq!(member.heard(advertisement, at(500)), HeardOutcome::Repeated);
+    }
+}
+
+/// Found by the simulator: a meter that was started twice within the network's delay was never heard again.
+#[test]
+fn a_second_start_is_heard_though_its_first_advertisement_came_too_early() {
+    let mut member = member(options(1));
+    let [first, second] = [61, 62].map(|boot| Advertisement { boot, ..standby(2, 1) });
+    assert_eq!(member.heard(&second, at(0)), HeardOutcome::Accepted);
+    assert_eq!(member.heard(&first, at(1)), HeardOutcome::Accepted);
+    assert_eq!(member.heard(&Advertisement { sequence: 2, ..second }, at(10)), HeardOutcome::Repeated);
+    assert_eq!(member.heard(&Advertisement { sequence: 5, ..second }, at(40)), HeardOutcome::Accepted);
+    assert_eq!(member.heard(&first, at(41)), HeardOutcome::Repeated);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::checks::Outcome;
 use crate::meter::{KeptRecord, LONGEST_FLOW, Meter};
 use crate::world::{MS, Random, WatermarkFrom, World};
-use packetrig_flow::group::{Advertisement, ElectionOptions, RoleChange};
+use packetrig_flow::group::{Advertisement, ElectionOptions, MeterCoverage, RoleChange};
 use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,8 +29,6 @@ pub(crate) enum Breakage {
     SameMeterNumber,
     /// Meters do not learn each other's terms.
     HiddenTerms,
-    /// One late advertisement is a failure.
-    HastyDetection,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +104,6 @@ impl Group {
         ElectionOptions {
             priority: self.world.priorities[index],
             preempt: self.world.preempt,
-            multiplier: if self.breakage == Breakage::HastyDetection { 1 } else { 3 },
             unready_wait: Nanos::from_millis(300),
             ..ElectionOptions::new(u32::try_from(meter).expect("small"))
         }
@@ -196,14 +193,15 @@ impl Group {
             return;
         }
         if self.breakage == Breakage::ReadyAtOnce {
-            meter.election.set_ready(true);
+            meter.election.set_coverage(MeterCoverage { seen_since_ns: 0, complete_from_ns: Some(0) });
         } else {
-            meter.update_ready(table_ns);
+            meter.update_coverage(table_ns);
         }
         meter.advance(table_ns);
         let step = meter.election.tick(now);
         if let Some(change) = step.change {
             meter.changes.push(table_ns);
+            if std::env::var("TRACE").is_ok() { println!("{} m{index} {change:?} ready {} mark {:?} kept {:?}..{:?}", table_ns / 1000, meter.election.is_ready(), meter.election.watermark().map(|w| w/1000), meter.kept.front().map(|k| (k.number, k.left_ns/1000)), meter.kept.back().map(|k| k.number)); }
             self.change(index, change);
         }
         let margin_ns = self.margin_ns();
@@ -215,6 +213,7 @@ impl Group {
             self.at(wake_ns, Event::Wake(index));
         }
         if let Some(advertisement) = step.advertisement {
+            if std::env::var("TRACE").is_ok() && (self.now_ns / MS) % 100 < 10 { println!("   {} {advertisement:?}", self.now_ns / 1000); }
             self.spread(index, advertisement);
         }
     }
@@ -367,7 +366,8 @@ impl Group {
     fn resend(&mut self, index: usize, boot: u64, number: usize) {
         let is_acknowledging = self.world.watermark == WatermarkFrom::Acknowledgement;
         let meter = &self.meters[index];
-        if !meter.runs() || meter.boot != boot || !meter.role().is_active() || !is_acknowledging {
+        // The kernel repeats, so it does not matter whether the process runs.
+        if !meter.is_up || meter.boot != boot || !meter.role().is_active() || !is_acknowledging {
             return;
         }
         let open = meter.kept.iter().find(|record| {

@@ -1,6 +1,8 @@
 //! A model of one meter: its records, what it keeps of them, and its election.
 
-use packetrig_flow::group::{ElectionOptions, GroupElection, GroupRole, GroupTerm};
+use packetrig_flow::group::{
+    ElectionOptions, GroupElection, GroupRole, GroupTerm, MeterCoverage,
+};
 use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 
@@ -44,10 +46,8 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn start(options: ElectionOptions, boot: u64, now_ns: u64) -> Self {
-        let mut election = GroupElection::new(options, boot, MonoTime::from_nanos(now_ns));
-        election.set_ready(now_ns == 0);
         Self {
-            election,
+            election: GroupElection::new(options, boot, coverage(now_ns, now_ns), MonoTime::from_nanos(now_ns)),
             boot,
             is_up: true,
             is_paused: false,
@@ -69,9 +69,9 @@ impl Meter {
         self.election.role()
     }
 
-    pub(crate) fn update_ready(&mut self, now_ns: u64) {
-        let is_whole = self.sees_since_ns == 0 || now_ns >= self.sees_since_ns + LONGEST_FLOW + SKEW;
-        self.election.set_ready(is_whole);
+    /// Tells the election how complete the records are.
+    pub(crate) fn update_coverage(&mut self, now_ns: u64) {
+        self.election.set_coverage(coverage(self.sees_since_ns, now_ns));
     }
 
     /// Forgets what the active member has exported.
@@ -94,4 +94,10 @@ impl Meter {
         let first_open = self.kept.front().map_or(table_ns, |record| record.left_ns);
         self.election.set_watermark(term, first_open);
     }
+}
+
+fn coverage(seen_since_ns: u64, now_ns: u64) -> MeterCoverage {
+    let complete_ns = if seen_since_ns == 0 { 0 } else { seen_since_ns + LONGEST_FLOW + SKEW };
+    let complete_from_ns = (now_ns >= complete_ns).then_some(complete_ns);
+    MeterCoverage { seen_since_ns, complete_from_ns }
 }

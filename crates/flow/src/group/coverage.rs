@@ -1,0 +1,49 @@
+//! How complete a meter's records are. Without this, a meter that has just been started would take over, its shortened records would
+//! count as exported, and the whole ones that a standby kept would be thrown away.
+
+/// What a meter has seen of the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterCoverage {
+    /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart begins anew, and so does a loss of packets.
+    pub seen_since_ns: u64,
+    /// Records that leave the table from this time on, less the margin, are whole: their flows began after `seen_since_ns`. `None` as
+    /// long as flows may run that began earlier: the meter is not ready.
+    pub complete_from_ns: Option<u64>,
+}
+
+impl MeterCoverage {
+    /// Of a meter that has just been started.
+    pub const fn since(seen_since_ns: u64) -> Self {
+        Self { seen_since_ns, complete_from_ns: None }
+    }
+}
+
+/// A watermark and what it vouches for: all records that left a table between the two times have been exported whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExportedSpan {
+    /// [`NEVER_WHOLE`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
+    pub(super) whole_from_ns: u64,
+    pub(super) watermark_ns: u64,
+}
+
+/// Nothing that was exported is known to be whole.
+pub const NEVER_WHOLE: u64 = u64::MAX;
+
+impl ExportedSpan {
+    /// Of a member that takes over at `mark`, the span of its predecessor.
+    pub(super) fn taken_over(mark: Option<Self>, coverage: MeterCoverage) -> Self {
+        let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
+        let whole_from_ns = match (coverage.complete_from_ns, mark) {
+            (None, _) => NEVER_WHOLE,
+            // It goes on without a gap.
+            (Some(complete), Some(mark)) if complete <= mark.watermark_ns => mark.whole_from_ns,
+            (Some(complete), _) => complete,
+        };
+        Self { whole_from_ns, watermark_ns }
+    }
+
+    /// The end of the span, even while a new active member catches up to its beginning.
+    pub(super) const fn end_ns(self) -> u64 {
+        if self.watermark_ns > self.whole_from_ns { self.watermark_ns } else { self.whole_from_ns }
+    }
+}
