@@ -35,11 +35,30 @@ impl ExportedSpan {
         let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
             (None, _) => NEVER_WHOLE,
-            // It goes on without a gap.
-            (Some(complete), Some(mark)) if complete <= mark.watermark_ns => mark.whole_from_ns,
+            // It goes on without a gap. A predecessor that was not complete had seen as much as this member, or it would not have
+            // been trusted.
+            (Some(complete), Some(mark))
+                if complete <= mark.watermark_ns && mark.whole_from_ns != NEVER_WHOLE =>
+            {
+                mark.whole_from_ns
+            }
             (Some(complete), _) => complete,
         };
         Self { whole_from_ns, watermark_ns }
+    }
+
+    /// What is known after `latest` of a trusted member was heard. Its watermark may be lower than that of its predecessor, and then
+    /// it is the safe one.
+    pub(super) fn joined(mark: Option<Self>, latest: Self) -> Option<Self> {
+        let is_whole = latest.whole_from_ns != NEVER_WHOLE;
+        if is_whole && latest.watermark_ns < latest.whole_from_ns {
+            // It still exports what it has from before it was complete.
+            return mark;
+        }
+        let joins = mark.filter(|mark| latest.whole_from_ns <= mark.watermark_ns);
+        let whole_from_ns =
+            joins.map_or(latest.whole_from_ns, |mark| mark.whole_from_ns.min(latest.whole_from_ns));
+        Some(Self { whole_from_ns, ..latest })
     }
 
     /// The end of the span, even while a new active member catches up to its beginning.

@@ -3,8 +3,8 @@
 //! `heard`, `ordered` and the setters only record. All decisions are made in [`GroupElection::tick`], which the owner calls after
 //! each of them and at each deadline.
 
-use super::peers::PeerTable;
 use super::coverage::{ExportedSpan, NEVER_WHOLE};
+use super::peers::PeerTable;
 use super::rank::{is_trusted, takeover_skew, yields_to};
 use super::{
     AdvertisedRole, Advertisement, ElectionOptions, GroupPeer, GroupRole, GroupTerm, HeardOutcome,
@@ -184,7 +184,7 @@ impl GroupElection {
         if !self.role.is_active() && latest.exports() && self.trusts(latest) {
             // Of several active members the lowest: each of them may be the one that fails next.
             let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
-            self.mark = Some(lowest.unwrap_or(latest.span()));
+            self.mark = ExportedSpan::joined(self.mark, lowest.unwrap_or(latest.span()));
         }
     }
 
@@ -224,9 +224,7 @@ impl GroupElection {
         }
         match self.role {
             GroupRole::Active { .. } => self.must_step_down(now).then(|| self.step_down(now)),
-            GroupRole::Standby => {
-                self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over())
-            }
+            GroupRole::Standby => self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over()),
         }
     }
 
@@ -260,9 +258,9 @@ impl GroupElection {
         if !is_ready {
             vacant_at = vacant_at.max(self.ready_heard_at + self.options.unready_wait);
         }
-        let rivals = self.alive_peers(now).filter(|rival| {
-            rival.role == AdvertisedRole::Standby && rival.is_ready == is_ready
-        });
+        let rivals = self
+            .alive_peers(now)
+            .filter(|rival| rival.role == AdvertisedRole::Standby && rival.is_ready == is_ready);
         Some(vacant_at + takeover_skew(rivals, &self.options))
     }
 
@@ -279,12 +277,12 @@ impl GroupElection {
     fn step_down(&mut self, now: MonoTime) -> RoleChange {
         self.role = GroupRole::Standby;
         self.contested_at = now;
+        // Without another active member, a next takeover goes on where this one stopped.
         if self.exported.whole_from_ns != NEVER_WHOLE {
-            // Without another active member, a next takeover goes on where this one stopped.
-            self.mark = Some(self.exported);
+            self.mark = ExportedSpan::joined(self.mark, self.exported);
         }
         if let Some(lowest) = self.lowest_trusted(now) {
-            self.mark = Some(lowest);
+            self.mark = ExportedSpan::joined(self.mark, lowest);
         }
         RoleChange::BecameStandby { active: self.active_peer(now) }
     }

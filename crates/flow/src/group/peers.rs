@@ -65,11 +65,7 @@ impl PeerTable {
             if self.0.len() >= MOST_PEERS {
                 return HeardOutcome::TooManyPeers;
             }
-            let peer = GroupPeer {
-                advertisement: *advertisement,
-                heard_at: now,
-                earlier: VecDeque::new(),
-            };
+            let peer = GroupPeer { advertisement: *advertisement, heard_at: now, earlier: VecDeque::new() };
             self.0.insert(advertisement.meter, peer);
             return HeardOutcome::Accepted;
         };

@@ -33,8 +33,11 @@ impl Group {
         let records = self.collected.iter().enumerate();
         let lost = records.filter(|(number, whole)| Self::record_ns(*number) < until_ns && **whole == 0);
         self.outcome.lost = lost.map(|(number, _)| number).collect();
-        self.outcome.duplicates =
-            self.collected.iter().map(|whole| usize::try_from(*whole).expect("small").saturating_sub(1)).sum();
+        self.outcome.duplicates = self
+            .collected
+            .iter()
+            .map(|whole| usize::try_from(*whole).expect("small").saturating_sub(1))
+            .sum();
         let changes = || self.meters.iter().flat_map(|meter| &meter.changes);
         let after = |ms: u64| changes().filter(|at| **at >= ms * MS).count();
         self.outcome.changes_after_start = after(100);

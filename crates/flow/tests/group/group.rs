@@ -201,7 +201,6 @@ impl Group {
         let step = meter.election.tick(now);
         if let Some(change) = step.change {
             meter.changes.push(table_ns);
-            if std::env::var("TRACE").is_ok() { println!("{} m{index} {change:?} ready {} mark {:?} kept {:?}..{:?}", table_ns / 1000, meter.election.is_ready(), meter.election.watermark().map(|w| w/1000), meter.kept.front().map(|k| (k.number, k.left_ns/1000)), meter.kept.back().map(|k| k.number)); }
             self.change(index, change);
         }
         let margin_ns = self.margin_ns();
@@ -213,7 +212,6 @@ impl Group {
             self.at(wake_ns, Event::Wake(index));
         }
         if let Some(advertisement) = step.advertisement {
-            if std::env::var("TRACE").is_ok() && (self.now_ns / MS) % 100 < 10 { println!("   {} {advertisement:?}", self.now_ns / 1000); }
             self.spread(index, advertisement);
         }
     }
@@ -248,7 +246,8 @@ impl Group {
         let is_faulty = self.now_ns < self.world.healed_at * MS;
         for to in (0..self.meters.len()).filter(|to| *to != from) {
             let cuts = &self.world.cuts;
-            let is_cut = cuts.iter().any(|cut| (cut.0, cut.1) == (from, to) && cut.2.contains_ns(self.now_ns));
+            let is_cut =
+                cuts.iter().any(|cut| (cut.0, cut.1) == (from, to) && cut.2.contains_ns(self.now_ns));
             if is_cut || is_faulty && self.random.chance(self.world.lost_percent) {
                 continue;
             }
@@ -370,9 +369,10 @@ impl Group {
         if !meter.is_up || meter.boot != boot || !meter.role().is_active() || !is_acknowledging {
             return;
         }
-        let open = meter.kept.iter().find(|record| {
-            record.number == number && record.is_sent && !record.is_acknowledged
-        });
+        let open = meter
+            .kept
+            .iter()
+            .find(|record| record.number == number && record.is_sent && !record.is_acknowledged);
         if let Some(record) = open.copied() {
             self.send(index, boot, record);
         }

@@ -1,8 +1,6 @@
 //! A model of one meter: its records, what it keeps of them, and its election.
 
-use packetrig_flow::group::{
-    ElectionOptions, GroupElection, GroupRole, GroupTerm, MeterCoverage,
-};
+use packetrig_flow::group::{ElectionOptions, GroupElection, GroupRole, GroupTerm, MeterCoverage};
 use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 
@@ -47,7 +45,12 @@ pub(crate) struct Meter {
 impl Meter {
     pub(crate) fn start(options: ElectionOptions, boot: u64, now_ns: u64) -> Self {
         Self {
-            election: GroupElection::new(options, boot, coverage(now_ns, now_ns), MonoTime::from_nanos(now_ns)),
+            election: GroupElection::new(
+                options,
+                boot,
+                coverage(now_ns, now_ns),
+                MonoTime::from_nanos(now_ns),
+            ),
             boot,
             is_up: true,
             is_paused: false,
