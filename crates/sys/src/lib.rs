@@ -16,6 +16,7 @@ pub mod disk;
 pub mod error;
 pub mod ethtool;
 pub mod facts;
+pub mod fifo;
 pub mod hold;
 pub mod kernel;
 mod layout;

@@ -4,9 +4,11 @@
 //!
 //! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped`].
 
+mod peers;
 mod stamped;
 mod watched;
 
+pub use peers::PeerSocket;
 pub use stamped::{ArrivedDatagram, StampedSocket};
 pub use watched::WatchedSocket;
 

@@ -1,0 +1,144 @@
+//! Lines from a named pipe, into which another program writes.
+//!
+//! [`FifoReader`] owns its descriptor, and creates the pipe if there is none. It is open for reading and writing, so that the pipe has
+//! no end when the other program closes it.
+
+use crate::Error;
+use rustix::fs::{CWD, Mode};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A longer line is dropped.
+const LONGEST_LINE: usize = 4096;
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+#[derive(Debug)]
+pub struct FifoReader {
+    path: PathBuf,
+    file: File,
+    number: u64,
+    /// The beginning of a line.
+    begun: Vec<u8>,
+}
+
+impl FifoReader {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        match rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(Error::call("mkfifo", path.display().to_string(), errno)),
+        }
+        let failed = |error: std::io::Error| Error::call("open", path.display().to_string(), error);
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(failed)?;
+        let facts = file.metadata().map_err(failed)?;
+        if !facts.file_type().is_fifo() {
+            return Err(failed(std::io::Error::other("this is not a named pipe")));
+        }
+        if facts.mode() & WRITABLE_BY_ALL != 0 {
+            return Err(failed(std::io::Error::other("every user may write to it; run `chmod o-w` on it")));
+        }
+        Ok(Self { path: path.to_owned(), file, number: facts.ino(), begun: Vec::new() })
+    }
+
+    /// Opens the pipe again if another one has its name: the other program made a new one when it was restarted.
+    pub fn reopen_if_replaced(&mut self) -> Result<(), Error> {
+        let is_same = std::fs::symlink_metadata(&self.path).is_ok_and(|facts| facts.ino() == self.number);
+        if !is_same {
+            *self = Self::open(&self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Gives out the lines that are there, without waiting.
+    pub fn read_lines(&mut self, mut take: impl FnMut(&str)) -> Result<(), Error> {
+        let mut bytes = [0; 1024];
+        loop {
+            match self.file.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(length) => self.split(&bytes[..length], &mut take),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(Error::call("read", self.path.display().to_string(), error)),
+            }
+        }
+    }
+
+    fn split(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.begun.len() <= LONGEST_LINE {
+                self.begun.extend_from_slice(part);
+            }
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.begun);
+                if let Some(line) = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok())
+                    && line.len() <= LONGEST_LINE
+                {
+                    take(line);
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for FifoReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn lines(reader: &mut FifoReader) -> Vec<String> {
+        let mut lines = Vec::new();
+        reader.read_lines(|line| lines.push(line.to_owned())).unwrap();
+        lines
+    }
+
+    fn write(path: &Path, text: &str) {
+        OpenOptions::new().write(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn lines_come_whole_and_writers_may_come_and_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let mut reader = FifoReader::open(&path).unwrap();
+        assert!(lines(&mut reader).is_empty());
+        write(&path, "one\ntw");
+        assert_eq!(lines(&mut reader), ["one"]);
+        write(&path, "o\n");
+        assert_eq!(lines(&mut reader), ["two"]);
+        write(&path, &"x".repeat(5000));
+        write(&path, "\nthree\n");
+        assert_eq!(lines(&mut reader), ["three"]);
+    }
+
+    #[test]
+    fn a_pipe_that_was_made_again_is_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let mut reader = FifoReader::open(&path).unwrap();
+        // Held open, or the new one might get the same number.
+        let old = File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        reader.reopen_if_replaced().unwrap();
+        write(&path, "new\n");
+        assert_eq!(lines(&mut reader), ["new"]);
+        drop(old);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plain");
+        crate::private_files::write(&path, "").unwrap();
+        assert!(FifoReader::open(&path).unwrap_err().to_string().contains("not a named pipe"));
+    }
+}
