@@ -15,6 +15,7 @@ pub mod collect;
 mod convert;
 mod error;
 pub mod export;
+pub mod group;
 mod intake;
 pub mod ledger;
 mod memory;

@@ -1,0 +1,34 @@
+//! A meter as a member of a group: the thread that talks to the other meters, and what the export sees of it.
+//!
+//! ```text
+//!  other meters <~~ UDP, authenticated ~~> member thread <- keepalived's pipe, or a state file
+//!                                             |   ^
+//!                         role, replay mark,  v   |  watermark, coverage
+//!                                           GroupSeat  <-> export threads, display
+//! ```
+//! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are of `CLOCK_BOOTTIME`, which goes on
+//! while a machine is suspended.
+//!
+//! Invariant: [`GroupSeat::may_export`] is false as soon as the member thread has not advertised for the detection time, whether that
+//! thread runs or not.
+
+mod error;
+mod key;
+mod member;
+mod options;
+mod orders;
+mod seat;
+mod status;
+mod wire;
+
+pub use error::GroupError;
+pub use key::GroupKey;
+pub use member::GroupMember;
+pub use options::{GroupOptions, RoleOrders};
+pub use orders::{KeepalivedNotice, KeepalivedState};
+pub use seat::{GroupSeat, GroupView};
+pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
+pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! Why a meter cannot join a group.
+
+use packetrig_flow::group::ElectionOptionsError;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    #[error(transparent)]
+    Options(#[from] ElectionOptionsError),
+    #[error("the group has no name; give one that all its meters use")]
+    NoName,
+    #[error("the group `{0}` has no peers; name the addresses of the other meters, or a multicast group")]
+    NoPeers(String),
+    /// One socket cannot serve both families.
+    #[error("the peer {peer} and the own address {own} are not of the same family; use IPv4 or IPv6 for all")]
+    Family { peer: std::net::SocketAddr, own: std::net::SocketAddr },
+    #[error("cannot read the group's key in {}", path.display())]
+    KeyFile { path: PathBuf, source: std::io::Error },
+    #[error("other users can read the group's key in {0}; run `chmod 600 {0}`", path.display())]
+    KeyExposed { path: PathBuf },
+    #[error("{} holds no valid key; write at least 16 bytes in hexadecimal", path.display())]
+    Key { path: PathBuf },
+    /// See [`packetrig_sys::Error`].
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    /// The system has no room for another thread.
+    #[error("cannot start the group's thread")]
+    Thread(#[source] std::io::Error),
+}

@@ -1,0 +1,99 @@
+//! The key that all meters of a group share.
+
+use super::GroupError;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Shorter ones can be guessed.
+const SHORTEST: usize = 16;
+/// A longer file is not a key.
+const LONGEST_FILE: u64 = 4096;
+const READABLE_BY_OTHERS: u32 = 0o077;
+/// Block of SHA-256.
+const BLOCK: usize = 64;
+
+/// Authenticates advertisements. `Debug` does not show it.
+#[derive(Clone)]
+pub struct GroupKey([u8; BLOCK]);
+
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GroupKey(…)")
+    }
+}
+
+impl GroupKey {
+    /// `None` for fewer than sixteen bytes.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < SHORTEST {
+            return None;
+        }
+        // RFC 2104, section 2: a key shorter than a block is padded with zeros, a longer one is hashed first.
+        let mut block = [0; BLOCK];
+        if bytes.len() <= BLOCK {
+            block[..bytes.len()].copy_from_slice(bytes);
+        } else {
+            block[..32].copy_from_slice(&Sha256::digest(bytes));
+        }
+        Some(Self(block))
+    }
+
+    /// Reads a file of hexadecimal digits that no other user may read.
+    pub fn read(path: &Path) -> Result<Self, GroupError> {
+        let failed = |source| GroupError::KeyFile { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        // Of the open file, not of the path: what was checked is what is read.
+        if file.metadata().map_err(failed)?.mode() & READABLE_BY_OTHERS != 0 {
+            return Err(GroupError::KeyExposed { path: path.to_owned() });
+        }
+        let mut text = String::new();
+        file.take(LONGEST_FILE).read_to_string(&mut text).map_err(failed)?;
+        let key = from_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
+        key.ok_or_else(|| GroupError::Key { path: path.to_owned() })
+    }
+
+    pub(super) fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new(&self.0.into());
+        mac.update(bytes);
+        mac
+    }
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    // Checked before `from_str_radix`, which would accept a sign.
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_sys::private_files;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn keys_are_read_from_private_files_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        private_files::write(&path, "00112233445566778899aabbccddeeff\n").unwrap();
+        let key = GroupKey::read(&path).unwrap();
+        assert_eq!(key.0[..4], [0, 0x11, 0x22, 0x33]);
+        assert_eq!(format!("{key:?}"), "GroupKey(…)");
+        for text in ["", "00112233", "zz112233445566778899aabbccddeeff", "+0112233445566778899aabbccddeeff"] {
+            private_files::write(&path, text).unwrap();
+            assert!(GroupKey::read(&path).unwrap_err().to_string().contains("16 bytes"), "{text}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(GroupKey::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(GroupKey::read(&directory.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! The thread of a member: it hears the others, lets the election decide, and advertises.
+
+use super::orders::OrderSource;
+use super::{
+    ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupSeat, GroupStatus, PeerStatus,
+    RoleSwitch,
+};
+use packetrig_flow::group::{Advertisement, GroupElection, GroupRole, MeterCoverage};
+use packetrig_sys::udp::PeerSocket;
+use packetrig_sys::{clock, sched};
+use packetrig_units::MonoTime;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The thread looks at least this often whether it is to end, and for orders in a file.
+const LOOK_NS: u64 = 10_000_000;
+/// Datagrams that are taken before the election decides, at most, so that a flood cannot keep the member from advertising.
+const BATCH: usize = 256;
+/// One farewell may get lost, and then the others wait for the detection time.
+const FAREWELLS: usize = 3;
+
+/// A running member. It says farewell and ends when it is stopped or dropped.
+#[derive(Debug)]
+pub struct GroupMember {
+    seat: GroupSeat,
+    address: SocketAddr,
+    flags: Arc<EndFlags>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct EndFlags {
+    is_over: AtomicBool,
+    is_silent: AtomicBool,
+}
+
+impl GroupMember {
+    /// Joins the group as a standby.
+    pub fn start(options: GroupOptions, coverage: MeterCoverage) -> Result<Self, GroupError> {
+        options.check()?;
+        let groups: Vec<IpAddr> =
+            options.peers.iter().map(SocketAddr::ip).filter(IpAddr::is_multicast).collect();
+        let socket = PeerSocket::open(options.listen, &groups, options.interface.as_deref())?;
+        let address = socket.address()?;
+        let orders = OrderSource::open(&options.orders)?;
+        let now = now();
+        let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
+        let election = GroupElection::new(options.election(), boot, coverage, now);
+        let seat = GroupSeat::new(first_status(&options, coverage));
+        let flags = Arc::<EndFlags>::default();
+        let thread = MemberThread {
+            codec: AdvertisementCodec::new(&options.name, options.key.clone(), options.clock_tolerance),
+            options,
+            socket,
+            orders,
+            election,
+            seat: seat.clone(),
+            flags: Arc::clone(&flags),
+            addresses: BTreeMap::new(),
+        };
+        let builder = std::thread::Builder::new().name("group".into());
+        let thread = builder.spawn(move || thread.run()).map_err(GroupError::Thread)?;
+        Ok(Self { seat, address, flags, thread: Some(thread) })
+    }
+
+    pub const fn seat(&self) -> &GroupSeat {
+        &self.seat
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Leaves the group. Set the final watermark before: the successor replays from it. `false`: the thread panicked.
+    pub fn stop(mut self) -> bool {
+        self.end()
+    }
+
+    /// Ends without a farewell, as a killed process would.
+    pub fn abandon(mut self) -> bool {
+        self.flags.is_silent.store(true, Ordering::Release);
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
+        self.flags.is_over.store(true, Ordering::Release);
+        let ended = self.thread.take().is_none_or(|thread| thread.join().is_ok());
+        self.seat.end();
+        ended
+    }
+}
+
+impl Drop for GroupMember {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::boottime_ns())
+}
+
+fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {
+    GroupStatus {
+        name: options.name.clone(),
+        meter: options.election.meter,
+        priority: options.election.priority,
+        role: GroupRole::Standby,
+        is_ready: false,
+        coverage,
+        watermark_ns: None,
+        active_peer: None,
+        peers: Vec::new(),
+        switches: VecDeque::new(),
+        switch_count: 0,
+        dropped: Default::default(),
+        sent: 0,
+        send_failures: 0,
+        order_error: None,
+    }
+}
+
+struct MemberThread {
+    options: GroupOptions,
+    codec: AdvertisementCodec,
+    socket: PeerSocket,
+    orders: OrderSource,
+    election: GroupElection,
+    seat: GroupSeat,
+    flags: Arc<EndFlags>,
+    /// Where each peer's last advertisement came from.
+    addresses: BTreeMap<u32, SocketAddr>,
+}
+
+impl MemberThread {
+    fn run(mut self) {
+        // Both only make wake-ups more punctual; without the rights for them the detection time must not be short.
+        drop(sched::request_precedence());
+        drop(clock::tighten_timer_slack());
+        while !self.flags.is_over.load(Ordering::Acquire) {
+            self.take_inputs();
+            self.take_orders();
+            self.hear();
+            self.tick();
+            self.wait();
+        }
+        self.take_inputs();
+        if !self.flags.is_silent.load(Ordering::Acquire) {
+            self.say_farewell();
+        }
+    }
+
+    fn take_inputs(&mut self) {
+        let inputs = self.seat.inputs();
+        // First the coverage: a loss of packets counts before the watermarks that follow it.
+        self.election.set_coverage(inputs.coverage);
+        if let Some((term, ns)) = inputs.exported {
+            self.election.set_watermark(term, ns);
+        }
+    }
+
+    fn take_orders(&mut self) {
+        let order = self.orders.look();
+        if let Ok(Some(role)) = &order {
+            self.election.ordered(*role);
+        }
+        self.seat.update_status(|status| status.order_error = order.err());
+    }
+
+    fn hear(&mut self) {
+        // One byte more than is valid, so that longer datagrams are not cut to valid ones.
+        let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
+        for _ in 0..BATCH {
+            match self.socket.receive(&mut buffer) {
+                Ok(Some((length, from))) => self.take(&buffer[..length], from),
+                // A broken socket hears nothing: the others take over, or this member does, and nothing is lost.
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+        match self.codec.decode(bytes, clock::wall_clock_ns()) {
+            Ok(advertisement) => {
+                let outcome = self.election.heard(&advertisement, now());
+                if outcome == packetrig_flow::group::HeardOutcome::Accepted {
+                    self.addresses.insert(advertisement.meter, from);
+                }
+                self.seat.update_status(|status| status.dropped.count_outcome(outcome));
+            }
+            Err(reason) => self.seat.update_status(|status| status.dropped.count(reason)),
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = now();
+        let step = self.election.tick(now);
+        self.seat.publish(step.change, self.election.watermark(), self.election.export_until());
+        if let Some(advertisement) = step.advertisement {
+            self.send(&advertisement);
+        }
+        if step.change.is_some() || step.advertisement.is_some() {
+            self.report(
+                now,
+                step.change.map(|change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), change }),
+            );
+        }
+    }
+
+    fn send(&self, advertisement: &Advertisement) {
+        let bytes = self.codec.encode(advertisement, clock::wall_clock_ns());
+        let failures =
+            self.options.peers.iter().filter(|peer| self.socket.send(&bytes, **peer).is_err()).count();
+        self.seat.update_status(|status| {
+            status.sent += 1;
+            status.send_failures += u64::try_from(failures).unwrap_or(u64::MAX);
+        });
+    }
+
+    fn report(&self, now: MonoTime, switch: Option<RoleSwitch>) {
+        let peers = self.election.peers().map(|peer| PeerStatus {
+            meter: peer.advertisement.meter,
+            address: self.addresses.get(&peer.advertisement.meter).copied(),
+            role: peer.advertisement.role,
+            is_alive: self.election.is_alive(peer, now),
+            is_ready: peer.advertisement.is_ready,
+            priority: peer.advertisement.priority,
+            term: peer.advertisement.term,
+            watermark_ns: peer.advertisement.watermark_ns,
+            silent_for: now.since(peer.heard_at),
+        });
+        let peers: Vec<PeerStatus> = peers.collect();
+        self.seat.update_status(|status| {
+            status.role = self.election.role();
+            status.is_ready = self.election.is_ready();
+            status.coverage = self.seat.inputs().coverage;
+            status.watermark_ns = self.election.watermark();
+            status.active_peer = self.election.active_peer(now);
+            status.peers = peers;
+            if let Some(switch) = switch {
+                status.record_switch(switch);
+            }
+        });
+    }
+
+    fn wait(&self) {
+        let now = now();
+        let left_ns = self.election.next_deadline(now).since(now).as_u64().min(LOOK_NS);
+        if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
+            // Without a wait this loop would take a whole processor.
+            std::thread::sleep(std::time::Duration::from_nanos(LOOK_NS));
+        }
+    }
+
+    fn say_farewell(self) {
+        let farewell = self.election.clone().leave(now());
+        // Before the farewell: the successor may export at once.
+        self.seat.end();
+        for _ in 0..FAREWELLS {
+            self.send(&farewell);
+        }
+    }
+}

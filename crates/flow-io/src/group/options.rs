@@ -1,0 +1,84 @@
+//! How a meter joins a group.
+
+use super::{GroupError, GroupKey};
+use packetrig_flow::group::{ElectionOptions, RoleSource};
+use packetrig_units::Nanos;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The usual UDP port of advertisements.
+pub(super) const PORT: u16 = 4741;
+
+/// Which program decides the role of this meter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RoleOrders {
+    /// The meters elect the active one.
+    #[default]
+    Election,
+    /// keepalived, with `vrrp_notify_fifo` or `notify_fifo` in its configuration.
+    Keepalived {
+        fifo: PathBuf,
+        /// Of this VRRP instance or group only. `None`: of any.
+        instance: Option<String>,
+    },
+    /// Scripts, such as those of ucarp, write `active` or `standby` into this file.
+    StateFile(PathBuf),
+}
+
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// The same for all meters of the group.
+    pub name: String,
+    pub key: GroupKey,
+    /// Its `role_source` follows from `orders`.
+    pub election: ElectionOptions,
+    /// Where to listen. With port 0, the kernel chooses a free one.
+    pub listen: SocketAddr,
+    /// The interface for multicast.
+    pub interface: Option<String>,
+    /// Where to send: the addresses of the other meters, or a multicast group.
+    pub peers: Vec<SocketAddr>,
+    pub orders: RoleOrders,
+    /// Advertisements of clocks further apart than this are dropped. The margin around watermarks should not be smaller: a watermark
+    /// of a clock that is ahead lets a standby forget records too early.
+    pub clock_tolerance: Nanos,
+}
+
+impl GroupOptions {
+    /// The usual UDP port of advertisements.
+    pub const PORT: u16 = PORT;
+
+    pub fn new(name: &str, key: GroupKey, meter: u32, listen: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            key,
+            election: ElectionOptions::new(meter),
+            listen,
+            interface: None,
+            peers: Vec::new(),
+            orders: RoleOrders::Election,
+            clock_tolerance: Nanos::from_secs(1),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), GroupError> {
+        if self.name.is_empty() {
+            return Err(GroupError::NoName);
+        }
+        if self.peers.is_empty() {
+            return Err(GroupError::NoPeers(self.name.clone()));
+        }
+        if let Some(peer) = self.peers.iter().find(|peer| peer.is_ipv4() != self.listen.is_ipv4()) {
+            return Err(GroupError::Family { peer: *peer, own: self.listen });
+        }
+        Ok(self.election.check()?)
+    }
+
+    pub(super) const fn election(&self) -> ElectionOptions {
+        let role_source = match self.orders {
+            RoleOrders::Election => RoleSource::Election,
+            RoleOrders::Keepalived { .. } | RoleOrders::StateFile(_) => RoleSource::Ordered,
+        };
+        ElectionOptions { role_source, ..self.election }
+    }
+}

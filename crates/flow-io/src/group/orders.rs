@@ -1,0 +1,198 @@
+//! Orders of other programs: keepalived's notifications, and a file that scripts write.
+
+use super::{GroupError, RoleOrders};
+use packetrig_flow::group::OrderedRole;
+use packetrig_sys::fifo::FifoReader;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Longest state file that is read.
+const LONGEST_STATE: u64 = 64;
+
+/// The state of a VRRP instance or group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepalivedState {
+    Master,
+    Backup,
+    /// A tracked interface or script has failed.
+    Fault,
+    /// keepalived ends.
+    Stop,
+}
+
+/// A line that keepalived writes to its notification pipe: `INSTANCE "VI_1" MASTER 100`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepalivedNotice {
+    /// A group of VRRP instances, or one instance.
+    pub is_group: bool,
+    pub name: String,
+    pub state: KeepalivedState,
+    /// Zero for groups.
+    pub priority: u8,
+}
+
+impl KeepalivedNotice {
+    /// `None` for lines that report no change of state: priorities (`MASTER_PRIORITY`), virtual servers (`VS`, `RS`) and others.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (kind, rest) = line.split_once(" \"")?;
+        let (name, rest) = rest.rsplit_once("\" ")?;
+        let (state, priority) = rest.split_once(' ')?;
+        let is_group = match kind {
+            "GROUP" => true,
+            "INSTANCE" => false,
+            _ => return None,
+        };
+        let state = match state {
+            "MASTER" => KeepalivedState::Master,
+            "BACKUP" => KeepalivedState::Backup,
+            "FAULT" => KeepalivedState::Fault,
+            "STOP" => KeepalivedState::Stop,
+            _ => return None,
+        };
+        Some(Self { is_group, name: name.to_owned(), state, priority: priority.trim_end().parse().ok()? })
+    }
+
+    const fn role(&self) -> OrderedRole {
+        match self.state {
+            KeepalivedState::Master => OrderedRole::Active,
+            KeepalivedState::Backup | KeepalivedState::Fault | KeepalivedState::Stop => OrderedRole::Standby,
+        }
+    }
+}
+
+/// Where orders come from.
+#[derive(Debug)]
+pub(super) enum OrderSource {
+    None,
+    Keepalived { fifo: FifoReader, instance: Option<String> },
+    StateFile(PathBuf),
+}
+
+impl OrderSource {
+    pub(super) fn open(orders: &RoleOrders) -> Result<Self, GroupError> {
+        Ok(match orders {
+            RoleOrders::Election => Self::None,
+            RoleOrders::Keepalived { fifo, instance } => {
+                Self::Keepalived { fifo: FifoReader::open(fifo)?, instance: instance.clone() }
+            }
+            RoleOrders::StateFile(path) => Self::StateFile(path.clone()),
+        })
+    }
+
+    /// What to wait for beside the socket.
+    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Keepalived { fifo, .. } => Some(fifo.as_fd()),
+            Self::None | Self::StateFile(_) => None,
+        }
+    }
+
+    /// The latest order since the last look, if there is one. An error leaves the role as it is.
+    pub(super) fn look(&mut self) -> Result<Option<OrderedRole>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Keepalived { fifo, instance } => {
+                let mut latest = None;
+                let mut take = |line: &str| {
+                    let notice = KeepalivedNotice::parse(line);
+                    let is_meant =
+                        |notice: &KeepalivedNotice| instance.as_ref().is_none_or(|name| *name == notice.name);
+                    if let Some(notice) = notice.filter(is_meant) {
+                        latest = Some(notice.role());
+                    }
+                };
+                fifo.read_lines(&mut take).map_err(|error| error.to_string())?;
+                fifo.reopen_if_replaced().map_err(|error| error.to_string())?;
+                Ok(latest)
+            }
+            Self::StateFile(path) => read_state(path).map(Some),
+        }
+    }
+}
+
+fn read_state(path: &Path) -> Result<OrderedRole, String> {
+    let name = path.display();
+    let file = File::open(path).map_err(|error| format!("cannot read the role in {name}: {error}"))?;
+    let mut text = String::new();
+    file.take(LONGEST_STATE)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("cannot read the role in {name}: {error}"))?;
+    match text.trim() {
+        "active" => Ok(OrderedRole::Active),
+        "standby" => Ok(OrderedRole::Standby),
+        // Empty for a moment while a script writes it.
+        _ => Err(format!("{name} holds no role; write `active` or `standby` into it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_sys::private_files;
+    use std::io::Write;
+
+    /// The format of `notify_fifo` in keepalived/vrrp/vrrp_notify.c: `%s "%s" %s %d\n`.
+    #[test]
+    fn lines_of_keepalived_are_read_exactly() {
+        let parsed = |line: &str| {
+            KeepalivedNotice::parse(line).map(|notice| (notice.name, notice.state, notice.priority))
+        };
+        let named = |name: &str, state, priority| Some((name.to_owned(), state, priority));
+        assert_eq!(parsed("INSTANCE \"VI_1\" MASTER 100"), named("VI_1", KeepalivedState::Master, 100));
+        assert_eq!(parsed("INSTANCE \"VI_1\" BACKUP 254"), named("VI_1", KeepalivedState::Backup, 254));
+        assert_eq!(parsed("INSTANCE \"VI_1\" FAULT 100"), named("VI_1", KeepalivedState::Fault, 100));
+        assert_eq!(parsed("INSTANCE \"VI_1\" STOP 0"), named("VI_1", KeepalivedState::Stop, 0));
+        assert_eq!(parsed("GROUP \"VG 1\" MASTER 0"), named("VG 1", KeepalivedState::Master, 0));
+        for other in [
+            "INSTANCE \"VI_1\" MASTER_RX_LOWER_PRI 100",
+            "INSTANCE \"VI_1\" MASTER_PRIORITY 101",
+            "INSTANCE \"VI_1\" BACKUP_PRIORITY 99",
+            "INSTANCE \"VI_1\" {UNKNOWN} 99",
+            "INSTANCE VI_1 MASTER 100",
+            "INSTANCE \"VI_1\" MASTER",
+            "INSTANCE \"VI_1\" MASTER 256",
+            "instance \"VI_1\" MASTER 100",
+            "VS [192.168.201.15]:tcp:80 UP",
+            "RS [1.1.1.1]:tcp:80 [2.2.2.2]:tcp:80 DOWN",
+            "",
+        ] {
+            assert_eq!(KeepalivedNotice::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_last_notice_of_the_instance_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let orders = RoleOrders::Keepalived { fifo: path.clone(), instance: Some("VI_1".into()) };
+        let mut source = OrderSource::open(&orders).unwrap();
+        assert_eq!(source.look(), Ok(None));
+        let mut pipe = File::options().write(true).open(&path).unwrap();
+        pipe.write_all(
+            b"INSTANCE \"VI_1\" BACKUP 100\nINSTANCE \"VI_1\" MASTER 100\nINSTANCE \"VI_2\" FAULT 1\n",
+        )
+        .unwrap();
+        assert_eq!(source.look(), Ok(Some(OrderedRole::Active)));
+        assert_eq!(source.look(), Ok(None));
+        pipe.write_all(b"INSTANCE \"VI_1\" STOP 100\n").unwrap();
+        assert_eq!(source.look(), Ok(Some(OrderedRole::Standby)));
+    }
+
+    #[test]
+    fn a_state_file_holds_the_role() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let mut source = OrderSource::open(&RoleOrders::StateFile(path.clone())).unwrap();
+        assert!(source.look().unwrap_err().contains("cannot read the role"));
+        for (text, role) in [("active\n", OrderedRole::Active), ("standby", OrderedRole::Standby)] {
+            private_files::write(&path, text).unwrap();
+            assert_eq!(source.look(), Ok(Some(role)));
+        }
+        for text in ["", "activ", "ACTIVE"] {
+            private_files::write(&path, text).unwrap();
+            assert!(source.look().unwrap_err().contains("write `active` or `standby`"), "{text}");
+        }
+    }
+}

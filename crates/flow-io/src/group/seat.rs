@@ -1,0 +1,168 @@
+//! What the rest of the meter sees of its group.
+//!
+//! Invariant: the deadline of the export is cleared before a change to standby is published, so no thread that has seen the change
+//! finds that it may export.
+
+use super::GroupStatus;
+use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, RoleChange};
+use packetrig_sys::clock;
+use packetrig_units::MonoTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// In place of a watermark: there is none.
+const NO_WATERMARK: u64 = u64::MAX;
+
+/// The place of a meter in its group. Clones share it.
+#[derive(Clone, Debug)]
+pub struct GroupSeat(Arc<SharedSeat>);
+
+/// The role of this meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Grows with every change of role.
+    pub generation: u64,
+    pub role: GroupRole,
+    /// Of the last takeover: kept records from this time on, less the margin, are to be exported first. Zero: all of them.
+    pub replay_from_ns: u64,
+}
+
+#[derive(Debug)]
+struct SharedSeat {
+    /// Zero while this meter is a standby.
+    export_until_ns: AtomicU64,
+    watermark_ns: AtomicU64,
+    inputs: Mutex<SeatInputs>,
+    view: Mutex<GroupView>,
+    changed: Condvar,
+    status: Mutex<GroupStatus>,
+}
+
+/// What the export and the meter have said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeatInputs {
+    pub(super) coverage: MeterCoverage,
+    pub(super) exported: Option<(GroupTerm, u64)>,
+}
+
+/// Nothing that can panic is done under these locks, so a poisoned one still holds a whole value.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl GroupSeat {
+    pub(super) fn new(status: GroupStatus) -> Self {
+        let view = GroupView { generation: 0, role: GroupRole::Standby, replay_from_ns: 0 };
+        Self(Arc::new(SharedSeat {
+            export_until_ns: AtomicU64::new(0),
+            watermark_ns: AtomicU64::new(NO_WATERMARK),
+            inputs: Mutex::new(SeatInputs { coverage: status.coverage, exported: None }),
+            view: Mutex::new(view),
+            changed: Condvar::new(),
+            status: Mutex::new(status),
+        }))
+    }
+
+    pub fn view(&self) -> GroupView {
+        *lock(&self.0.view)
+    }
+
+    pub fn role(&self) -> GroupRole {
+        self.view().role
+    }
+
+    /// See [`GroupView::replay_from_ns`].
+    pub fn replay_from(&self) -> u64 {
+        self.view().replay_from_ns
+    }
+
+    /// Waits until the role is not of this generation any more, `within` at most, and returns the view of then.
+    pub fn wait_for_change(&self, generation: u64, within: Duration) -> GroupView {
+        let is_same = |view: &mut GroupView| view.generation == generation;
+        let waited = self.0.changed.wait_timeout_while(lock(&self.0.view), within, is_same);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whether records may be sent now. It costs one look at the clock, so look before every message: a process that was stopped
+    /// and goes on has lost the role, though nothing in it knows that yet.
+    pub fn may_export(&self) -> bool {
+        self.may_export_at(MonoTime::from_nanos(clock::boottime_ns()))
+    }
+
+    /// The same at a time of `CLOCK_BOOTTIME`.
+    pub fn may_export_at(&self, now: MonoTime) -> bool {
+        now.as_nanos() < self.0.export_until_ns.load(Ordering::Acquire)
+    }
+
+    /// In this term, everything that left this meter's table before `ns` (since 1970) has been exported, and acknowledged if the
+    /// transport can. Calls of an earlier term change nothing.
+    pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
+        let mut inputs = lock(&self.0.inputs);
+        let before = inputs.exported.filter(|(before, at)| (*before, *at) >= (term, ns));
+        inputs.exported = before.or(Some((term, ns)));
+    }
+
+    /// Everything that left the table before this time has been exported: by the active member, or by this meter if it is active. A
+    /// standby needs no records from before it, less the margin. `None`: it must keep all.
+    pub fn active_watermark(&self) -> Option<u64> {
+        Some(self.0.watermark_ns.load(Ordering::Acquire)).filter(|ns| *ns != NO_WATERMARK)
+    }
+
+    /// How complete this meter's records are. Tell it before a watermark that is later than a loss of packets.
+    pub fn set_coverage(&self, coverage: MeterCoverage) {
+        lock(&self.0.inputs).coverage = coverage;
+    }
+
+    /// All running flows have been seen from their beginning, so records that leave the table from `complete_from_ns` (since 1970)
+    /// on, less the margin, are whole.
+    pub fn set_ready(&self, complete_from_ns: u64) {
+        lock(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
+    }
+
+    pub fn status(&self) -> GroupStatus {
+        lock(&self.0.status).clone()
+    }
+
+    pub(super) fn inputs(&self) -> SeatInputs {
+        *lock(&self.0.inputs)
+    }
+
+    pub(super) fn update_status(&self, update: impl FnOnce(&mut GroupStatus)) {
+        update(&mut lock(&self.0.status));
+    }
+
+    pub(super) fn publish(&self, change: Option<RoleChange>, watermark: Option<u64>, export_until: MonoTime) {
+        self.0.watermark_ns.store(watermark.unwrap_or(NO_WATERMARK), Ordering::Release);
+        if let Some(RoleChange::BecameStandby { .. }) = change {
+            self.0.export_until_ns.store(0, Ordering::Release);
+        }
+        if let Some(change) = change {
+            let mut view = lock(&self.0.view);
+            view.generation += 1;
+            match change {
+                RoleChange::BecameActive { term, replay_from_ns } => {
+                    view.role = GroupRole::Active { term };
+                    view.replay_from_ns = replay_from_ns;
+                }
+                RoleChange::BecameStandby { .. } => view.role = GroupRole::Standby,
+            }
+            drop(view);
+            self.0.changed.notify_all();
+        }
+        self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
+    }
+
+    /// Nothing may be exported any more: the member has ended.
+    pub(super) fn end(&self) {
+        let was_active = self.role().is_active();
+        let change = was_active.then_some(RoleChange::BecameStandby { active: None });
+        self.publish(change, self.active_watermark(), MonoTime::default());
+    }
+
+    /// Keeps the member thread from ticking, as if the process were stopped.
+    #[cfg(test)]
+    pub(super) fn freeze(&self) -> impl Drop + '_ {
+        lock(&self.0.inputs)
+    }
+}

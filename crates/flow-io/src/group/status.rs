@@ -1,0 +1,115 @@
+//! What a display shows of a group.
+
+use super::DropReason;
+use packetrig_flow::group::{AdvertisedRole, GroupRole, GroupTerm, HeardOutcome, MeterCoverage, RoleChange};
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Changes of role that are remembered.
+const MOST_SWITCHES: usize = 32;
+
+/// The state of a member and of its group, as it was at the last tick.
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    pub name: String,
+    pub meter: u32,
+    pub priority: u8,
+    pub role: GroupRole,
+    /// Whether this meter could take over without a gap, or has done so.
+    pub is_ready: bool,
+    pub coverage: MeterCoverage,
+    /// See [`GroupSeat::active_watermark`](super::GroupSeat::active_watermark).
+    pub watermark_ns: Option<u64>,
+    /// The other meter that is active.
+    pub active_peer: Option<u32>,
+    pub peers: Vec<PeerStatus>,
+    /// The last changes of this meter's role, oldest first.
+    pub switches: VecDeque<RoleSwitch>,
+    /// All changes since the start.
+    pub switch_count: u64,
+    pub dropped: DroppedAdvertisements,
+    pub sent: u64,
+    /// Datagrams that the kernel did not take.
+    pub send_failures: u64,
+    /// Why the last look for an order of another program failed. `None`: it worked.
+    pub order_error: Option<String>,
+}
+
+/// Another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    pub meter: u32,
+    /// Where its last advertisement came from.
+    pub address: Option<SocketAddr>,
+    pub role: AdvertisedRole,
+    /// Whether it was heard within the detection time.
+    pub is_alive: bool,
+    pub is_ready: bool,
+    pub priority: u8,
+    /// Its own if it is active, else the latest that it has heard of.
+    pub term: GroupTerm,
+    pub watermark_ns: u64,
+    /// Time since its last advertisement.
+    pub silent_for: Nanos,
+}
+
+/// A change of role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoleSwitch {
+    /// When, nanoseconds since 1970.
+    pub at_wall_ns: u64,
+    pub change: RoleChange,
+}
+
+/// Advertisements that changed nothing, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DroppedAdvertisements {
+    pub malformed: u64,
+    pub other_version: u64,
+    pub other_group: u64,
+    pub wrong_key: u64,
+    /// Delayed, replayed, or of a clock that is too far from this one.
+    pub stale: u64,
+    /// Not later than one that was accepted.
+    pub repeated: u64,
+    /// Another process uses this meter's number: the group is not configured correctly.
+    pub same_meter: u64,
+    /// Sent by this member itself: usual with multicast, and not an error.
+    pub own_echoes: u64,
+    /// Of one peer too many.
+    pub too_many_peers: u64,
+}
+
+impl DroppedAdvertisements {
+    pub(super) const fn count(&mut self, reason: DropReason) {
+        *match reason {
+            DropReason::Malformed => &mut self.malformed,
+            DropReason::OtherVersion => &mut self.other_version,
+            DropReason::OtherGroup => &mut self.other_group,
+            DropReason::WrongKey => &mut self.wrong_key,
+            DropReason::Stale => &mut self.stale,
+        } += 1;
+    }
+
+    pub(super) const fn count_outcome(&mut self, outcome: HeardOutcome) {
+        *match outcome {
+            HeardOutcome::Accepted => return,
+            HeardOutcome::OwnEcho => &mut self.own_echoes,
+            HeardOutcome::SameMeter => &mut self.same_meter,
+            HeardOutcome::Repeated => &mut self.repeated,
+            HeardOutcome::TooManyPeers => &mut self.too_many_peers,
+            HeardOutcome::Invalid => &mut self.malformed,
+        } += 1;
+    }
+}
+
+impl GroupStatus {
+    pub(super) fn record_switch(&mut self, switch: RoleSwitch) {
+        if self.switches.len() == MOST_SWITCHES {
+            self.switches.pop_front();
+        }
+        self.switches.push_back(switch);
+        self.switch_count += 1;
+    }
+}

@@ -1,0 +1,227 @@
+//! Members of one process over the loopback interface. They wait for conditions, never for a time: the machine may be busy. The interval
+//! is long for the same reason.
+
+use super::*;
+use packetrig_flow::group::{ElectionOptions, GroupRole, MeterCoverage};
+use packetrig_sys::{clock, private_files};
+use packetrig_units::{MonoTime, Nanos};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+const FULL: MeterCoverage = MeterCoverage { seen_since_ns: 0, complete_from_ns: Some(0) };
+const GENEROUS_NS: u64 = 30_000_000_000;
+
+fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = clock::monotonic_ns() + GENEROUS_NS;
+    while !is_so() {
+        assert!(clock::monotonic_ns() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Addresses that were free a moment ago.
+fn addresses(count: usize) -> Vec<SocketAddr> {
+    let sockets: Vec<_> = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
+}
+
+fn options(addresses: &[SocketAddr], index: usize) -> GroupOptions {
+    let key = GroupKey::new(&[7; 32]).unwrap();
+    let meter = u32::try_from(index).unwrap() + 1;
+    let mut options = GroupOptions::new("test", key, meter, addresses[index]);
+    options.peers = addresses.iter().copied().filter(|address| *address != addresses[index]).collect();
+    options.election = ElectionOptions {
+        interval: Nanos::from_millis(50),
+        multiplier: 10,
+        priority: 100 + u8::try_from(index).unwrap(),
+        ..ElectionOptions::new(meter)
+    };
+    options
+}
+
+fn group(count: usize) -> Vec<GroupMember> {
+    let addresses = addresses(count);
+    (0..count).map(|index| GroupMember::start(options(&addresses, index), FULL).unwrap()).collect()
+}
+
+fn is_active(member: &GroupMember) -> bool {
+    member.seat().role().is_active()
+}
+
+/// Waits until one member is active and all others have heard it, and returns its index.
+fn await_active(members: &[GroupMember]) -> usize {
+    let mut found = None;
+    await_that("one member is active", || {
+        let active: Vec<usize> = (0..members.len()).filter(|index| is_active(&members[*index])).collect();
+        let [index] = active[..] else { return false };
+        let number = members[index].seat().status().meter;
+        found = Some(index);
+        members
+            .iter()
+            .enumerate()
+            .all(|(other, member)| other == index || member.seat().status().active_peer == Some(number))
+    });
+    found.unwrap()
+}
+
+fn export(member: &GroupMember, ns: u64) {
+    let GroupRole::Active { term } = member.seat().role() else { panic!("a standby") };
+    member.seat().set_watermark(term, ns);
+}
+
+#[test]
+fn a_standby_takes_over_where_a_killed_member_stopped() {
+    let mut members = group(3);
+    let first = await_active(&members);
+    assert!(members[first].seat().may_export());
+    assert_eq!(members[first].seat().replay_from(), 0);
+    export(&members[first], 1000);
+    await_that("the standbys know the watermark", || {
+        members.iter().all(|member| member.seat().active_watermark() == Some(1000))
+    });
+    assert!(!members[(first + 1) % 3].seat().may_export());
+    let killed = members.remove(first);
+    let old_term = killed.seat().role().term().unwrap();
+    let seat = killed.seat().clone();
+    assert!(killed.abandon());
+    assert!(!seat.may_export());
+    let second = await_active(&members);
+    let view = members[second].seat().view();
+    assert_eq!(view.replay_from_ns, 1000);
+    assert!(view.role.term().unwrap() > old_term);
+    let status = members[second].seat().status();
+    assert_eq!(u64::try_from(status.switches.len()).unwrap(), status.switch_count);
+    assert!(status.peers.iter().any(|peer| peer.meter == old_term.meter && !peer.is_alive));
+}
+
+#[test]
+fn a_member_that_stops_hands_over_its_final_watermark() {
+    let mut members = group(2);
+    let first = await_active(&members);
+    let generation = members[1 - first].seat().view().generation;
+    export(&members[first], 77);
+    let leaving = members.remove(first);
+    let successor = members.remove(0);
+    // At once after the watermark: it is in the farewell only.
+    assert!(leaving.stop());
+    let view = successor.seat().wait_for_change(generation, Duration::from_nanos(GENEROUS_NS));
+    assert!(view.role.is_active() && view.generation > generation);
+    assert_eq!(view.replay_from_ns, 77);
+}
+
+#[test]
+fn a_member_that_stood_still_may_not_export_and_is_replaced() {
+    let members = group(2);
+    let first = await_active(&members);
+    let frozen = members[first].seat().freeze();
+    let seat = members[first].seat();
+    await_that("the other one takes over", || is_active(&members[1 - first]));
+    // Its own thread has not run, so it still believes that it is active.
+    assert!(seat.role().is_active() && !seat.may_export());
+    drop(frozen);
+    await_that("it becomes a standby", || !is_active(&members[first]));
+    assert_eq!(await_active(&members), 1 - first);
+}
+
+#[test]
+fn what_is_not_of_the_group_is_counted_and_changes_nothing() {
+    let addresses = addresses(2);
+    let own = GroupMember::start(options(&addresses, 0), FULL).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut wrong_key = options(&addresses, 1);
+    wrong_key.key = GroupKey::new(&[8; 32]).unwrap();
+    let wrong_key = GroupMember::start(wrong_key, FULL).unwrap();
+    for text in [b"hello".as_slice(), b"PRGM\x02", &[0; 200]] {
+        stranger.send_to(text, own.address()).unwrap();
+    }
+    await_that("all are counted", || {
+        let dropped = own.seat().status().dropped;
+        dropped.malformed >= 2 && dropped.other_version == 1 && dropped.wrong_key > 0
+    });
+    assert_eq!(own.seat().status().peers, []);
+    // They do not hear each other, so both export: duplicates, never loss.
+    await_that("both are active", || is_active(&own) && is_active(&wrong_key));
+}
+
+#[test]
+fn members_meet_in_a_multicast_group() {
+    let free = addresses(1)[0];
+    let group = SocketAddr::new("239.255.77.2".parse().unwrap(), free.port());
+    let members: Vec<GroupMember> = (0..2)
+        .map(|index| {
+            let mut options = options(&[free, free], index);
+            options.peers = vec![group];
+            GroupMember::start(options, FULL).unwrap()
+        })
+        .collect();
+    await_active(&members);
+    await_that("each hears itself too", || members[0].seat().status().dropped.own_echoes > 0);
+}
+
+#[test]
+fn keepalived_orders_the_role() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("notify");
+    let addresses = addresses(2);
+    let mut ordered = options(&addresses, 0);
+    ordered.orders = RoleOrders::Keepalived { fifo: fifo.clone(), instance: None };
+    let ordered = GroupMember::start(ordered, FULL).unwrap();
+    let write = |text: &str| {
+        std::io::Write::write_all(
+            &mut std::fs::File::options().write(true).open(&fifo).unwrap(),
+            text.as_bytes(),
+        )
+        .unwrap();
+    };
+    write("INSTANCE \"VI_1\" BACKUP 100\n");
+    await_that("it runs", || ordered.seat().status().sent > 3);
+    assert!(!is_active(&ordered));
+    write("INSTANCE \"VI_1\" MASTER 100\n");
+    await_that("it is active", || is_active(&ordered));
+    write("INSTANCE \"VI_1\" FAULT 100\n");
+    await_that("it is a standby", || !is_active(&ordered));
+}
+
+#[test]
+fn a_state_file_orders_the_role() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let addresses = addresses(2);
+    let mut ordered = options(&addresses, 0);
+    ordered.orders = RoleOrders::StateFile(path.clone());
+    let ordered = GroupMember::start(ordered, FULL).unwrap();
+    await_that("the missing file is reported", || ordered.seat().status().order_error.is_some());
+    private_files::write(&path, "active\n").unwrap();
+    await_that("it is active", || is_active(&ordered));
+    private_files::write(&path, "standby\n").unwrap();
+    await_that("it is a standby", || !is_active(&ordered));
+    assert_eq!(ordered.seat().status().order_error, None);
+}
+
+#[test]
+fn a_meter_becomes_ready_when_it_is_told() {
+    let addresses = addresses(2);
+    let mut options = options(&addresses, 0);
+    options.election.unready_wait = Nanos::from_secs(3600);
+    let member = GroupMember::start(options, MeterCoverage::since(clock::wall_clock_ns())).unwrap();
+    await_that("it has listened", || member.seat().status().sent > 15);
+    assert!(!is_active(&member));
+    member.seat().set_ready(clock::wall_clock_ns());
+    await_that("it takes over", || is_active(&member));
+    assert!(!member.seat().may_export_at(MonoTime::from_nanos(u64::MAX)));
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let addresses = addresses(2);
+    let start = |change: fn(&mut GroupOptions)| {
+        let mut options = options(&addresses, 0);
+        change(&mut options);
+        GroupMember::start(options, FULL).unwrap_err().to_string()
+    };
+    assert!(start(|options| options.name.clear()).contains("no name"));
+    assert!(start(|options| options.peers.clear()).contains("no peers"));
+    assert!(start(|options| options.peers = vec!["[::1]:9".parse().unwrap()]).contains("same family"));
+    assert!(start(|options| options.election.multiplier = 1).contains("multiplier"));
+    assert!(start(|options| options.interface = Some("no-such-if".into())).contains("no-such-if"));
+}

@@ -1,0 +1,301 @@
+//! The form of an advertisement.
+//!
+//! ```text
+//!  0        4        8                16        20       24               32               40
+//! +--------+--+--+--+--+----------------+---------+--------+----------------+----------------+
+//! | 'PRGM' |v |f |p |0 |     group      |  meter  |term of |      boot      |    sequence    |
+//! +--------+--+--+--+--+----------------+---------+--------+----------------+----------------+
+//! |   term's count     |    interval    |    seen since    |   whole from   |   watermark    |
+//! +--------------------+----------------+------------------+----------------+----------------+
+//! |      sent at       |          first half of the HMAC-SHA256             |  104 bytes
+//! +--------------------+----------------------------------------------------+
+//! ```
+//! Everything is big-endian. `v` is the version, `p` the priority. `f` has the role in its two low bits (standby, active, leaving
+//! standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group` is the beginning of the
+//! SHA-256 of the group's name. Times are nanoseconds since 1970, the interval is in nanoseconds.
+//!
+//! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart for watermarks.
+
+use super::GroupKey;
+use hmac::Mac;
+use packetrig_flow::group::{AdvertisedRole, Advertisement, GroupTerm};
+use packetrig_units::Nanos;
+use sha2::{Digest, Sha256};
+
+const MAGIC: [u8; 4] = *b"PRGM";
+const VERSION: u8 = 1;
+const BODY: usize = 88;
+/// HMAC cut to its first half, which RFC 2104 (section 5) allows.
+const MAC: usize = 16;
+/// Length of an advertisement.
+pub const ADVERTISEMENT_BYTES: usize = BODY + MAC;
+const READY: u8 = 4;
+const PREEMPTS: u8 = 8;
+
+/// Why a datagram is no advertisement for this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Not an advertisement, or cut, or its fields contradict each other.
+    Malformed,
+    /// Of another version of the protocol.
+    OtherVersion,
+    OtherGroup,
+    /// Not authenticated with the group's key.
+    WrongKey,
+    /// Sent too long ago, or in the future: delayed, replayed, or the clocks differ.
+    Stale,
+}
+
+/// Writes and reads the advertisements of one group.
+#[derive(Clone, Debug)]
+pub struct AdvertisementCodec {
+    key: GroupKey,
+    group: u64,
+    tolerance: Nanos,
+}
+
+impl AdvertisementCodec {
+    /// `tolerance` is how far the clocks of two members may be apart, with the network's delay.
+    pub fn new(name: &str, key: GroupKey, tolerance: Nanos) -> Self {
+        let group =
+            Sha256::digest(name.as_bytes()).iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte));
+        Self { key, group, tolerance }
+    }
+
+    pub fn encode(&self, advertisement: &Advertisement, wall_ns: u64) -> [u8; ADVERTISEMENT_BYTES] {
+        let mut bytes = [0; ADVERTISEMENT_BYTES];
+        let flags = flags_of(advertisement);
+        bytes[..8].copy_from_slice(&[
+            MAGIC[0],
+            MAGIC[1],
+            MAGIC[2],
+            MAGIC[3],
+            VERSION,
+            flags,
+            advertisement.priority,
+            0,
+        ]);
+        let numbers = u64::from(advertisement.meter) << 32 | u64::from(advertisement.term.meter);
+        let words = [
+            self.group,
+            numbers,
+            advertisement.boot,
+            advertisement.sequence,
+            advertisement.term.count,
+            advertisement.interval.as_u64(),
+            advertisement.seen_since_ns,
+            advertisement.whole_from_ns,
+            advertisement.watermark_ns,
+            wall_ns,
+        ];
+        for (place, word) in bytes[8..BODY].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        let mac = self.key.mac(&bytes[..BODY]).finalize().into_bytes();
+        bytes[BODY..].copy_from_slice(&mac[..MAC]);
+        bytes
+    }
+
+    pub fn decode(&self, bytes: &[u8], wall_ns: u64) -> Result<Advertisement, DropReason> {
+        if bytes.get(..4) != Some(&MAGIC) {
+            return Err(DropReason::Malformed);
+        }
+        if bytes.get(4).is_some_and(|version| *version != VERSION) {
+            return Err(DropReason::OtherVersion);
+        }
+        let bytes: &[u8; ADVERTISEMENT_BYTES] = bytes.try_into().map_err(|_| DropReason::Malformed)?;
+        let [
+            _,
+            group,
+            numbers,
+            boot,
+            sequence,
+            count,
+            interval,
+            seen_since_ns,
+            whole_from_ns,
+            watermark_ns,
+            sent_ns,
+        ] = words_of(bytes);
+        if group != self.group {
+            return Err(DropReason::OtherGroup);
+        }
+        // Compared in constant time.
+        let mac = self.key.mac(&bytes[..BODY]);
+        mac.verify_truncated_left(&bytes[BODY..]).map_err(|_| DropReason::WrongKey)?;
+        let (meter, term_meter) = halves(numbers);
+        let advertisement = Advertisement {
+            meter,
+            boot,
+            sequence,
+            role: role_of(bytes[5]).ok_or(DropReason::Malformed)?,
+            term: GroupTerm { count, meter: term_meter },
+            priority: bytes[6],
+            preempts: bytes[5] & PREEMPTS != 0,
+            is_ready: bytes[5] & READY != 0,
+            seen_since_ns,
+            whole_from_ns,
+            interval: Nanos::new(interval),
+            watermark_ns,
+        };
+        if bytes[7] != 0 || !advertisement.is_valid() {
+            return Err(DropReason::Malformed);
+        }
+        if wall_ns.abs_diff(sent_ns) > self.tolerance.as_u64() {
+            return Err(DropReason::Stale);
+        }
+        Ok(advertisement)
+    }
+}
+
+fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {
+    let mut words = [0; BODY / 8];
+    for (word, place) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_be_bytes(*place);
+    }
+    words
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+}
+
+fn flags_of(advertisement: &Advertisement) -> u8 {
+    let role = match advertisement.role {
+        AdvertisedRole::Standby => 0,
+        AdvertisedRole::Active => 1,
+        AdvertisedRole::LeavingStandby => 2,
+        AdvertisedRole::LeavingActive => 3,
+    };
+    let ready = if advertisement.is_ready { READY } else { 0 };
+    let preempts = if advertisement.preempts { PREEMPTS } else { 0 };
+    role | ready | preempts
+}
+
+/// `None`: a flag is set that this version does not know.
+const fn role_of(flags: u8) -> Option<AdvertisedRole> {
+    if flags & !(READY | PREEMPTS | 3) != 0 {
+        return None;
+    }
+    Some(match flags & 3 {
+        0 => AdvertisedRole::Standby,
+        1 => AdvertisedRole::Active,
+        2 => AdvertisedRole::LeavingStandby,
+        _ => AdvertisedRole::LeavingActive,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: u64 = 1_700_000_000_000_000_000;
+
+    fn codec(name: &str, key: u8) -> AdvertisementCodec {
+        AdvertisementCodec::new(name, GroupKey::new(&[key; 32]).unwrap(), Nanos::from_secs(1))
+    }
+
+    fn any_advertisement() -> impl Strategy<Value = Advertisement> {
+        let role = prop_oneof![
+            Just(AdvertisedRole::Standby),
+            Just(AdvertisedRole::Active),
+            Just(AdvertisedRole::LeavingStandby),
+            Just(AdvertisedRole::LeavingActive)
+        ];
+        let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), 0..=GroupTerm::LAST_COUNT, any::<u8>());
+        let times = (any::<u64>(), any::<u64>(), any::<u64>(), 10_000_000_u64..=10_000_000_000);
+        (numbers, times, role, any::<bool>(), any::<bool>()).prop_map(
+            |(numbers, times, role, ready, preempts)| {
+                let (meter, boot, sequence, count, priority) = numbers;
+                let (seen_since_ns, whole_from_ns, watermark_ns, interval) = times;
+                Advertisement {
+                    meter,
+                    boot,
+                    sequence,
+                    role,
+                    term: GroupTerm { count, meter },
+                    priority,
+                    preempts,
+                    is_ready: ready,
+                    seen_since_ns,
+                    whole_from_ns,
+                    interval: Nanos::new(interval),
+                    watermark_ns,
+                }
+            },
+        )
+    }
+
+    fn example() -> Advertisement {
+        Advertisement {
+            meter: 7,
+            boot: 0x0102,
+            sequence: 9,
+            role: AdvertisedRole::Active,
+            term: GroupTerm { count: 3, meter: 7 },
+            priority: 100,
+            preempts: true,
+            is_ready: true,
+            seen_since_ns: 5,
+            whole_from_ns: 6,
+            interval: Nanos::from_millis(10),
+            watermark_ns: NOW,
+        }
+    }
+
+    #[test]
+    fn the_layout_is_fixed() {
+        let bytes = codec("g", 1).encode(&example(), NOW);
+        assert_eq!(bytes[..8], *b"PRGM\x01\x0d\x64\x00");
+        assert_eq!(bytes[16..24], [0, 0, 0, 7, 0, 0, 0, 7]);
+        assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(bytes[72..80], NOW.to_be_bytes());
+        assert_eq!(bytes.len(), 104);
+    }
+
+    #[test]
+    fn what_is_not_for_this_member_is_dropped_with_its_reason() {
+        let own = codec("g", 1);
+        let bytes = own.encode(&example(), NOW);
+        assert_eq!(own.decode(&bytes, NOW), Ok(example()));
+        let reason = |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode(bytes, NOW).unwrap_err();
+        assert_eq!(reason(&codec("g", 2), &bytes), DropReason::WrongKey);
+        assert_eq!(reason(&codec("h", 1), &bytes), DropReason::OtherGroup);
+        assert_eq!(reason(&own, &bytes[..103]), DropReason::Malformed);
+        assert_eq!(reason(&own, &[bytes.as_slice(), &[0]].concat()), DropReason::Malformed);
+        assert_eq!(reason(&own, b""), DropReason::Malformed);
+        let mut newer = bytes;
+        newer[4] = 2;
+        assert_eq!(reason(&own, &newer), DropReason::OtherVersion);
+        for at in [5, 6, 7, 20, 60, 80, 90, 103] {
+            let mut bent = bytes;
+            bent[at] ^= 1;
+            assert_eq!(reason(&own, &bent), DropReason::WrongKey, "byte {at}");
+        }
+        // The holder of the key can still send nonsense.
+        let nonsense = Advertisement { interval: Nanos::ZERO, ..example() };
+        assert_eq!(reason(&own, &own.encode(&nonsense, NOW)), DropReason::Malformed);
+        for sent in [NOW - 1_000_000_001, NOW + 1_000_000_001] {
+            assert_eq!(reason(&own, &own.encode(&example(), sent)), DropReason::Stale);
+        }
+        assert!(own.decode(&own.encode(&example(), NOW - 1_000_000_000), NOW).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_advertisement_survives(advertisement in any_advertisement(), sent in any::<u64>()) {
+            let codec = codec("group", 9);
+            prop_assert_eq!(codec.decode(&codec.encode(&advertisement, sent), sent), Ok(advertisement));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), begins in 0_usize..6) {
+            for (byte, right) in bytes.iter_mut().zip(b"PRGM\x01".iter().take(begins)) {
+                *byte = *right;
+            }
+            prop_assert!(codec("group", 9).decode(&bytes, NOW).is_err());
+        }
+    }
+}
