@@ -236,6 +236,22 @@ fn a_watermark_is_not_trusted_across_a_gap() {
     assert!(late.tick(at(60)).change.is_some());
 }
 
+/// Found by the simulator: a member that catches up advertises a watermark from before it was complete. Taken as it is, the mark
+/// would lie before the time from which that member is trusted, and the role would go back and forth.
+#[test]
+fn a_watermark_does_not_go_back_while_the_new_member_catches_up() {
+    let mut standby = member(options(1));
+    standby.heard(&active(2, 5, 1, 100), at(0));
+    let catching_up = Advertisement { seen_since_ns: 50, whole_from_ns: 90, ..active(3, 6, 1, 60) };
+    standby.heard(&catching_up, at(20));
+    assert_eq!(standby.watermark(), Some(100));
+    standby.heard(&Advertisement { sequence: 2, watermark_ns: 95, ..catching_up }, at(31));
+    assert_eq!(standby.watermark(), Some(95));
+    // Together with its predecessor, it has exported everything from the beginning on.
+    let advertised = standby.tick(at(31)).advertisement.unwrap();
+    assert_eq!((advertised.whole_from_ns, advertised.role), (0, AdvertisedRole::Standby));
+}
+
 #[test]
 fn a_loss_of_packets_while_active_hands_over_to_a_whole_standby() {
     let (mut leaky, ms, term) = leader(options(2));
