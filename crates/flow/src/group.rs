@@ -18,6 +18,9 @@
 //! A watermark vouches only for what its member has seen. A meter that was started later than another one has shortened records of
 //! the flows that ran then. So a standby forgets kept records only if the active member's are as whole, and otherwise takes over.
 //!
+//! A member whose export is stuck, or whose copy of the link is cut while another one's is not, is not fit: it gives the role to a
+//! member that is ready, and does not take it while there is one.
+//!
 //! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
 //! watermarks are nanoseconds since 1970.
 //!
@@ -25,6 +28,7 @@
 //! beyond what it has exported itself or what its predecessor advertised.
 
 mod advertisement;
+mod copies;
 mod coverage;
 mod election;
 mod options;

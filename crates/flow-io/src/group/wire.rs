@@ -7,8 +7,8 @@
 //! +--------+--+--+--+--+----------------+---------+--------+----------------+----------------+
 //! |   term's count     |    interval    |    seen since    |   whole from   |   watermark    |
 //! +--------------------+----------------+------------------+----------------+----------------+
-//! |      sent at       |          first half of the HMAC-SHA256             |  104 bytes
-//! +--------------------+----------------------------------------------------+
+//! |    seen packets    |    sent at     |   first half of the HMAC-SHA256   |  112 bytes
+//! +--------------------+----------------+-----------------------------------+
 //! ```
 //! Everything is big-endian. `v` is the version, `p` the priority. `f` has the role in its two low bits (standby, active, leaving
 //! standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group` is the beginning of the
@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"PRGM";
 const VERSION: u8 = 1;
-const BODY: usize = 88;
+const BODY: usize = 96;
 /// HMAC cut to its first half, which RFC 2104 (section 5) allows.
 const MAC: usize = 16;
 /// Length of an advertisement.
@@ -86,6 +86,7 @@ impl AdvertisementCodec {
             advertisement.seen_since_ns,
             advertisement.whole_from_ns,
             advertisement.watermark_ns,
+            advertisement.seen_packets,
             wall_ns,
         ];
         for (place, word) in bytes[8..BODY].chunks_exact_mut(8).zip(words) {
@@ -115,6 +116,7 @@ impl AdvertisementCodec {
             seen_since_ns,
             whole_from_ns,
             watermark_ns,
+            seen_packets,
             sent_ns,
         ] = words_of(bytes);
         if group != self.group {
@@ -133,6 +135,7 @@ impl AdvertisementCodec {
             priority: bytes[6],
             preempts: bytes[5] & PREEMPTS != 0,
             is_ready: bytes[5] & READY != 0,
+            seen_packets,
             seen_since_ns,
             whole_from_ns,
             interval: Nanos::new(interval),
@@ -205,11 +208,11 @@ mod tests {
             Just(AdvertisedRole::LeavingActive)
         ];
         let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), 0..=GroupTerm::LAST_COUNT, any::<u8>());
-        let times = (any::<u64>(), any::<u64>(), any::<u64>(), 10_000_000_u64..=10_000_000_000);
+        let times = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), 10_000_000_u64..=10_000_000_000);
         (numbers, times, role, any::<bool>(), any::<bool>()).prop_map(
             |(numbers, times, role, ready, preempts)| {
                 let (meter, boot, sequence, count, priority) = numbers;
-                let (seen_since_ns, whole_from_ns, watermark_ns, interval) = times;
+                let (seen_since_ns, whole_from_ns, watermark_ns, seen_packets, interval) = times;
                 Advertisement {
                     meter,
                     boot,
@@ -219,6 +222,7 @@ mod tests {
                     priority,
                     preempts,
                     is_ready: ready,
+                    seen_packets,
                     seen_since_ns,
                     whole_from_ns,
                     interval: Nanos::new(interval),
@@ -238,6 +242,7 @@ mod tests {
             priority: 100,
             preempts: true,
             is_ready: true,
+            seen_packets: 4,
             seen_since_ns: 5,
             whole_from_ns: 6,
             interval: Nanos::from_millis(10),
@@ -252,7 +257,7 @@ mod tests {
         assert_eq!(bytes[16..24], [0, 0, 0, 7, 0, 0, 0, 7]);
         assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!(bytes[72..80], NOW.to_be_bytes());
-        assert_eq!(bytes.len(), 104);
+        assert_eq!(bytes.len(), 112);
     }
 
     #[test]
@@ -263,7 +268,7 @@ mod tests {
         let reason = |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode(bytes, NOW).unwrap_err();
         assert_eq!(reason(&codec("g", 2), &bytes), DropReason::WrongKey);
         assert_eq!(reason(&codec("h", 1), &bytes), DropReason::OtherGroup);
-        assert_eq!(reason(&own, &bytes[..103]), DropReason::Malformed);
+        assert_eq!(reason(&own, &bytes[..111]), DropReason::Malformed);
         assert_eq!(reason(&own, &[bytes.as_slice(), &[0]].concat()), DropReason::Malformed);
         assert_eq!(reason(&own, b""), DropReason::Malformed);
         let mut newer = bytes;

@@ -39,8 +39,10 @@ pub struct Advertisement {
     pub priority: u8,
     /// Whether it takes over from members of lower priority.
     pub preempts: bool,
-    /// Whether its own records are whole from the watermark on, so that it can take over without a gap.
+    /// Whether its own records are whole from the watermark on and can be exported, so that it can take over without a gap.
     pub is_ready: bool,
+    /// Packets that it has seen since its start.
+    pub seen_packets: u64,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
     /// What was exported from this time up to the watermark is whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): nothing.

@@ -3,6 +3,7 @@
 //! `heard`, `ordered` and the setters only record. All decisions are made in [`GroupElection::tick`], which the owner calls after
 //! each of them and at each deadline.
 
+use super::copies::CopyWatch;
 use super::coverage::{ExportedSpan, NEVER_WHOLE};
 use super::peers::PeerTable;
 use super::rank::{is_trusted, takeover_skew, yields_to};
@@ -29,6 +30,8 @@ pub struct GroupElection {
     role: GroupRole,
     ordered: OrderedRole,
     coverage: MeterCoverage,
+    copies: CopyWatch,
+    can_export: bool,
     peers: PeerTable,
     /// The latest term that this member was in or heard of.
     latest_term: GroupTerm,
@@ -58,6 +61,8 @@ impl GroupElection {
             role: GroupRole::Standby,
             ordered: OrderedRole::Standby,
             coverage,
+            copies: CopyWatch::default(),
+            can_export: true,
             peers: PeerTable::default(),
             latest_term: GroupTerm::default(),
             exported: ExportedSpan { whole_from_ns: NEVER_WHOLE, watermark_ns: 0 },
@@ -83,8 +88,22 @@ impl GroupElection {
         self.role
     }
 
-    /// Whether the records of this member are whole from where a takeover would go on, or from where it went on.
+    /// Whether this member is fit, and its records are whole from where a takeover would go on, or from where it went on.
     pub fn is_ready(&self) -> bool {
+        self.is_fit() && self.is_whole()
+    }
+
+    /// Whether its copy of the link carries packets if the others' do, and its records reach the collector.
+    pub const fn is_fit(&self) -> bool {
+        self.can_export && !self.is_blind()
+    }
+
+    /// Whether packets come at another member and not at this one.
+    pub const fn is_blind(&self) -> bool {
+        self.copies.is_blind()
+    }
+
+    fn is_whole(&self) -> bool {
         if self.role.is_active() {
             return self.exported.whole_from_ns != NEVER_WHOLE;
         }
@@ -138,6 +157,16 @@ impl GroupElection {
         self.coverage = coverage;
     }
 
+    /// Whether records that are handed over reach the collector.
+    pub const fn set_can_export(&mut self, can_export: bool) {
+        self.can_export = can_export;
+    }
+
+    /// Packets of its copy of the link since the start.
+    pub fn set_seen_packets(&mut self, packets: u64, now: MonoTime) {
+        self.copies.count(packets, now);
+    }
+
     /// In this term, everything that left this member's table before `ns` has been exported. A late call of an earlier term changes
     /// nothing, and a watermark never goes back within its term.
     pub fn set_watermark(&mut self, term: GroupTerm, ns: u64) {
@@ -163,6 +192,7 @@ impl GroupElection {
         let before = self.peers.latest(advertisement.meter);
         let outcome = self.peers.hear(advertisement, &self.options, now);
         if outcome == HeardOutcome::Accepted {
+            self.copies.hear(advertisement, now);
             self.learn(before, advertisement, now);
         }
         outcome
@@ -175,8 +205,21 @@ impl GroupElection {
         }
         let was_active = before.is_some_and(|before| before.role.is_active());
         let is_same = before.is_some_and(|before| {
-            (before.boot, before.term, before.role, before.seen_since_ns, before.whole_from_ns)
-                == (latest.boot, latest.term, latest.role, latest.seen_since_ns, latest.whole_from_ns)
+            (
+                before.boot,
+                before.term,
+                before.role,
+                before.seen_since_ns,
+                before.whole_from_ns,
+                before.is_ready,
+            ) == (
+                latest.boot,
+                latest.term,
+                latest.role,
+                latest.seen_since_ns,
+                latest.whole_from_ns,
+                latest.is_ready,
+            )
         });
         if (was_active || latest.role.is_active()) && !is_same {
             self.contested_at = now;
@@ -296,8 +339,8 @@ impl GroupElection {
         if self.coverage.complete_from_ns.is_none() {
             return true;
         }
-        let preempts = self.options.preempt && active.priority < self.options.priority && self.is_ready();
-        self.trusts(active) && !preempts
+        let is_better = !active.is_ready || self.options.preempt && active.priority < self.options.priority;
+        self.trusts(active) && !(is_better && self.is_ready())
     }
 
     fn advertise(&mut self, now: MonoTime) -> Advertisement {
@@ -325,6 +368,7 @@ impl GroupElection {
             priority: self.options.priority,
             preempts: self.options.preempt,
             is_ready: self.is_ready(),
+            seen_packets: self.copies.packets(),
             seen_since_ns: self.coverage.seen_since_ns,
             whole_from_ns: exported.whole_from_ns,
             interval: self.options.interval,

@@ -24,13 +24,16 @@ pub(super) fn is_trusted(
 
 /// Whether a member that is active too steps down because of `other`.
 ///
-/// The one stays whose records are more whole. If one of the two preempts, the one of higher priority stays. Otherwise the later term
+/// The one stays whose records are more whole, then the one that is ready. If one of the two preempts, the one of higher priority stays. Otherwise the later term
 /// stays: its member took over because something had failed. Terms contain the meter's number, so they are never equal.
 pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
     let may_yield = covers(other, own.seen_since_ns, own.span().end_ns());
     let may_stay = covers(own, other.seen_since_ns, other.span().end_ns());
     if may_yield != may_stay {
         return may_yield;
+    }
+    if other.is_ready != own.is_ready {
+        return other.is_ready;
     }
     if (own.preempts || other.preempts) && other.priority != own.priority {
         return other.priority > own.priority;

@@ -28,6 +28,7 @@ fn active(meter: u32, count: u64, sequence: u64, watermark_ns: u64) -> Advertise
         priority: 100,
         preempts: false,
         is_ready: true,
+        seen_packets: 0,
         seen_since_ns: 0,
         whole_from_ns: 0,
         interval: Nanos::from_millis(10),
@@ -420,4 +421,59 @@ fn options_are_checked() {
         assert!(error.to_string().contains("use 10ms to 10s"), "{error}");
     }
     assert!(ElectionOptions { multiplier: 1, ..options(1) }.check().is_err());
+}
+
+#[test]
+fn a_member_that_cannot_export_hands_over_to_one_that_can() {
+    let (mut stuck, ms, _) = leader(options(2));
+    let mut fit = GroupElection::new(options(1), 9, FULL, at(ms));
+    let mut stands_by = |stuck: &mut GroupElection, ms: u64| {
+        if let Some(advertisement) = stuck.tick(at(ms)).advertisement {
+            fit.heard(&advertisement, at(ms));
+        }
+        fit.tick(at(ms))
+    };
+    assert!((ms..ms + 35).all(|ms| stands_by(&mut stuck, ms).change.is_none()));
+    stuck.set_can_export(false);
+    let step =
+        (ms + 35..ms + 60).map(|ms| stands_by(&mut stuck, ms)).find(|step| step.change.is_some()).unwrap();
+    assert!(matches!(step.change, Some(RoleChange::BecameActive { .. })));
+    stuck.heard(&step.advertisement.unwrap(), at(ms + 60));
+    assert_eq!(stuck.tick(at(ms + 60)).change, Some(RoleChange::BecameStandby { active: Some(1) }));
+}
+
+#[test]
+fn of_two_that_cannot_export_none_takes_over() {
+    let mut member = member(options(1));
+    member.set_can_export(false);
+    for n in 0..500 {
+        member.heard(&Advertisement { is_ready: false, ..active(2, 5, n, n) }, at(n * 10));
+        assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
+    }
+}
+
+#[test]
+fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
+    let mut member = member(options(1));
+    let hear = |member: &mut GroupElection, n: u64, packets: u64| {
+        member.heard(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));
+        member.is_blind()
+    };
+    // Counts that are a little older or newer prove nothing, and neither does a link without traffic.
+    for n in 0..30 {
+        member.set_seen_packets(n, at(n * 10));
+        assert!(!hear(&mut member, n, n * 100));
+    }
+    assert!((30..60).all(|n| !hear(&mut member, n, 3000)));
+    assert!(!hear(&mut member, 60, 3007));
+    assert!(hear(&mut member, 61, 3008));
+    assert!(!member.is_ready());
+    member.set_seen_packets(30, at(620));
+    assert!(member.is_ready());
+    // A restart counts from zero again.
+    for n in 90..100 {
+        let restarted = Advertisement { boot: 5, seen_packets: 9000, ..standby(2, n) };
+        member.heard(&restarted, at(n * 10));
+    }
+    assert!(!member.is_blind());
 }

@@ -29,6 +29,8 @@ pub(crate) enum Breakage {
     SameMeterNumber,
     /// Meters do not learn each other's terms.
     HiddenTerms,
+    /// A meter does not notice that its copy of the link is cut.
+    Unseeing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -192,6 +194,12 @@ impl Group {
         if !meter.runs() {
             return;
         }
+        if self.breakage != Breakage::Unseeing {
+            meter.election.set_seen_packets(self.world.packets_seen(index, table_ns), now);
+        }
+        if meter.election.is_blind() {
+            meter.sees_since_ns = table_ns;
+        }
         if self.breakage == Breakage::ReadyAtOnce {
             meter.election.set_coverage(MeterCoverage { seen_since_ns: 0, complete_from_ns: Some(0) });
         } else {
@@ -285,7 +293,11 @@ impl Group {
         if !meter.is_up {
             return;
         }
-        let is_whole = meter.sees_since_ns == 0 || begun_ns >= meter.sees_since_ns;
+        if self.world.is_cut_off(index, Self::record_ns(number), self.now_ns) {
+            return;
+        }
+        let is_whole = (meter.sees_since_ns == 0 || begun_ns >= meter.sees_since_ns)
+            && !self.world.is_cut_off(index, begun_ns, self.now_ns);
         let left_ns = self.now_ns;
         let record = KeptRecord { number, left_ns, is_whole, is_sent: false, is_acknowledged: false };
         if meter.is_paused {

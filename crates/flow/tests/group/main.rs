@@ -8,7 +8,7 @@ mod world;
 
 use checks::Outcome;
 use group::{Breakage, Group};
-use world::{WatermarkFrom, World};
+use world::{Span, WatermarkFrom, World};
 
 /// 150 000 were tried once.
 const SEEDS: u64 = 3000;
@@ -80,6 +80,25 @@ fn without_cuts_a_watermark_from_sending_loses_nothing() {
 fn a_watermark_from_sending_loses_what_a_broken_way_swallows() {
     let worlds = (0..200).map(|seed| World { watermark: WatermarkFrom::Sending, ..World::wild(seed) });
     assert!(is_noticed(Breakage::None, worlds, |outcome| !outcome.lost.is_empty()));
+}
+
+/// A cut copy is noticed within 200 ms, so records are replayed from that much before the last watermark.
+fn with_a_cut_copy(seed: u64) -> World {
+    let mut world = World::calm_without_preemption(seed);
+    let cut = Group::new(world.clone(), Breakage::None).active_at(300).expect("elected");
+    world.copy_cuts = vec![(cut, Span { from: 300, to: 300 + 200 + seed % 400 })];
+    World { margin_us: 250_000, healed_at: 900, end: 1600, ..world }
+}
+
+#[test]
+fn a_copy_of_the_link_that_is_cut_loses_nothing() {
+    for seed in 0..SEEDS / 3 {
+        let outcome = run(with_a_cut_copy(seed));
+        assert_eq!(outcome.lost, [], "seed {seed}");
+        assert!(outcome.is_settled, "seed {seed}");
+    }
+    let worlds = || (0..50).map(with_a_cut_copy);
+    assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
 }
 
 #[test]

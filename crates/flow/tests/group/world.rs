@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) pauses: Vec<(usize, Span)>,
     /// (from, to, when): advertisements in this direction are lost.
     pub(crate) cuts: Vec<(usize, usize, Span)>,
+    /// (meter, when): no packets come at it.
+    pub(crate) copy_cuts: Vec<(usize, Span)>,
     /// (meter, when): its records do not reach the collector.
     pub(crate) export_cuts: Vec<(usize, Span)>,
     /// Faults have ended by then.
@@ -98,6 +100,7 @@ impl World {
             leaves: vec![],
             pauses: vec![],
             cuts: vec![],
+            copy_cuts: vec![],
             export_cuts: vec![],
             healed_at: 0,
             end: 700,
@@ -134,5 +137,18 @@ impl World {
             world.export_cuts.push((draw.index(world.meters), draw.span(400, 300)));
         }
         world
+    }
+
+    /// Whether a meter missed packets in this time.
+    pub(crate) fn is_cut_off(&self, meter: usize, from_ns: u64, to_ns: u64) -> bool {
+        let mut cuts = self.copy_cuts.iter().filter(|(cut, _)| *cut == meter);
+        cuts.any(|(_, span)| span.from * MS <= to_ns && from_ns < span.to * MS)
+    }
+
+    /// Packets that have come at a meter; ten each millisecond.
+    pub(crate) fn packets_seen(&self, meter: usize, now_ns: u64) -> u64 {
+        let cuts = self.copy_cuts.iter().filter(|(cut, _)| *cut == meter);
+        let missed: u64 = cuts.map(|(_, span)| (now_ns / MS).clamp(span.from, span.to) - span.from).sum();
+        (now_ns / MS - missed) * 10
     }
 }

@@ -1,0 +1,52 @@
+//! Whether this member's copy of the link is cut: nothing comes here while packets come at another member.
+//!
+//! Members count their packets at slightly different moments. So counts of others are compared only from a while after the last packet
+//! here.
+
+use super::Advertisement;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+
+/// Longer than it takes until a count is in an advertisement.
+const SETTLE: Nanos = Nanos::from_millis(100);
+/// A few packets may be of one copy only, such as those of the machine at its end.
+const PACKETS: u64 = 8;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct CopyWatch {
+    own: u64,
+    changed_at: MonoTime,
+    /// What others had counted a while after the last packet here.
+    others: BTreeMap<u32, (u64, u64)>,
+    is_blind: bool,
+}
+
+impl CopyWatch {
+    pub(super) const fn packets(&self) -> u64 {
+        self.own
+    }
+
+    /// Whether the copy was cut when the others were last heard.
+    pub(super) const fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    /// The member has seen so many packets by now.
+    pub(super) fn count(&mut self, packets: u64, now: MonoTime) {
+        if packets != self.own {
+            *self = Self { own: packets, changed_at: now, others: BTreeMap::new(), is_blind: false };
+        }
+    }
+
+    pub(super) fn hear(&mut self, other: &Advertisement, now: MonoTime) {
+        if now < self.changed_at + SETTLE {
+            return;
+        }
+        let (boot, before) = *self.others.entry(other.meter).or_insert((other.boot, other.seen_packets));
+        if boot != other.boot {
+            self.others.remove(&other.meter);
+        } else if other.seen_packets.saturating_sub(before) >= PACKETS {
+            self.is_blind = true;
+        }
+    }
+}
