@@ -18,6 +18,7 @@ pub mod permit;
 pub mod private_files;
 pub mod program;
 pub mod recording;
+pub mod relay;
 pub mod rig_fault;
 pub mod skip;
 pub mod small_disk;

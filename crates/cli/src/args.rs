@@ -10,6 +10,7 @@ mod impair;
 mod log;
 mod merge;
 mod meter;
+mod meter_group;
 mod probe;
 mod quantities;
 mod replay;
@@ -32,6 +33,7 @@ pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
+pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use probe::{
     AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
     ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,

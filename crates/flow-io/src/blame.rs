@@ -1,5 +1,6 @@
 //! Whose fault the errors of this room are.
 
+use crate::group::GroupError;
 use crate::{Error, collect, export};
 use packetrig_units::Blame;
 
@@ -34,10 +35,27 @@ impl collect::Error {
 }
 
 impl export::Error {
-    pub const fn blame(&self) -> Blame {
+    pub fn blame(&self) -> Blame {
         match self {
             Self::NotFramed { .. } | Self::NoAuthorities { .. } | Self::Tls(_) => Blame::Usage,
             Self::Target { .. } | Self::Thread(_) => Blame::World,
+            Self::Group(error) => error.blame(),
+        }
+    }
+}
+
+impl GroupError {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Options(_)
+            | Self::NoName
+            | Self::NoPeers(_)
+            | Self::Family { .. }
+            | Self::KeyExposed { .. }
+            | Self::Key { .. } => Blame::Usage,
+            Self::KeyFile { source, .. } => Blame::of_named_file(source),
+            Self::Kernel(error) => error.blame(),
+            Self::Thread(_) => Blame::World,
         }
     }
 }

@@ -10,28 +10,39 @@
 //! which are counted with their packets. With patience, the dispatcher waits for each target that still takes data. A target that
 //! is slow or gone costs its own backlog; the other targets lose nothing.
 //!
-//! Invariant: offered = queue dropped + sent + refused + waiting, for each target, at any time.
+//! One meter of a group may export for all: then a gate is before the backlogs, see [`gate`].
+//!
+//! Invariant: offered = queue dropped + sent + refused + left to others + waiting, for each target, at any time.
 
 mod accounts;
+mod backlog;
 mod deadline;
+mod dispatch;
 mod encoder;
+mod gate;
+mod kept;
 mod options;
 mod outbox;
 mod sender;
 mod target;
 mod transport;
 
+pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
-pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerQueue, batches_of, queue};
+pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_of, queue};
 pub use target::{ExportTarget, HostPort, TargetError};
 
-use crate::batch::WorkerBatch;
+use crate::group::{GroupError, GroupMember, GroupSeat};
 use crate::patience::OutputQueue;
 use accounts::TargetAccounts;
+use backlog::TargetBacklog;
 use crossbeam_channel::bounded;
 use deadline::SendDeadline;
+use dispatch::Dispatcher;
 use encoder::TargetEncoder;
+use gate::ExportGate;
 use packetrig_flow::export::MessageExporter;
+use packetrig_flow::group::MeterCoverage;
 use packetrig_flow::sim::SimEncoder;
 use packetrig_flow::{ExportCounts, MeterLedger};
 use packetrig_sys::clock;
@@ -58,6 +69,9 @@ pub enum Error {
     Tls(String),
     #[error("cannot start a thread for the export: {0}")]
     Thread(std::io::Error),
+    /// The meter cannot join its group.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// A running export. It ends when every [`WorkerOutbox`] and [`WorkerQueue`] has been dropped.
@@ -65,6 +79,8 @@ pub enum Error {
 pub struct ExportThread {
     accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
+    /// If one meter of a group exports for all.
+    member: Option<GroupMember>,
 }
 
 /// Starts an export. `ledger` returns the meter's ledger; the accounts of the export itself are filled in here.
@@ -75,29 +91,43 @@ pub fn spawn(
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
     let deadline = SendDeadline::never(options.linger);
+    let member = options.group.as_ref().map(join_group).transpose()?;
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
-        let (backlog, batches) = bounded(batches_of(options.backlog_bytes));
+        let (room, batches) = bounded(batches_of(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
         let encoder = encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
-        backlogs.push(OutputQueue::new(backlog, &incoming.patience));
+        backlogs.push(OutputQueue::new(room, &incoming.patience));
         let ledger = Arc::clone(&ledger);
-        senders.push(TargetSender::new(encoder, transport, account, batches, ledger, deadline.clone()));
+        let seat = member.as_ref().map(|member| member.seat().clone());
+        let backlog = TargetBacklog::new(batches, seat);
+        senders.push(TargetSender::new(encoder, transport, account, backlog, ledger, deadline.clone()));
     }
     // Threads start only after every target was opened: an error above leaves none behind.
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start(&format!("export-{index}"), move || sender.run())?);
     }
     let accounts = incoming.accounts.clone();
+    let gate = options.group.as_ref().zip(member.as_ref());
+    let gate = gate.map(|(group, member)| ExportGate::new(member, group.keep_bytes, group.ready_after));
+    let dispatcher = Dispatcher::new(incoming, backlogs, options.linger);
     threads.push(start("export", move || {
-        dispatch(&incoming, &backlogs);
-        // Dropping `backlogs` with this closure ends the targets' threads, once they have taken what is left.
+        match gate {
+            Some(mut gate) => gate.run(&dispatcher),
+            None => dispatcher.run(),
+        }
+        // This ends the targets' threads, once they have taken what is left in their backlogs.
+        drop(dispatcher);
         deadline.begin(clock::monotonic_ns());
     })?);
-    Ok(ExportThread { accounts, threads })
+    Ok(ExportThread { accounts, threads, member })
+}
+
+fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {
+    GroupMember::start(group.member.clone(), MeterCoverage::since(clock::wall_clock_ns()))
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
@@ -129,24 +159,6 @@ fn encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> 
     }
 }
 
-/// Gives each batch to every target of its content that has room, until all workers have dropped their ends of the queue.
-fn dispatch(incoming: &ExportInlet, backlogs: &[OutputQueue<Arc<WorkerBatch>>]) {
-    for batch in &incoming.batches {
-        let content = match batch {
-            WorkerBatch::Records(_) => accounts::BatchContent::Records,
-            WorkerBatch::Sim(_) => accounts::BatchContent::Sim,
-        };
-        let carried = batch.carried();
-        let batch = Arc::new(batch);
-        // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
-        // backlogs, so room that was found is still there.
-        OutputQueue::await_room(backlogs);
-        incoming.accounts.hand_over(content, carried, |index| {
-            backlogs.get(index).is_some_and(|backlog| backlog.try_give(Arc::clone(&batch)).is_ok())
-        });
-    }
-}
-
 impl ExportThread {
     /// The sums over all targets: with several, each is offered everything.
     pub fn counts(&self) -> ExportCounts {
@@ -167,7 +179,16 @@ impl ExportThread {
     /// dropped. `false`: a thread panicked.
     pub fn join(self) -> (ExportCounts, bool) {
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
-        (self.accounts.total(), panicked == 0)
+        let is_whole = self.member.is_none_or(|member| {
+            gate::final_watermark(member.seat(), self.accounts.delivery().is_complete());
+            member.stop()
+        });
+        (self.accounts.total(), panicked == 0 && is_whole)
+    }
+
+    /// What this meter knows of its group, if one meter exports for all.
+    pub fn group(&self) -> Option<&GroupSeat> {
+        self.member.as_ref().map(GroupMember::seat)
     }
 }
 

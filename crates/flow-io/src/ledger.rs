@@ -11,6 +11,7 @@ mod exposition;
 pub use exposition::exposition;
 
 use crate::export::{self, ExportWatch};
+use crate::group::{GroupReport, GroupSeat};
 use crate::outbox::{OfferedCounts, OutputChannels};
 use crate::patience::{OutputQueue, SharedPatience};
 use crate::source::{InterfaceCounts, ReadCounts};
@@ -62,6 +63,7 @@ pub struct MeterBooks {
     sinks: Mutex<Vec<LedgerSink>>,
     desks: Mutex<Vec<Arc<WorkerMeeting>>>,
     captured: Mutex<Arc<PacketOrigin>>,
+    group: Mutex<Option<GroupSeat>>,
 }
 
 impl std::fmt::Debug for MeterBooks {
@@ -85,6 +87,9 @@ pub struct LedgerReport {
     /// The ledger; its last part is the sum of all outputs.
     pub ledger: MeterLedger,
     pub outputs: Vec<OutputReport>,
+    /// The meter's place in its group, if one meter exports for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupReport>,
     /// Rules that do not hold; empty before the end.
     pub imbalances: Vec<String>,
     /// Remarks about the source, such as a file that ends within its last packet.
@@ -115,6 +120,15 @@ impl MeterBooks {
     /// Sets the export. It takes events of SIM if `wants_events`, otherwise records.
     pub fn set_export(&self, queue: export::WorkerQueue, wants_events: bool, watch: ExportWatch) {
         *lock(&self.export) = Some(LedgerExport { queue: Some((queue, wants_events)), watch });
+    }
+
+    pub fn set_group(&self, seat: GroupSeat) {
+        *lock(&self.group) = Some(seat);
+    }
+
+    /// The meter's place in its group, if one meter exports for all.
+    pub fn group(&self) -> Option<GroupReport> {
+        lock(&self.group).as_ref().map(|seat| GroupReport::of(&seat.status()))
     }
 
     /// Takes the outputs' queues, once: so they close when the last worker drops its clones.
@@ -154,6 +168,7 @@ impl MeterBooks {
             elapsed_ns: clock::monotonic_ns().saturating_sub(self.start_ns.load(Ordering::Acquire)),
             ledger,
             outputs,
+            group: self.group(),
             imbalances: found.iter().map(ToString::to_string).collect(),
             remarks: read.map(|read| read.remarks()).unwrap_or_default(),
             damages: read.map(|read| read.damages()).unwrap_or_default(),
@@ -240,6 +255,7 @@ fn rest(counts: &ExportCounts) -> CarriedRecords {
     let mut gone = counts.queue_dropped;
     gone.add(counts.sent);
     gone.add(counts.refused);
+    gone.add(counts.left_to_others);
     CarriedRecords {
         records: counts.offered.records.saturating_sub(gone.records),
         packets: counts.offered.packets.saturating_sub(gone.packets),
@@ -252,6 +268,7 @@ fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
     sum.queue_dropped.add(counts.queue_dropped);
     sum.sent.add(counts.sent);
     sum.refused.add(counts.refused);
+    sum.left_to_others.add(counts.left_to_others);
     sum.waiting.add(counts.waiting);
     sum.messages += counts.messages;
     sum.message_bytes += counts.message_bytes;
@@ -328,8 +345,12 @@ pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
             LedgerLine::loss("export", "dropped, queue full", Some(export.queue_dropped.packets), offered),
             LedgerLine::loss("export", "refused by the transport", Some(export.refused.packets), offered),
             LedgerLine::count("export", "waiting", Some(export.waiting.packets), offered),
-            LedgerLine::count("export", "sent", Some(export.sent.packets), offered),
         ]);
+        let left = export.left_to_others.packets;
+        if left > 0 {
+            lines.push(LedgerLine::count("export", "left to the active meter", Some(left), offered));
+        }
+        lines.push(LedgerLine::count("export", "sent", Some(export.sent.packets), offered));
     }
     lines
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant, for every sink: offered = accepted by its queue + dropped here.
 
+use crate::export::WorkerProgress;
 use crate::patience::{OpenSource, OutputQueue};
 use crate::{SharedPatience, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
@@ -89,6 +90,14 @@ impl OutputQueues {
             out.flush();
         }
         self.send();
+    }
+
+    /// The same, and says how far the worker has come.
+    pub(crate) fn settle(&mut self, progress: WorkerProgress) {
+        self.flush();
+        if let Some(out) = &mut self.records_out {
+            out.settle(progress);
+        }
     }
 
     fn send(&mut self) {

@@ -176,6 +176,10 @@ impl<T> OutputQueue<T> {
         self.queue.try_send(value).map_err(TrySendError::into_inner)
     }
 
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.is_full()
+    }
+
     /// If patience has begun, waits until each of these has room or is given up. No other thread may fill them.
     pub(crate) fn await_room(queues: &[Self]) {
         let since_ns = clock::monotonic_ns();

@@ -12,6 +12,7 @@
 //! Invariant: published counters balance in themselves, and at the end they are complete.
 
 use crate::Error;
+use crate::export::WorkerProgress;
 use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
@@ -112,6 +113,8 @@ pub(crate) struct MeterWorker {
     pub(crate) desk: Arc<WorkerMeeting>,
     /// Present if the source's packets may be out of order and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
+    /// All flows that were due by then have left the table.
+    pub(crate) settled_ns: u64,
 }
 
 impl MeterWorker {
@@ -165,7 +168,12 @@ impl MeterWorker {
         // Held packets must still find their flows: time goes no further than the packets that came out.
         let now_ns = self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.now_ns(given_ns));
         let most = if has_ended { usize::MAX } else { DUE };
-        now_ns.is_none_or(|now_ns| self.table.advance_some(now_ns, most, &mut self.outbox))
+        let Some(now_ns) = now_ns else { return true };
+        let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
+        if is_done {
+            self.settled_ns = now_ns;
+        }
+        is_done
     }
 
     /// Meters the packets that are held back: nothing more arrives.
@@ -196,12 +204,15 @@ impl MeterWorker {
         if self.desk.is_called_off.load(Ordering::Acquire) {
             self.source.stop()?;
         }
-        self.outbox.flush();
-        self.note(None);
+        let ring_dropped = self.note(None);
+        let progress =
+            WorkerProgress { settled_ns: self.settled_ns, packets: self.source.delivered(), ring_dropped };
+        self.outbox.settle(progress);
         Ok(())
     }
 
-    fn note(&mut self, put_in: Option<u64>) {
+    /// Publishes the counters; returns how many packets the ring has dropped.
+    fn note(&mut self, put_in: Option<u64>) -> u64 {
         let ring_dropped = self.source.ring_dropped();
         let mut counts = *self.intake.counts();
         counts.add(self.table.counts());
@@ -219,6 +230,7 @@ impl MeterWorker {
         notes.left = self.source.left();
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered());
+        ring_dropped
     }
 }
 

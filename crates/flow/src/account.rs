@@ -100,6 +100,9 @@ pub const ACCOUNTS: &[LedgerValue] = accounts! {
     137 "exportMessageOctetTotalCount" export.message_bytes;
     138 "exportOwnRecordTotalCount" export.own_records;
     139 "parserIgnoredElsewhereTotalCount" packets.ignored[7];
+    140 "exportLeftToOthersRecordTotalCount" export.left_to_others.records;
+    141 "exportLeftToOthersPacketTotalCount" export.left_to_others.packets;
+    142 "exportLeftToOthersOctetTotalCount" export.left_to_others.bytes;
 };
 
 /// The account of a number.

@@ -27,6 +27,9 @@ pub struct ExportCounts {
     pub sent: CarriedRecords,
     /// Encoded, and refused by the transport.
     pub refused: CarriedRecords,
+    /// Not sent, because another meter of the group exports.
+    #[serde(default)]
+    pub left_to_others: CarriedRecords,
     /// In the queue or in a message that is not full yet.
     pub waiting: CarriedRecords,
     pub messages: u64,
@@ -65,19 +68,20 @@ impl MeterLedger {
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();
-        for part in [export.queue_dropped, export.sent, export.refused, export.waiting] {
+        for part in [export.queue_dropped, export.sent, export.refused, export.left_to_others, export.waiting]
+        {
             accounted.add(part);
         }
         let mut found = self.packets.imbalances();
         let rules = [
             ("capture delivered = parser seen", self.capture.delivered, self.packets.seen),
             (
-                "records offered = queue dropped + sent + refused + waiting",
+                "records offered = queue dropped + sent + refused + left to others + waiting",
                 export.offered.records,
                 accounted.records,
             ),
             (
-                "packets offered = queue dropped + sent + refused + waiting",
+                "packets offered = queue dropped + sent + refused + left to others + waiting",
                 export.offered.packets,
                 accounted.packets,
             ),

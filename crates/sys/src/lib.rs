@@ -41,6 +41,7 @@ pub mod sched;
 pub mod signal;
 pub mod stamping;
 mod sync;
+pub mod tcp;
 pub mod terminal;
 pub mod udp;
 pub mod userns;

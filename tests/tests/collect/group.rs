@@ -13,10 +13,10 @@ use std::time::Duration;
 /// From burst to burst: a flow is quiet in between.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longer than the active timeout of these meters, and shorter than their idle timeout.
-const REST: Duration = Duration::from_millis(2300);
+pub(super) const REST: Duration = Duration::from_millis(2300);
 const TIMEOUTS: [&str; 4] = ["--active", "2s", "--idle", "4s"];
 
-fn of_group(collected: &Collected, what: &str) -> u64 {
+pub(super) fn of_group(collected: &Collected, what: &str) -> u64 {
     collected.number(&format!("/groups/0/{what}"))
 }
 
@@ -67,25 +67,30 @@ fn what_a_group_cannot_do_is_refused() {
     refused(&["--uniflow"], &["--uniflow"]);
 }
 
-/// Two meters of one interface, and what was sent there.
-struct MeteredLink {
-    lab: OwnLab,
-    target: String,
-    sent: Sums,
+/// A link with meters, and what was sent there.
+pub(super) struct MeteredLink {
+    pub(super) lab: OwnLab,
+    pub(super) target: String,
+    pub(super) sent: Sums,
 }
 
 impl MeteredLink {
     fn start(&self, member: &str) -> Running {
-        let location = self.lab.location(1);
+        self.start_at(1, member, &[])
+    }
+
+    /// Starts a meter at a port of the lab.
+    pub(super) fn start_at(&self, port: usize, member: &str, more: &[&str]) -> Running {
+        let location = self.lab.location(port);
         let flags = ["meter", &location, "--direction", "in", "--json", "--export", &self.target];
-        let flags = [&flags[..], &TIMEOUTS, &["--group", "link", "--member", member]].concat();
+        let flags = [&flags[..], &TIMEOUTS, &["--group", "link", "--member", member], more].concat();
         let mut running = Running::start(&flags, "");
         running.await_remark("listening");
         running
     }
 
     /// Sends every flow's packets so many times, with pauses.
-    fn send(&mut self, rounds: usize) {
+    pub(super) fn send(&mut self, rounds: usize) {
         let all =
             (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| (way(n, is_back), frame(n, is_back))));
         let (ways, frames): (Vec<Way>, Vec<Vec<u8>>) = all.unzip();
@@ -101,14 +106,14 @@ impl MeteredLink {
 }
 
 /// Where two sums differ: the packets of each.
-fn differences(one: &Sums, other: &Sums) -> Vec<(Way, u64, u64)> {
+pub(super) fn differences(one: &Sums, other: &Sums) -> Vec<(Way, u64, u64)> {
     let packets = |sums: &Sums, way: &Way| sums.get(way).map_or(0, |sum| sum.0);
     let ways: BTreeSet<&Way> = one.keys().chain(other.keys()).collect();
     let all = ways.into_iter().map(|way| (way.clone(), packets(one, way), packets(other, way)));
     all.filter(|(_, here, there)| here != there).collect()
 }
 
-fn kill(mut meter: Running) {
+pub(super) fn kill(mut meter: Running) {
     meter.signal(Signal::KILL);
     assert_eq!(meter.finish().code, None);
 }

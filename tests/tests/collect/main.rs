@@ -8,6 +8,7 @@ mod hostile;
 mod killed;
 mod ours;
 mod restart;
+mod standby;
 mod whole;
 
 use packetrig_tests::program::Running;

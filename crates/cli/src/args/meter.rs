@@ -1,5 +1,6 @@
 //! `packetrig meter` as typed.
 
+use super::meter_group::MeterGroupArgs;
 use super::quantities::{BytesArg, positive, positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_flow_io::FlowShareFilter;
@@ -15,6 +16,8 @@ use std::str::FromStr;
     packetrig meter a.pcapng.zst --top\n  \
     packetrig meter eth1 --export udp://198.18.0.9:4739 --time 60s\n  \
     packetrig meter eth1 --workers 4 --directory flows --metrics 9100\n  \
+    packetrig meter eth1 --export tcp://198.18.0.9:4739 --group core --member 1 \
+--peer 198.18.0.2 --peer-key group.key\n  \
     packetrig meter eth1 --source headers --export udp://198.18.0.9:4739 --format sim")]
 pub(crate) struct MeterArgs {
     /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with
@@ -82,13 +85,6 @@ pub(crate) struct MeterArgs {
     /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
     #[arg(long, value_name = "K/N")]
     pub(crate) share: Option<ShareOfFlows>,
-    /// This meter is one of a group that sees copies of the same link; its records let `packetrig collect` take each packet
-    /// once, so all meters export all the time
-    #[arg(long, value_name = "NAME", requires_all = ["member", "export"], conflicts_with = "uniflow")]
-    pub(crate) group: Option<String>,
-    /// Number of this meter in its group
-    #[arg(long, value_name = "N", requires = "group")]
-    pub(crate) member: Option<u32>,
     /// Number of worker threads, each with a ring and a flow table; they share the traffic by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -130,6 +126,8 @@ pub(crate) struct MeterArgs {
     /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) of_group: MeterGroupArgs,
     #[command(flatten)]
     pub(crate) user: super::UserFlags,
 }

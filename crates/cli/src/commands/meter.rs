@@ -106,8 +106,12 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
     let mut last = None;
     let mut screen = arguments.top.then(|| TopScreen::new(std::io::stdout().is_terminal()));
     let mut show_ns = start_ns + SHOW_NS;
+    let mut said = SaidOfGroup::default();
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
+        if !arguments.quiet {
+            said.say(books);
+        }
         if now_ns >= show_ns {
             // From the schedule and not from now: a line that comes late does not move the next one.
             show_ns += SHOW_NS;
@@ -121,6 +125,31 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
         clock::sleep_until_ns((now_ns + POLL_NS).min(show_ns).min(end_ns));
     }
     live.finish();
+}
+
+/// What was said of a meter's place in its group.
+#[derive(Default)]
+struct SaidOfGroup {
+    switches: u64,
+    is_ready: bool,
+}
+
+impl SaidOfGroup {
+    /// Says what has changed since the last time.
+    fn say(&mut self, books: &MeterBooks) {
+        let Some(group) = books.group() else { return };
+        let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
+        let known = group.switches.len();
+        for switch in &group.switches[known.saturating_sub(new)..] {
+            let active = switch.term.as_ref().map(|term| format!("active, term {term}"));
+            let role = active.unwrap_or_else(|| "a standby".to_owned());
+            remark(format_args!("meter: group {}: meter {} is {role}", group.name, group.meter));
+        }
+        if group.is_ready && !self.is_ready {
+            remark(format_args!("meter: group {}: meter {} is ready", group.name, group.meter));
+        }
+        *self = Self { switches: group.switch_count, is_ready: group.is_ready };
+    }
 }
 
 /// Waits until the workers have handed over their records. It waits for an output as long as that takes something. After a signal,

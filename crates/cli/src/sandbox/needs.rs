@@ -5,6 +5,7 @@ use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
+use packetrig_flow_io::group::RoleOrders;
 use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::os::unix::fs::MetadataExt;
@@ -70,8 +71,9 @@ pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
 }
 
 pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
-    let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, .. } = arguments;
+    let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, of_group, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
+    let of_tls = of_tls.chain(of_group.peer_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
     let reads_files = inputs.clone().any(|input| input.is_file());
     // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
@@ -89,6 +91,12 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let user = become_user(arguments.user.user.as_deref(), written, reads_files);
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::DIRECTORY);
+    // The directories: other programs replace the files in them.
+    let (role_file, role_pipe) = match of_group.orders() {
+        RoleOrders::Election => (None, None),
+        RoleOrders::StateFile(path) => (path.parent().map(Path::to_owned), None),
+        RoleOrders::Keepalived { fifo, .. } => (None, fifo.parent().map(Path::to_owned)),
+    };
     Ok(ProgramNeeds {
         program: "meter",
         // CAP_SYS_ADMIN to enter other network namespaces and open interfaces there.
@@ -100,8 +108,8 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
         },
         at_door: ProcessCapabilities::NONE,
         files: files_of(
-            of_tls.chain(inputs).chain([namespaces]),
-            made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()),
+            of_tls.chain(inputs).chain([namespaces]).chain(role_file),
+            made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()).chain(role_pipe),
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),

@@ -181,6 +181,7 @@ impl ExporterLedger {
             ("still in its table", packets.live),
             ("its export queue", export.queue_dropped.packets),
             ("its transport", export.refused.packets),
+            ("left to another meter", export.left_to_others.packets),
             ("waiting for export", export.waiting.packets),
             ("on the way", on_the_way),
         ];

@@ -1,10 +1,16 @@
 //! Where each record is on its way out: in the queue, in a target's backlog, sent, or lost for a target.
 //!
 //! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two
-//! accounts or in none: offered = queue dropped + sent + refused + waiting, at any time.
+//! accounts or in none: offered = queue dropped + sent + refused + left to others + waiting, at any time.
 
+use crate::batch::WorkerBatch;
 use packetrig_flow::{CarriedRecords, ExportCounts};
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A target that has taken nothing for this long holds nothing up.
+const GONE: Nanos = Nanos::from_secs(10);
 
 /// The kind of content that a batch has and a target takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +19,21 @@ pub(super) enum BatchContent {
     Sim,
 }
 
+impl BatchContent {
+    pub(super) const fn of(batch: &WorkerBatch) -> Self {
+        match batch {
+            WorkerBatch::Records(_) => Self::Records,
+            WorkerBatch::Sim(_) => Self::Sim,
+        }
+    }
+}
+
 /// Accounts of the queue, which all targets of one content share.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuedContent {
     offered: CarriedRecords,
     dropped: CarriedRecords,
+    left: CarriedRecords,
     waiting: CarriedRecords,
 }
 
@@ -27,12 +43,34 @@ struct TargetOwn {
     name: String,
     content: BatchContent,
     dropped: CarriedRecords,
+    left: CarriedRecords,
     waiting: CarriedRecords,
     sent: CarriedRecords,
     refused: CarriedRecords,
     messages: u64,
     message_bytes: u64,
     options_records: u64,
+    /// When the target stopped to take data, on the monotonic clock.
+    unreachable_since_ns: Option<u64>,
+    /// Records that were lost, but not because the target was gone.
+    lost: u64,
+}
+
+/// What of the records has reached the targets. A target that has been gone for long is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeliveryCounts {
+    pub(super) offered: u64,
+    /// Of these, in the order in which they were offered, the ones that every target has, or has lost.
+    pub(super) confirmed: u64,
+    pub(super) lost: u64,
+    /// Whether all targets take data.
+    pub(super) is_reachable: bool,
+}
+
+impl DeliveryCounts {
+    pub(super) const fn is_complete(&self) -> bool {
+        self.confirmed >= self.offered && self.lost == 0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,12 +96,15 @@ impl TargetAccounts {
             name,
             content,
             dropped: zero,
+            left: zero,
             waiting: zero,
             sent: zero,
             refused: zero,
             messages: 0,
             message_bytes: 0,
             options_records: 0,
+            unreachable_since_ns: None,
+            lost: 0,
         });
         TargetAccount { all: self.clone(), index: state.targets.len() - 1 }
     }
@@ -82,6 +123,13 @@ impl TargetAccounts {
         queued.dropped.add(carried);
     }
 
+    /// A batch leaves the queue, because another meter of the group exports.
+    pub(super) fn leave(&self, content: BatchContent, carried: CarriedRecords) {
+        let queued = &mut self.state().queued[content as usize];
+        subtract(&mut queued.waiting, carried);
+        queued.left.add(carried);
+    }
+
     /// A batch leaves the queue for the targets' backlogs. `taken` tells for each target whether its backlog had room.
     pub(super) fn hand_over(
         &self,
@@ -94,7 +142,27 @@ impl TargetAccounts {
         let mut state = self.state();
         subtract(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
-            if taken(index) { own.waiting.add(carried) } else { own.dropped.add(carried) }
+            if taken(index) {
+                own.waiting.add(carried);
+            } else {
+                own.dropped.add(carried);
+                own.note_lost(carried);
+            }
+        }
+    }
+
+    pub(super) fn delivery(&self) -> DeliveryCounts {
+        let state = self.state();
+        let content = BatchContent::Records;
+        let queued = &state.queued[content as usize];
+        let targets = || state.targets.iter().filter(|own| own.content == content);
+        let gone = queued.dropped.records + queued.left.records;
+        let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
+        DeliveryCounts {
+            offered: queued.offered.records,
+            confirmed: confirmed.unwrap_or_default(),
+            lost: queued.dropped.records + targets().map(|own| own.lost).sum::<u64>(),
+            is_reachable: targets().all(|own| own.unreachable_since_ns.is_none()),
         }
     }
 
@@ -113,6 +181,7 @@ impl TargetAccounts {
             total.queue_dropped.add(counts.queue_dropped);
             total.sent.add(counts.sent);
             total.refused.add(counts.refused);
+            total.left_to_others.add(counts.left_to_others);
             total.waiting.add(counts.waiting);
             total.messages += counts.messages;
             total.message_bytes += counts.message_bytes;
@@ -123,6 +192,21 @@ impl TargetAccounts {
 }
 
 impl TargetOwn {
+    fn is_gone(&self) -> bool {
+        let since_ns = self.unreachable_since_ns.unwrap_or(u64::MAX);
+        clock::monotonic_ns().saturating_sub(since_ns) >= GONE.as_u64()
+    }
+
+    fn note_lost(&mut self, carried: CarriedRecords) {
+        if !self.is_gone() {
+            self.lost += carried.records;
+        }
+    }
+
+    fn done_records(&self) -> u64 {
+        self.sent.records + self.dropped.records + self.refused.records + self.left.records
+    }
+
     fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
         // What the queue lost or still holds counts for every target of its content: each was to get it.
         let queued = &queued[self.content as usize];
@@ -131,6 +215,7 @@ impl TargetOwn {
             queue_dropped: sum(queued.dropped, self.dropped),
             sent: self.sent,
             refused: self.refused,
+            left_to_others: sum(queued.left, self.left),
             waiting: sum(queued.waiting, self.waiting),
             messages: self.messages,
             message_bytes: self.message_bytes,
@@ -168,6 +253,32 @@ impl TargetAccount {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
             own.refused.add(carried);
+            own.note_lost(carried);
+        });
+    }
+
+    /// Whether the target takes data.
+    pub(super) fn set_reachable(&self, is_reachable: bool) {
+        self.update(|own| match (is_reachable, own.unreachable_since_ns) {
+            (true, _) => own.unreachable_since_ns = None,
+            (false, None) => own.unreachable_since_ns = Some(clock::monotonic_ns()),
+            (false, Some(_)) => {}
+        });
+    }
+
+    /// A batch is not sent, because another meter of the group exports.
+    pub(super) fn leave(&self, carried: CarriedRecords) {
+        self.update(|own| {
+            subtract(&mut own.waiting, carried);
+            own.left.add(carried);
+        });
+    }
+
+    /// Nothing of what waits is sent, because another meter of the group exports.
+    pub(super) fn leave_rest(&self) {
+        self.update(|own| {
+            let waiting = std::mem::take(&mut own.waiting);
+            own.left.add(waiting);
         });
     }
 

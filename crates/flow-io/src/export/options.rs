@@ -1,6 +1,7 @@
 //! Options of an export, and how they become those of the encoders.
 
 use super::target::ExportTarget;
+use crate::group::GroupOptions;
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat, ExportOptions, TemplateRefresh};
 use packetrig_flow::sim::{PAYLOAD_V4, PAYLOAD_V6, SimOptions};
 use packetrig_units::Nanos;
@@ -30,6 +31,16 @@ pub struct ExportDestination {
     pub content: ExportContent,
 }
 
+/// How the meter takes part in a group of which one meter exports for all.
+#[derive(Clone, Debug)]
+pub struct GroupExport {
+    pub member: GroupOptions,
+    /// Memory for what a standby keeps, in bytes.
+    pub keep_bytes: usize,
+    /// When the meter's records are as whole as those of one that was there before.
+    pub ready_after: Nanos,
+}
+
 #[derive(Clone, Debug)]
 pub struct MeterExport {
     /// The targets. Each gets everything.
@@ -57,6 +68,8 @@ pub struct MeterExport {
     pub linger: Nanos,
     /// Certificates for `tls://` targets.
     pub tls: Option<TlsFiles>,
+    /// `None`: this meter exports all the time.
+    pub group: Option<GroupExport>,
 }
 
 impl Default for MeterExport {
@@ -75,6 +88,7 @@ impl Default for MeterExport {
             backlog_bytes: 64 << 20,
             linger: Nanos::from_secs(5),
             tls: None,
+            group: None,
         }
     }
 }

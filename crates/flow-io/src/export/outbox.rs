@@ -10,6 +10,7 @@ use crate::patience::SharedPatience;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::FlowRecord;
 use packetrig_flow::sim::SimEvent;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Records of a full batch.
 const RECORDS: usize = 256;
@@ -27,14 +28,57 @@ pub fn batches_of(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
+/// How far a worker has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerProgress {
+    /// All flows that were due by this time, nanoseconds since 1970, have left the table and were offered.
+    pub settled_ns: u64,
+    /// Packets of its source.
+    pub packets: u64,
+    /// Packets that its ring had no room for.
+    pub ring_dropped: u64,
+}
+
+/// The progress of all workers that have an outbox.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedProgress(Arc<Mutex<Vec<WorkerProgress>>>);
+
+impl SharedProgress {
+    fn lock(&self) -> MutexGuard<'_, Vec<WorkerProgress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self) -> usize {
+        let mut workers = self.lock();
+        workers.push(WorkerProgress::default());
+        workers.len() - 1
+    }
+
+    /// That of the slowest worker, and the sums of the packets. A worker that has ended holds nothing up.
+    pub(super) fn of_all(&self) -> WorkerProgress {
+        let workers = self.lock();
+        WorkerProgress {
+            settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
+            packets: workers.iter().map(|worker| worker.packets).sum(),
+            ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),
+        }
+    }
+}
+
 /// The two ends of a queue of this many bytes: the first makes outboxes for workers, [`spawn`](super::spawn) takes the second.
 /// With patience, a worker that finds the queue full waits for room.
 pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
     let (sender, receiver) = bounded(batches_of(bytes));
     let accounts = TargetAccounts::default();
     let patience = patience.clone();
-    let queue = WorkerQueue { sender, accounts: accounts.clone(), patience: patience.clone() };
-    (queue, ExportInlet { batches: receiver, accounts, patience })
+    let progress = SharedProgress::default();
+    let queue = WorkerQueue {
+        sender,
+        accounts: accounts.clone(),
+        patience: patience.clone(),
+        progress: progress.clone(),
+    };
+    (queue, ExportInlet { batches: receiver, accounts, patience, progress })
 }
 
 /// The workers' end of the queue.
@@ -43,6 +87,7 @@ pub struct WorkerQueue {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
     patience: SharedPatience,
+    progress: SharedProgress,
 }
 
 impl WorkerQueue {
@@ -52,6 +97,8 @@ impl WorkerQueue {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
             patience: self.patience.clone(),
+            number: self.progress.add(),
+            progress: self.progress.clone(),
             records: Vec::new(),
             events: Vec::new(),
         }
@@ -64,6 +111,7 @@ pub struct ExportInlet {
     pub(super) batches: Receiver<WorkerBatch>,
     pub(super) accounts: TargetAccounts,
     pub(super) patience: SharedPatience,
+    pub(super) progress: SharedProgress,
 }
 
 #[cfg(test)]
@@ -82,6 +130,9 @@ pub struct WorkerOutbox {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
     patience: SharedPatience,
+    progress: SharedProgress,
+    /// Of this worker, in the progress of all.
+    number: usize,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
@@ -117,6 +168,12 @@ impl WorkerOutbox {
         if !self.events.is_empty() {
             self.offer_events();
         }
+    }
+
+    /// Offers incomplete batches, and then says how far the worker has come.
+    pub fn settle(&mut self, progress: WorkerProgress) {
+        self.flush();
+        self.progress.lock()[self.number] = progress;
     }
 
     fn offer_records(&mut self) {
@@ -157,5 +214,6 @@ impl WorkerOutbox {
 impl Drop for WorkerOutbox {
     fn drop(&mut self) {
         self.flush();
+        self.progress.lock()[self.number].settled_ns = u64::MAX;
     }
 }

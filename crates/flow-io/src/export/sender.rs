@@ -4,11 +4,11 @@
 //! each record is in one account.
 
 use super::accounts::TargetAccount;
+use super::backlog::{BacklogEnd, TargetBacklog};
 use super::deadline::SendDeadline;
 use super::encoder::TargetEncoder;
 use super::transport::{TargetTransport, UntakenMessage};
 use crate::batch::WorkerBatch;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::export::{ExportMessage, MessageSink};
 use packetrig_flow::{CarriedRecords, MeterLedger};
 use packetrig_sys::clock;
@@ -31,6 +31,13 @@ struct KeptMessage {
     step: u32,
 }
 
+/// A message that the kernel has, and where it ends among the bytes of the connection.
+#[derive(Debug)]
+struct WrittenMessage {
+    message: KeptMessage,
+    end: u64,
+}
+
 /// The transport and its accounts, as encoders see them.
 #[derive(Debug)]
 struct EncoderOutput {
@@ -38,6 +45,8 @@ struct EncoderOutput {
     account: TargetAccount,
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
+    /// Written, and not acknowledged yet. `None` if what was written counts as sent.
+    unconfirmed: Option<VecDeque<WrittenMessage>>,
     /// Whether messages can go out: there is a connection, and it has the templates.
     begun: bool,
     /// Whether a refused message may have contained templates, so that they must be sent again.
@@ -47,7 +56,7 @@ struct EncoderOutput {
 pub(super) struct TargetSender {
     encoder: TargetEncoder,
     out: EncoderOutput,
-    backlog: Receiver<Arc<WorkerBatch>>,
+    backlog: TargetBacklog,
     ledger: LedgerSource,
     /// Offset from the monotonic clock to 1970, read once: setting the wall clock must not delay messages.
     epoch_ns: u64,
@@ -59,14 +68,18 @@ impl TargetSender {
         encoder: TargetEncoder,
         transport: TargetTransport,
         account: TargetAccount,
-        backlog: Receiver<Arc<WorkerBatch>>,
+        backlog: TargetBacklog,
         ledger: LedgerSource,
         deadline: SendDeadline,
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let begun = !matches!(transport, TargetTransport::Stream(_));
         let kept = VecDeque::new();
-        let out = EncoderOutput { transport, account, deadline, kept, begun, templates_lost: false };
+        // Another meter may have to send what was not acknowledged, and this one sends it again on the next connection: a collector
+        // stores what the meters of a group repeat once.
+        let unconfirmed = (backlog.is_of_group() && !begun).then(VecDeque::new);
+        let out =
+            EncoderOutput { transport, account, deadline, kept, unconfirmed, begun, templates_lost: false };
         Self { encoder, out, backlog, ledger, epoch_ns, unfit: CarriedRecords::default() }
     }
 
@@ -77,15 +90,19 @@ impl TargetSender {
 
     /// Takes a batch if there is one and a connection to send it; `false` at the end.
     fn take(&mut self) -> bool {
+        self.out.confirm();
         // Without a connection batches stay in the backlog, where they are bounded and counted.
-        if !self.is_up() {
+        let is_up = self.is_up();
+        self.out.account.set_reachable(is_up);
+        if !is_up {
             std::thread::sleep(LOOK);
             return !self.out.deadline.is_past();
         }
-        match self.backlog.recv_timeout(LOOK) {
-            Ok(batch) => self.encode(&batch),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return false,
+        match self.backlog.next(LOOK, &self.out.account) {
+            Ok(Some(handed)) => self.encode(&handed.batch),
+            Ok(None) if self.out.deadline.is_past() => return false,
+            Ok(None) => {}
+            Err(BacklogEnd) => return false,
         }
         let now_ns = self.now_ns();
         if self.encoder.is_ledger_due(now_ns) {
@@ -126,21 +143,34 @@ impl TargetSender {
     fn is_up(&mut self) -> bool {
         if !self.out.begun && self.out.transport.connect(self.out.deadline.ns()) {
             self.out.begun = true;
-            let kept = std::mem::take(&mut self.out.kept);
             let now_ns = self.now_ns();
+            // Templates and options are made for each connection, so those that were kept are of no use.
+            self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
+            let kept = std::mem::take(&mut self.out.kept);
             self.encoder.begin(true, now_ns, &mut self.out);
-            // Only messages with records are sent again: templates and options were just made for this connection.
-            // `renumber` gives them sequence numbers of the new connection (RFC 7011, section 3.1).
-            for mut kept in kept.into_iter().filter(|kept| kept.carried != CarriedRecords::default()) {
-                self.encoder.renumber(&mut kept.bytes, kept.step);
-                self.out.message(kept.message());
-            }
+            // Behind these, if the connection has broken already.
+            self.out.kept.extend(kept);
+        }
+        if self.out.begun && !self.out.kept.is_empty() && self.backlog.may_send() {
+            self.send_kept();
         }
         self.out.begun
     }
 
+    fn send_kept(&mut self) {
+        for mut kept in std::mem::take(&mut self.out.kept) {
+            // A sequence number of the new connection (RFC 7011, section 3.1).
+            self.encoder.renumber(&mut kept.bytes, kept.step);
+            self.out.message(kept.message());
+        }
+    }
+
     /// Sends what is in the encoder and then the last ledger. What the target does not take in time counts as refused.
     fn finish(mut self) {
+        if !self.backlog.may_send() {
+            // Another meter exports what is left here.
+            self.out.account.leave_rest();
+        }
         let now_ns = self.now_ns();
         self.encoder.flush(now_ns, &mut self.out);
         while !(self.out.deadline.is_past() || self.is_up() && self.out.kept.is_empty()) {
@@ -154,6 +184,10 @@ impl TargetSender {
             let now_ns = self.now_ns();
             self.send_ledger(now_ns);
             self.encoder.flush(now_ns, &mut self.out);
+        }
+        while !(self.out.deadline.is_past() || self.out.is_confirmed()) {
+            self.out.confirm();
+            std::thread::sleep(LOOK / 10);
         }
         self.out.transport.close();
         self.out.account.abandon();
@@ -172,6 +206,43 @@ impl KeptMessage {
     }
 }
 
+impl EncoderOutput {
+    /// Whether everything that was written has been acknowledged, as far as it can be.
+    fn is_confirmed(&self) -> bool {
+        !self.begun || self.unconfirmed.as_ref().is_none_or(VecDeque::is_empty)
+    }
+
+    /// Counts what has been acknowledged.
+    fn confirm(&mut self) {
+        let Some(unconfirmed) = self.unconfirmed.as_mut().filter(|waiting| !waiting.is_empty()) else {
+            return;
+        };
+        let acknowledged = self.transport.acknowledged();
+        while let Some(written) = unconfirmed.pop_front_if(|written| written.end <= acknowledged) {
+            self.deadline.note_taken();
+            let KeptMessage { bytes, carried, own_records, .. } = written.message;
+            self.account.sent(carried, own_records, bytes.len());
+        }
+    }
+
+    fn note_written(&mut self, message: ExportMessage<'_>) {
+        match &mut self.unconfirmed {
+            None => self.account.sent(message.carried, message.own_records, message.bytes.len()),
+            Some(unconfirmed) => {
+                let end = self.transport.written();
+                unconfirmed.push_back(WrittenMessage { message: KeptMessage::of(message), end });
+            }
+        }
+    }
+
+    /// The connection is gone: what was not acknowledged goes first on the next one.
+    fn keep_unconfirmed(&mut self) {
+        self.begun = false;
+        self.kept
+            .extend(self.unconfirmed.iter_mut().flat_map(|waiting| waiting.drain(..)).map(|w| w.message));
+    }
+}
+
 impl MessageSink for EncoderOutput {
     fn message(&mut self, message: ExportMessage<'_>) {
         if !self.begun {
@@ -180,13 +251,13 @@ impl MessageSink for EncoderOutput {
             return;
         }
         match self.transport.send(message.bytes, &self.deadline) {
-            Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
+            Ok(()) => self.note_written(message),
             Err(UntakenMessage::Refused) => {
                 self.account.refused(message.carried);
                 self.templates_lost = true;
             }
             Err(UntakenMessage::Gone) => {
-                self.begun = false;
+                self.keep_unconfirmed();
                 self.kept.push_back(KeptMessage::of(message));
             }
         }

@@ -65,6 +65,16 @@ impl TargetTransport {
         }
     }
 
+    /// Bytes that were written to this connection; zero for others.
+    pub(super) fn written(&self) -> u64 {
+        if let Self::Stream(stream) = self { stream.written() } else { 0 }
+    }
+
+    /// Of these, the ones that the collector's machine has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        if let Self::Stream(stream) = self { stream.acknowledged() } else { 0 }
+    }
+
     pub(super) fn close(&mut self) {
         if let Self::Stream(stream) = self {
             stream.close();

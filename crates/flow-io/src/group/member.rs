@@ -5,6 +5,7 @@ use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupSeat, GroupStatus, PeerStatus,
     RoleSwitch,
 };
+use crossbeam_channel::bounded;
 use packetrig_flow::group::{Advertisement, GroupElection, GroupRole, MeterCoverage};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
@@ -63,7 +64,17 @@ impl GroupMember {
             addresses: BTreeMap::new(),
         };
         let builder = std::thread::Builder::new().name("group".into());
-        let thread = builder.spawn(move || thread.run()).map_err(GroupError::Thread)?;
+        let (started, has_started) = bounded(1);
+        let work = move || {
+            // Both only make wake-ups more punctual; without the rights for them the detection time must not be short.
+            drop(sched::request_precedence());
+            drop(clock::tighten_timer_slack());
+            let _ = started.send(());
+            thread.run();
+        };
+        let thread = builder.spawn(work).map_err(GroupError::Thread)?;
+        // A sandbox that this process enters next may forbid what the thread has asked for.
+        let _ = has_started.recv();
         Ok(Self { seat, address, flags, thread: Some(thread) })
     }
 
@@ -112,6 +123,9 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
         priority: options.election.priority,
         role: GroupRole::Standby,
         is_ready: false,
+        is_blind: false,
+        can_export: true,
+        seen_packets: 0,
         coverage,
         watermark_ns: None,
         active_peer: None,
@@ -139,9 +153,6 @@ struct MemberThread {
 
 impl MemberThread {
     fn run(mut self) {
-        // Both only make wake-ups more punctual; without the rights for them the detection time must not be short.
-        drop(sched::request_precedence());
-        drop(clock::tighten_timer_slack());
         while !self.flags.is_over.load(Ordering::Acquire) {
             self.take_inputs();
             self.take_orders();
@@ -159,6 +170,8 @@ impl MemberThread {
         let inputs = self.seat.inputs();
         // First the coverage: a loss of packets counts before the watermarks that follow it.
         self.election.set_coverage(inputs.coverage);
+        self.election.set_can_export(inputs.can_export);
+        self.election.set_seen_packets(inputs.seen_packets, now());
         if let Some((term, ns)) = inputs.exported {
             self.election.set_watermark(term, ns);
         }
@@ -229,16 +242,21 @@ impl MemberThread {
             role: peer.advertisement.role,
             is_alive: self.election.is_alive(peer, now),
             is_ready: peer.advertisement.is_ready,
+            seen_packets: peer.advertisement.seen_packets,
             priority: peer.advertisement.priority,
             term: peer.advertisement.term,
             watermark_ns: peer.advertisement.watermark_ns,
             silent_for: now.since(peer.heard_at),
         });
         let peers: Vec<PeerStatus> = peers.collect();
+        let inputs = self.seat.inputs();
         self.seat.update_status(|status| {
             status.role = self.election.role();
             status.is_ready = self.election.is_ready();
-            status.coverage = self.seat.inputs().coverage;
+            status.is_blind = self.election.is_blind();
+            status.can_export = inputs.can_export;
+            status.seen_packets = inputs.seen_packets;
+            status.coverage = inputs.coverage;
             status.watermark_ns = self.election.watermark();
             status.active_peer = self.election.active_peer(now);
             status.peers = peers;

@@ -4,6 +4,7 @@
 //! finds that it may export.
 
 use super::GroupStatus;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, RoleChange};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -36,6 +37,8 @@ struct SharedSeat {
     inputs: Mutex<SeatInputs>,
     view: Mutex<GroupView>,
     changed: Condvar,
+    /// Has one item after a change.
+    changes: (Sender<()>, Receiver<()>),
     status: Mutex<GroupStatus>,
 }
 
@@ -44,6 +47,8 @@ struct SharedSeat {
 pub(super) struct SeatInputs {
     pub(super) coverage: MeterCoverage,
     pub(super) exported: Option<(GroupTerm, u64)>,
+    pub(super) can_export: bool,
+    pub(super) seen_packets: u64,
 }
 
 /// Nothing that can panic is done under these locks, so a poisoned one still holds a whole value.
@@ -57,9 +62,15 @@ impl GroupSeat {
         Self(Arc::new(SharedSeat {
             export_until_ns: AtomicU64::new(0),
             watermark_ns: AtomicU64::new(NO_WATERMARK),
-            inputs: Mutex::new(SeatInputs { coverage: status.coverage, exported: None }),
+            inputs: Mutex::new(SeatInputs {
+                coverage: status.coverage,
+                exported: None,
+                can_export: true,
+                seen_packets: 0,
+            }),
             view: Mutex::new(view),
             changed: Condvar::new(),
+            changes: bounded(1),
             status: Mutex::new(status),
         }))
     }
@@ -82,6 +93,11 @@ impl GroupSeat {
         let is_same = |view: &mut GroupView| view.generation == generation;
         let waited = self.0.changed.wait_timeout_while(lock(&self.0.view), within, is_same);
         *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Gets an item after the role has changed. One thread should wait for it.
+    pub fn changes(&self) -> &Receiver<()> {
+        &self.0.changes.1
     }
 
     /// Whether records may be sent now. It costs one look at the clock, so look before every message: a process that was stopped
@@ -114,10 +130,29 @@ impl GroupSeat {
         lock(&self.0.inputs).coverage = coverage;
     }
 
+    /// Whether records that are handed over reach the collector.
+    pub fn set_can_export(&self, can_export: bool) {
+        lock(&self.0.inputs).can_export = can_export;
+    }
+
+    /// Packets of this meter's copy of the link since its start.
+    pub fn set_seen_packets(&self, packets: u64) {
+        lock(&self.0.inputs).seen_packets = packets;
+    }
+
     /// All running flows have been seen from their beginning, so records that leave the table from `complete_from_ns` (since 1970)
     /// on, less the margin, are whole.
     pub fn set_ready(&self, complete_from_ns: u64) {
         lock(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
+    }
+
+    pub fn coverage(&self) -> MeterCoverage {
+        self.inputs().coverage
+    }
+
+    /// See [`GroupStatus::is_blind`].
+    pub fn is_blind(&self) -> bool {
+        lock(&self.0.status).is_blind
     }
 
     pub fn status(&self) -> GroupStatus {
@@ -149,6 +184,8 @@ impl GroupSeat {
             }
             drop(view);
             self.0.changed.notify_all();
+            // Full means that the receiver will look anyway.
+            let _ = self.0.changes.0.try_send(());
         }
         self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
     }

@@ -18,6 +18,12 @@ pub struct GroupStatus {
     pub role: GroupRole,
     /// Whether this meter could take over without a gap, or has done so.
     pub is_ready: bool,
+    /// Nothing comes at this meter, while packets come at another one: its copy of the link is cut.
+    pub is_blind: bool,
+    /// Whether its records reach the collectors.
+    pub can_export: bool,
+    /// Packets of its copy of the link.
+    pub seen_packets: u64,
     pub coverage: MeterCoverage,
     /// See [`GroupSeat::active_watermark`](super::GroupSeat::active_watermark).
     pub watermark_ns: Option<u64>,
@@ -46,6 +52,7 @@ pub struct PeerStatus {
     /// Whether it was heard within the detection time.
     pub is_alive: bool,
     pub is_ready: bool,
+    pub seen_packets: u64,
     pub priority: u8,
     /// Its own if it is active, else the latest that it has heard of.
     pub term: GroupTerm,

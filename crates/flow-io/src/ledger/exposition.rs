@@ -1,6 +1,7 @@
 //! The ledger in the text format of Prometheus.
 
 use super::{LedgerReport, OutputReport};
+use crate::group::{GroupReport, PeerReport};
 use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, MeterLedger};
 
 /// A number of the ledger: name, help text, kind, and how to read it.
@@ -28,11 +29,12 @@ const GAUGE: &str = "gauge";
 /// What becomes of records that an output is offered: name, kind, and how to read it.
 type OfferState = (&'static str, &'static str, fn(&ExportCounts) -> CarriedRecords);
 
-const STATES: [OfferState; 5] = [
+const STATES: [OfferState; 6] = [
     ("offered", COUNTER, |counts| counts.offered),
     ("queue_dropped", COUNTER, |counts| counts.queue_dropped),
     ("sent", COUNTER, |counts| counts.sent),
     ("refused", COUNTER, |counts| counts.refused),
+    ("left_to_others", COUNTER, |counts| counts.left_to_others),
     ("waiting", GAUGE, |counts| counts.waiting),
 ];
 
@@ -55,7 +57,35 @@ pub fn exposition(report: &LedgerReport) -> String {
     text.of_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
         o.counts.message_bytes
     });
+    if let Some(group) = &report.group {
+        of_group(&mut text, group);
+    }
     text.0
+}
+
+fn of_group(text: &mut MetricsText, group: &GroupReport) {
+    let own: [(&str, &str, &str, u64); 5] = [
+        ("group_active", "Whether this meter exports for its group.", GAUGE, group.is_active.into()),
+        ("group_ready", "Whether it could take over without a gap.", GAUGE, group.is_ready.into()),
+        ("group_blind", "Whether packets come at other meters only.", GAUGE, group.is_blind.into()),
+        ("group_packets_total", "Packets of this meter's copy of the link.", COUNTER, group.packets),
+        ("group_switches_total", "Changes of this meter's role.", COUNTER, group.switch_count),
+    ];
+    for (name, help, kind, value) in own {
+        text.head(name, help, kind);
+        text.value(name, "", Some(value));
+    }
+    let peers: [(&str, &str, &str, fn(&PeerReport) -> u64); 3] = [
+        ("group_peer_alive", "Whether the other meter is heard.", GAUGE, |peer| peer.is_alive.into()),
+        ("group_peer_active", "Whether the other meter exports.", GAUGE, |peer| peer.is_active.into()),
+        ("group_peer_packets_total", "Packets of its copy of the link.", COUNTER, |peer| peer.packets),
+    ];
+    for (name, help, kind, value) in peers {
+        text.head(name, help, kind);
+        for peer in &group.peers {
+            text.value(name, &format!("{{meter=\"{}\"}}", peer.meter), Some(value(peer)));
+        }
+    }
 }
 
 fn drops(text: &mut MetricsText, ledger: &MeterLedger) {

@@ -300,8 +300,9 @@ const ORDINARY_FAMILIES: &[u32] = &[
     libc::AF_NETLINK.cast_unsigned(),
 ];
 
-/// Terminals, blocking, names and numbers of interfaces. Typing into a terminal (TIOCSTI) is not among them.
-const READING_REQUESTS: &[u32] = &[0x5401, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x8910, 0x8933, 0x8946];
+/// Terminals, blocking, bytes that wait in sockets, names and numbers of interfaces. Typing into a terminal (TIOCSTI) is not among them.
+const READING_REQUESTS: &[u32] =
+    &[0x5401, 0x5411, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x8910, 0x8933, 0x8946];
 
 const RIG: &[c_long] = &[
     libc::SYS_socket,

@@ -134,6 +134,7 @@ fn ledger_text(ledger: &MeterLedger) -> String {
         vec!["in records".into(), count(packets.recorded)],
         vec!["dropped: export queue full".into(), count(export.queue_dropped.packets)],
         vec!["refused by the transport".into(), count(export.refused.packets)],
+        vec!["left to the active meter of the group".into(), count(export.left_to_others.packets)],
         vec!["waiting to be sent".into(), count(export.waiting.packets)],
         vec!["sent".into(), count(export.sent.packets)],
     ]);

@@ -1,19 +1,28 @@
 //! From arguments to the options of a meter.
 
-use crate::args::{DirectionArg, KeyPart, MeterArgs as Arguments, MeterFormat, MeterSourceArg};
+use crate::args::{
+    DirectionArg, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
+};
+use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::identity::entropy;
 use packetrig_flow::GroupMark;
+use packetrig_flow::group::ElectionOptions;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
+use packetrig_flow_io::export::{self, GroupExport};
+use packetrig_flow_io::group::{GroupKey, GroupOptions};
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// The shortest timeouts of a group: longer than its meters' clocks may differ.
 const LEAST_IDLE: Nanos = Nanos::from_secs(2);
+/// More than clocks of meters differ, and flows are kept after their end.
+const CLOCKS: Nanos = Nanos::from_secs(2);
 
 /// Endings that make a name the name of a file, also if there is no such file.
 const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
@@ -48,7 +57,9 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
 
 /// The mark of a meter of a group, if it meters as all of them have to.
 fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
-    let Some((name, meter)) = arguments.group.as_ref().zip(arguments.member) else { return Ok(None) };
+    let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
+        return Ok(None);
+    };
     let refused = |why: &str| Err(Error::Usage(format!("--group {name} {why}")));
     if arguments.format != MeterFormat::Ipfix {
         return refused(
@@ -61,7 +72,39 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     if arguments.idle < LEAST_IDLE || arguments.active < LEAST_IDLE {
         return refused("needs timeouts (--idle, --active) of at least 2s");
     }
+    if !arguments.of_group.peer.is_empty() && arguments.inputs.iter().any(|name| is_file(name)) {
+        return refused("with --peer works at interfaces only: of files nothing is missed");
+    }
     Ok(Some(GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
+}
+
+/// How the meter takes part if one meter of its group exports for all.
+pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>, Error> {
+    let of_group = &arguments.of_group;
+    let MeterGroupArgs { group, member, peer, peer_key, .. } = of_group;
+    let (Some(name), Some(meter), Some(first), Some(key)) = (group, member, peer.first(), peer_key) else {
+        return Ok(None);
+    };
+    let key = GroupKey::read(key).map_err(export::Error::from)?;
+    let all = if first.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let listen = of_group.peer_listen.map_or(SocketAddr::new(all, GroupOptions::PORT), |listen| listen.0);
+    let mut options = GroupOptions::new(name, key, *meter, listen);
+    options.peers = peer.iter().map(|peer| peer.0).collect();
+    options.interface.clone_from(&of_group.peer_interface);
+    options.orders = of_group.orders();
+    options.election = ElectionOptions {
+        priority: of_group.priority,
+        preempt: of_group.preempt,
+        interval: of_group.advertise,
+        multiplier: of_group.misses,
+        ..options.election
+    };
+    Ok(Some(GroupExport {
+        member: options,
+        keep_bytes: clamp_to_usize(of_group.keep.0),
+        // By then each part of a flow that was running has ended, at a moment that all meters share.
+        ready_after: arguments.active + CLOCKS,
+    }))
 }
 
 fn interface(name: &str) -> Result<PortLocation, Error> {

@@ -1,5 +1,6 @@
 //! The outputs of a meter: the export, and Parquet files.
 
+use super::options::group_export;
 use crate::args::{MeterArgs as Arguments, MeterFormat};
 use crate::clamp::clamp_to_usize;
 use crate::commands::flows::recover_before;
@@ -117,7 +118,8 @@ fn export(
         destinations,
         domain: arguments.domain,
         biflow: arguments.biflow,
-        has_history: arguments.group.is_some(),
+        has_history: arguments.of_group.group.is_some(),
+        group: group_export(arguments)?,
         sampling: arguments.sample,
         interfaces: interfaces(&options.input)?,
         backlog_bytes: queue_bytes - common_bytes,
@@ -128,6 +130,9 @@ fn export(
     let ledger = Arc::clone(books);
     let thread = export::spawn(&export, incoming, move || ledger.ledger())?;
     books.set_export(queue, content == ExportContent::Sim, thread.watch());
+    if let Some(seat) = thread.group() {
+        books.set_group(seat.clone());
+    }
     Ok(thread)
 }
 

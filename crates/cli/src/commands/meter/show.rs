@@ -2,6 +2,7 @@
 
 use crate::numbers::{count, per_second, percent, scaled};
 use crate::table::table;
+use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
 use packetrig_units::Nanos;
 
@@ -44,10 +45,43 @@ pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     );
     text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(row)));
     text.push_str(&notes(report));
+    text.extend(report.group.iter().map(of_group));
     if !report.outputs.is_empty() {
         let header = ["output", "records", "lost", "messages", "size"];
         text.push_str(&table(&header, report.outputs.iter().map(output_row)));
     }
+    text
+}
+
+/// Which meter exports, and what each has seen of the link.
+fn of_group(group: &GroupReport) -> String {
+    let role = match (&group.term, group.is_ready) {
+        (Some(term), _) => format!("active in term {term}"),
+        (None, true) => "standby".to_owned(),
+        (None, false) => "standby, not ready yet".to_owned(),
+    };
+    let switches = count(group.switch_count);
+    let mut text =
+        format!("group {}: meter {} is {role}; {switches} changes of role\n", group.name, group.meter);
+    let own = [format!("meter {}", group.meter), "this one".to_owned(), count(group.packets)];
+    let peers = group.peers.iter().map(|peer| {
+        let state = match (peer.is_alive, peer.is_active) {
+            (false, _) => "silent",
+            (true, true) => "active",
+            (true, false) => "standby",
+        };
+        [format!("meter {}", peer.meter), state.to_owned(), count(peer.packets)]
+    });
+    text.push_str(&table(
+        &["group", "", "packets of its copy"],
+        [own].into_iter().chain(peers).map(Vec::from),
+    ));
+    if group.is_blind {
+        text.push_str(
+            "nothing comes at this meter, while packets come at others: its copy of the link is cut\n",
+        );
+    }
+    text.extend(group.order_error.iter().map(|error| format!("{error}\n")));
     text
 }
 

@@ -8,7 +8,7 @@ use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
 use super::UntakenMessage;
 use super::tls::CollectorEncryption;
-use packetrig_sys::clock;
+use packetrig_sys::{clock, tcp};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -33,8 +33,33 @@ pub(crate) struct CollectorStream {
 
 #[derive(Debug)]
 enum StreamConnection {
-    Plain(TcpStream),
-    Encrypted(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(CountedSocket),
+    Encrypted(Box<StreamOwned<ClientConnection, CountedSocket>>),
+}
+
+/// A socket that knows how much was written to it.
+#[derive(Debug)]
+struct CountedSocket {
+    socket: TcpStream,
+    written: u64,
+}
+
+impl Read for CountedSocket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.socket.read(bytes)
+    }
+}
+
+impl Write for CountedSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.socket.write(bytes)?;
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 impl CollectorStream {
@@ -86,10 +111,10 @@ impl CollectorStream {
         socket.set_write_timeout(Some(LOOK))?;
         socket.set_read_timeout(Some(LOOK))?;
         let Some(CollectorEncryption { config, name }) = self.encryption.clone() else {
-            return Ok(StreamConnection::Plain(socket));
+            return Ok(StreamConnection::Plain(CountedSocket { socket, written: 0 }));
         };
         let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
-        let mut stream = StreamOwned::new(client, socket);
+        let mut stream = StreamOwned::new(client, CountedSocket { socket, written: 0 });
         let limit_ns = end_ns.min(clock::monotonic_ns() + HANDSHAKE_NS);
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
@@ -113,6 +138,18 @@ impl CollectorStream {
         })
     }
 
+    /// Bytes that were written to this connection.
+    pub(super) fn written(&self) -> u64 {
+        self.connection.as_ref().map_or(0, |connection| connection.counted().written)
+    }
+
+    /// Of these, the ones that the collector's machine has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        let Some(connection) = &self.connection else { return 0 };
+        let CountedSocket { socket, written } = connection.counted();
+        tcp::unacknowledged(socket).map_or(0, |waiting| written.saturating_sub(waiting))
+    }
+
     pub(super) fn close(&mut self) {
         if let Some(mut connection) = self.connection.take() {
             connection.close();
@@ -121,20 +158,19 @@ impl CollectorStream {
 }
 
 impl StreamConnection {
+    fn counted(&self) -> &CountedSocket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Encrypted(stream) => &stream.sock,
+        }
+    }
+
     /// Reads and discards what the collector sends. A closed connection is an error.
     fn check_open(&mut self) -> io::Result<()> {
-        let socket = match self {
-            Self::Plain(socket) => socket,
-            Self::Encrypted(stream) => &stream.sock,
-        };
         // Only for this read: a read timeout would delay each message.
-        socket.set_nonblocking(true)?;
+        self.counted().socket.set_nonblocking(true)?;
         let received = self.read_some();
-        let socket = match self {
-            Self::Plain(socket) => socket,
-            Self::Encrypted(stream) => &stream.sock,
-        };
-        socket.set_nonblocking(false)?;
+        self.counted().socket.set_nonblocking(false)?;
         match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
@@ -182,16 +218,12 @@ impl StreamConnection {
 
     /// Closes in order: the collector reads all that was sent and then the end of the stream.
     fn close(&mut self) {
-        let socket = match self {
-            Self::Plain(socket) => socket,
-            Self::Encrypted(stream) => {
-                stream.conn.send_close_notify();
-                // Fails only if the collector has gone, as the shutdown below: then there is no connection to close.
-                drop(stream.flush());
-                &stream.sock
-            }
-        };
-        drop(socket.shutdown(Shutdown::Write));
+        if let Self::Encrypted(stream) = self {
+            stream.conn.send_close_notify();
+            // Fails only if the collector has gone, as the shutdown below: then there is no connection to close.
+            drop(stream.flush());
+        }
+        drop(self.counted().socket.shutdown(Shutdown::Write));
     }
 }
 

@@ -1,0 +1,123 @@
+//! The part of `packetrig meter` that is about groups of meters, as typed.
+
+use super::quantities::{BytesArg, positive};
+use clap::Args;
+use packetrig_flow_io::group::{GroupOptions, RoleOrders};
+use packetrig_units::Nanos;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Groups of meters")]
+pub(crate) struct MeterGroupArgs {
+    /// This meter is one of a group that sees copies of the same link; its records let `packetrig collect` take each packet
+    /// once. Without --peer, all meters of the group export all the time
+    #[arg(long, value_name = "NAME", requires_all = ["member", "export"], conflicts_with = "uniflow")]
+    pub(crate) group: Option<String>,
+    /// Number of this meter in its group
+    #[arg(long, value_name = "N", requires = "group")]
+    pub(crate) member: Option<u32>,
+    /// Another meter of the group, or a multicast group; repeat for more. With peers, one meter exports, and the others
+    /// stand by and take over
+    #[arg(long, value_name = "ADDRESS[:PORT]", requires_all = ["group", "peer_key"])]
+    pub(crate) peer: Vec<PeerAddress>,
+    /// File with the key that all meters of the group share: at least 32 hexadecimal digits, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub(crate) peer_key: Option<PathBuf>,
+    /// Where to listen to the peers (UDP) [default: port 4741 of all addresses]
+    #[arg(long, value_name = "ADDRESS[:PORT]", requires = "peer")]
+    pub(crate) peer_listen: Option<PeerAddress>,
+    /// Interface for a multicast group of peers
+    #[arg(long, value_name = "IF", requires = "peer")]
+    pub(crate) peer_interface: Option<String>,
+    /// Of several standbys, the one with the highest priority takes over
+    #[arg(long, value_name = "1…255", default_value_t = 100, value_parser = positive::<u8>, requires = "peer")]
+    pub(crate) priority: u8,
+    /// Take over from an active meter of lower priority
+    #[arg(long, requires = "peer")]
+    pub(crate) preempt: bool,
+    /// Time between two messages to the peers, 10ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "100ms", requires = "peer")]
+    pub(crate) advertise: Nanos,
+    /// A peer has failed after so many messages that did not come
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "peer")]
+    pub(crate) misses: u8,
+    /// Another program decides which meter exports: keepalived:PIPE or keepalived:PIPE:INSTANCE (its notify_fifo), or
+    /// file:PATH (a file with the word `active` or `standby`) [default: the meters decide]
+    #[arg(long, value_name = "SOURCE", requires = "peer")]
+    pub(crate) role_from: Option<RoleSourceArg>,
+    /// Memory of a standby for records that it may have to export
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "peer")]
+    pub(crate) keep: BytesArg,
+}
+
+/// An address with the usual port of a group if none is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerAddress(pub(crate) SocketAddr);
+
+impl FromStr for PeerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let alone = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, GroupOptions::PORT));
+        alone.or_else(|_| text.parse()).map(Self).map_err(|_| {
+            format!("`{text}` is not an address; write 198.18.0.2, 198.18.0.2:4741 or [2001:db8::2]:4741")
+        })
+    }
+}
+
+/// Who decides which meter exports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoleSourceArg(pub(crate) RoleOrders);
+
+impl FromStr for RoleSourceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let orders = match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() => RoleOrders::StateFile(path.into()),
+            Some(("keepalived", rest)) if !rest.is_empty() => {
+                let (pipe, instance) =
+                    rest.split_once(':').map_or((rest, None), |(pipe, name)| (pipe, Some(name)));
+                RoleOrders::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }
+            }
+            _ => return Err(format!("`{text}` is no source of roles; write keepalived:PIPE or file:PATH")),
+        };
+        Ok(Self(orders))
+    }
+}
+
+impl MeterGroupArgs {
+    /// Where the role comes from.
+    pub(crate) fn orders(&self) -> RoleOrders {
+        self.role_from.clone().map_or(RoleOrders::Election, |source| source.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_the_usual_port_unless_they_name_one() {
+        let parsed = |text: &str| text.parse::<PeerAddress>().map(|address| address.0.to_string());
+        assert_eq!(parsed("198.18.0.2").unwrap(), "198.18.0.2:4741");
+        assert_eq!(parsed("198.18.0.2:5").unwrap(), "198.18.0.2:5");
+        assert_eq!(parsed("2001:db8::2").unwrap(), "[2001:db8::2]:4741");
+        assert!(parsed("host").is_err());
+    }
+
+    #[test]
+    fn a_role_comes_from_keepalived_or_a_file() {
+        let parsed = |text: &str| text.parse::<RoleSourceArg>().map(|source| source.0);
+        let keepalived = |instance: Option<&str>| RoleOrders::Keepalived {
+            fifo: "/run/vrrp".into(),
+            instance: instance.map(str::to_owned),
+        };
+        assert_eq!(parsed("keepalived:/run/vrrp"), Ok(keepalived(None)));
+        assert_eq!(parsed("keepalived:/run/vrrp:VI_1"), Ok(keepalived(Some("VI_1"))));
+        assert_eq!(parsed("file:/run/role"), Ok(RoleOrders::StateFile("/run/role".into())));
+        assert!(["", "file:", "keepalived", "vrrp:/x"].iter().all(|text| parsed(text).is_err()));
+    }
+}

@@ -1,0 +1,86 @@
+//! Batches that wait until this meter exports, or until another one has exported the same.
+//!
+//! Invariant: they take no more memory than the bound, but for one batch.
+
+use crate::batch::WorkerBatch;
+use packetrig_flow::{FlowHistory, FlowRecord};
+use std::collections::VecDeque;
+
+/// A record with its history, which is on the heap.
+const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
+
+#[derive(Debug)]
+struct KeptBatch {
+    /// When it was handed over, nanoseconds since 1970. Its records left the table before.
+    at_ns: u64,
+    batch: WorkerBatch,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct KeptBatches {
+    batches: VecDeque<KeptBatch>,
+    bytes: usize,
+    most_bytes: usize,
+}
+
+impl KeptBatches {
+    pub(super) const fn new(most_bytes: usize) -> Self {
+        Self { batches: VecDeque::new(), bytes: 0, most_bytes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    pub(super) const fn is_over_bound(&self) -> bool {
+        self.bytes > self.most_bytes
+    }
+
+    pub(super) fn push(&mut self, at_ns: u64, mut batch: WorkerBatch) {
+        let bytes = match &mut batch {
+            WorkerBatch::Records(records) => {
+                // Most batches are not full: they are handed over a few times a second.
+                records.shrink_to_fit();
+                records.len() * RECORD_BYTES
+            }
+            WorkerBatch::Sim(events) => size_of_val(events.as_slice()),
+        };
+        self.bytes += bytes;
+        self.batches.push_back(KeptBatch { at_ns, batch, bytes });
+    }
+
+    pub(super) fn pop(&mut self) -> Option<WorkerBatch> {
+        let kept = self.batches.pop_front()?;
+        self.bytes -= kept.bytes;
+        Some(kept.batch)
+    }
+
+    /// The oldest one if it was handed over before this time.
+    pub(super) fn pop_before(&mut self, ns: u64) -> Option<WorkerBatch> {
+        if self.batches.front()?.at_ns < ns { self.pop() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_leave_first_and_the_memory_is_known() {
+        let batch = |records| WorkerBatch::Records(vec![FlowRecord::default(); records]);
+        let mut kept = KeptBatches::new(3 * RECORD_BYTES);
+        for (at_ns, records) in [(10, 1), (20, 2)] {
+            kept.push(at_ns, batch(records));
+        }
+        assert!(!kept.is_over_bound());
+        kept.push(30, batch(1));
+        assert!(kept.is_over_bound());
+        assert!(kept.pop_before(10).is_none());
+        assert_eq!(kept.pop_before(11).map(|batch| batch.carried().records), Some(1));
+        assert!(!kept.is_over_bound());
+        assert_eq!(kept.pop().map(|batch| batch.carried().records), Some(2));
+        assert_eq!(kept.pop_before(31).map(|batch| batch.carried().records), Some(1));
+        assert!(kept.is_empty() && kept.pop().is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! A meter's place in its group, as reports show it.
+
+use super::{GroupStatus, PeerStatus, RoleSwitch};
+use packetrig_flow::group::RoleChange;
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupReport {
+    pub name: String,
+    pub meter: u32,
+    pub is_active: bool,
+    /// Of this meter if it is active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub term: Option<String>,
+    pub is_ready: bool,
+    pub is_blind: bool,
+    pub can_export: bool,
+    /// Packets of this meter's copy of the link.
+    pub packets: u64,
+    /// Everything up to this time is exported, nanoseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watermark_ns: Option<u64>,
+    pub peers: Vec<PeerReport>,
+    /// All changes of this meter's role; the last of them follow.
+    pub switch_count: u64,
+    pub switches: Vec<SwitchReport>,
+    pub advertisements: AdvertisementReport,
+    /// Why the program that decides the role cannot be heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_error: Option<String>,
+}
+
+/// Another meter of the group, as last heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerReport {
+    pub meter: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    pub is_alive: bool,
+    pub is_active: bool,
+    pub is_ready: bool,
+    pub priority: u8,
+    /// Packets of its copy of the link.
+    pub packets: u64,
+    pub silent_ns: u64,
+}
+
+/// A change of this meter's role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SwitchReport {
+    pub at_ns: u64,
+    pub is_active: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub term: Option<String>,
+    /// What left the table from this time on, less a margin, was exported after the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay_from_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AdvertisementReport {
+    pub sent: u64,
+    pub send_failures: u64,
+    /// Not of this group, damaged, or of another version.
+    pub foreign: u64,
+    pub wrong_key: u64,
+    /// Delayed, repeated by somebody, or of a clock that is too far from this one.
+    pub stale: u64,
+    pub repeated: u64,
+    /// Of another process with this meter's number.
+    pub same_meter: u64,
+}
+
+impl GroupReport {
+    pub fn of(status: &GroupStatus) -> Self {
+        let dropped = &status.dropped;
+        Self {
+            name: status.name.clone(),
+            meter: status.meter,
+            is_active: status.role.is_active(),
+            term: status.role.term().map(|term| term.to_string()),
+            is_ready: status.is_ready,
+            is_blind: status.is_blind,
+            can_export: status.can_export,
+            packets: status.seen_packets,
+            watermark_ns: status.watermark_ns,
+            peers: status.peers.iter().map(PeerReport::of).collect(),
+            switch_count: status.switch_count,
+            switches: status.switches.iter().map(SwitchReport::of).collect(),
+            advertisements: AdvertisementReport {
+                sent: status.sent,
+                send_failures: status.send_failures,
+                foreign: dropped.malformed + dropped.other_version + dropped.other_group,
+                wrong_key: dropped.wrong_key,
+                stale: dropped.stale,
+                repeated: dropped.repeated,
+                same_meter: dropped.same_meter,
+            },
+            order_error: status.order_error.clone(),
+        }
+    }
+}
+
+impl PeerReport {
+    fn of(peer: &PeerStatus) -> Self {
+        Self {
+            meter: peer.meter,
+            address: peer.address.map(|address| address.to_string()),
+            is_alive: peer.is_alive,
+            is_active: peer.is_alive && peer.role.is_active(),
+            is_ready: peer.is_ready,
+            priority: peer.priority,
+            packets: peer.seen_packets,
+            silent_ns: peer.silent_for.as_u64(),
+        }
+    }
+}
+
+impl SwitchReport {
+    fn of(switch: &RoleSwitch) -> Self {
+        let (term, replay_from_ns) = match switch.change {
+            RoleChange::BecameActive { term, replay_from_ns } => {
+                (Some(term.to_string()), Some(replay_from_ns))
+            }
+            RoleChange::BecameStandby { .. } => (None, None),
+        };
+        Self { at_ns: switch.at_wall_ns, is_active: term.is_some(), term, replay_from_ns }
+    }
+}
