@@ -37,7 +37,7 @@ impl Relay {
                 let Ok(length) = socket.recv(&mut datagram) else { continue };
                 if !state.is_cut() {
                     // Nobody may listen there yet.
-                    let _ = socket.send_to(&datagram[..length], to);
+                    drop(socket.send_to(&datagram[..length], to));
                 }
             }
         })
@@ -61,7 +61,9 @@ impl Relay {
                     _ => std::thread::sleep(LOOK),
                 }
             }
-            connections.into_iter().for_each(|connection| connection.join().expect("it does not panic"));
+            for connection in connections {
+                connection.join().expect("it does not panic");
+            }
         })
     }
 
@@ -123,5 +125,5 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &RelayState) {
             _ => break,
         }
     }
-    let _ = to.shutdown(std::net::Shutdown::Write);
+    drop(to.shutdown(std::net::Shutdown::Write));
 }

@@ -112,7 +112,8 @@ pub fn spawn(
     }
     let accounts = incoming.accounts.clone();
     let gate = options.group.as_ref().zip(member.as_ref());
-    let gate = gate.map(|(group, member)| ExportGate::new(member, group.keep_bytes, group.ready_after));
+    let gate =
+        gate.map(|(group, member)| ExportGate::new(member.seat(), group.keep_bytes, group.ready_after));
     let dispatcher = Dispatcher::new(incoming, backlogs, options.linger);
     threads.push(start("export", move || {
         match gate {

@@ -13,7 +13,7 @@
 use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
 use super::outbox::WorkerProgress;
-use crate::group::{GroupMember, GroupSeat};
+use crate::group::GroupSeat;
 use crossbeam_channel::select;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
 use packetrig_sys::clock;
@@ -42,9 +42,9 @@ pub(super) struct ExportGate {
 }
 
 impl ExportGate {
-    pub(super) fn new(member: &GroupMember, keep_bytes: usize, ready_after: Nanos) -> Self {
+    pub(super) fn new(seat: &GroupSeat, keep_bytes: usize, ready_after: Nanos) -> Self {
         Self {
-            seat: member.seat().clone(),
+            seat: seat.clone(),
             kept: KeptBatches::new(keep_bytes),
             role: GroupRole::Standby,
             delivery: DeliveryWatch::default(),
@@ -77,9 +77,10 @@ impl ExportGate {
         } else {
             self.leave_exported(dispatcher);
         }
-        while self.kept.is_over_bound() {
-            let batch = self.kept.pop();
-            batch.into_iter().for_each(|batch| dispatcher.drop_kept(&batch));
+        while self.kept.is_over_bound()
+            && let Some(batch) = self.kept.pop()
+        {
+            dispatcher.drop_kept(&batch);
         }
         let progress = dispatcher.progress();
         self.coverage.look(&self.seat, progress);
@@ -99,9 +100,11 @@ impl ExportGate {
     }
 
     fn hand_over(&mut self, dispatcher: &Dispatcher) {
-        while !self.kept.is_empty() && dispatcher.has_room() {
-            let batch = self.kept.pop();
-            batch.into_iter().for_each(|batch| dispatcher.hand_over(batch));
+        while !self.kept.is_empty()
+            && dispatcher.has_room()
+            && let Some(batch) = self.kept.pop()
+        {
+            dispatcher.hand_over(batch);
         }
     }
 

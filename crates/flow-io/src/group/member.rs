@@ -6,11 +6,11 @@ use super::{
     RoleSwitch,
 };
 use crossbeam_channel::bounded;
-use packetrig_flow::group::{Advertisement, GroupElection, GroupRole, MeterCoverage};
+use packetrig_flow::group::{Advertisement, GroupElection, MeterCoverage};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
 use packetrig_units::MonoTime;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -69,12 +69,12 @@ impl GroupMember {
             // Both only make wake-ups more punctual; without the rights for them the detection time must not be short.
             drop(sched::request_precedence());
             drop(clock::tighten_timer_slack());
-            let _ = started.send(());
+            started.send(()).unwrap_or_default();
             thread.run();
         };
         let thread = builder.spawn(work).map_err(GroupError::Thread)?;
         // A sandbox that this process enters next may forbid what the thread has asked for.
-        let _ = has_started.recv();
+        has_started.recv().unwrap_or_default();
         Ok(Self { seat, address, flags, thread: Some(thread) })
     }
 
@@ -118,24 +118,8 @@ fn now() -> MonoTime {
 
 fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {
     GroupStatus {
-        name: options.name.clone(),
-        meter: options.election.meter,
         priority: options.election.priority,
-        role: GroupRole::Standby,
-        is_ready: false,
-        is_blind: false,
-        can_export: true,
-        seen_packets: 0,
-        coverage,
-        watermark_ns: None,
-        active_peer: None,
-        peers: Vec::new(),
-        switches: VecDeque::new(),
-        switch_count: 0,
-        dropped: Default::default(),
-        sent: 0,
-        send_failures: 0,
-        order_error: None,
+        ..GroupStatus::of_standby(&options.name, options.election.meter, coverage)
     }
 }
 

@@ -5,6 +5,7 @@ use packetrig_flow::group::RoleChange;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "states that do not depend on each other")]
 pub struct GroupReport {
     pub name: String,
     pub meter: u32,

@@ -44,11 +44,11 @@ struct SharedSeat {
 
 /// What the export and the meter have said.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SeatInputs {
-    pub(super) coverage: MeterCoverage,
-    pub(super) exported: Option<(GroupTerm, u64)>,
-    pub(super) can_export: bool,
-    pub(super) seen_packets: u64,
+pub(crate) struct SeatInputs {
+    pub(crate) coverage: MeterCoverage,
+    pub(crate) exported: Option<(GroupTerm, u64)>,
+    pub(crate) can_export: bool,
+    pub(crate) seen_packets: u64,
 }
 
 /// Nothing that can panic is done under these locks, so a poisoned one still holds a whole value.
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl GroupSeat {
-    pub(super) fn new(status: GroupStatus) -> Self {
+    pub(crate) fn new(status: GroupStatus) -> Self {
         let view = GroupView { generation: 0, role: GroupRole::Standby, replay_from_ns: 0 };
         Self(Arc::new(SharedSeat {
             export_until_ns: AtomicU64::new(0),
@@ -159,7 +159,7 @@ impl GroupSeat {
         lock(&self.0.status).clone()
     }
 
-    pub(super) fn inputs(&self) -> SeatInputs {
+    pub(crate) fn inputs(&self) -> SeatInputs {
         *lock(&self.0.inputs)
     }
 
@@ -167,7 +167,7 @@ impl GroupSeat {
         update(&mut lock(&self.0.status));
     }
 
-    pub(super) fn publish(&self, change: Option<RoleChange>, watermark: Option<u64>, export_until: MonoTime) {
+    pub(crate) fn publish(&self, change: Option<RoleChange>, watermark: Option<u64>, export_until: MonoTime) {
         self.0.watermark_ns.store(watermark.unwrap_or(NO_WATERMARK), Ordering::Release);
         if let Some(RoleChange::BecameStandby { .. }) = change {
             self.0.export_until_ns.store(0, Ordering::Release);
@@ -185,7 +185,7 @@ impl GroupSeat {
             drop(view);
             self.0.changed.notify_all();
             // Full means that the receiver will look anyway.
-            let _ = self.0.changes.0.try_send(());
+            self.0.changes.0.try_send(()).unwrap_or_default();
         }
         self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
     }

@@ -112,6 +112,30 @@ impl DroppedAdvertisements {
 }
 
 impl GroupStatus {
+    /// Of a member that has just begun.
+    pub(crate) fn of_standby(name: &str, meter: u32, coverage: MeterCoverage) -> Self {
+        Self {
+            name: name.to_owned(),
+            meter,
+            priority: 0,
+            role: GroupRole::Standby,
+            is_ready: false,
+            is_blind: false,
+            can_export: true,
+            seen_packets: 0,
+            coverage,
+            watermark_ns: None,
+            active_peer: None,
+            peers: Vec::new(),
+            switches: VecDeque::new(),
+            switch_count: 0,
+            dropped: DroppedAdvertisements::default(),
+            sent: 0,
+            send_failures: 0,
+            order_error: None,
+        }
+    }
+
     pub(super) fn record_switch(&mut self, switch: RoleSwitch) {
         if self.switches.len() == MOST_SWITCHES {
             self.switches.pop_front();

@@ -160,8 +160,8 @@ fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {
 }
 
 fn halves(word: u64) -> (u32, u32) {
-    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
-    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+    let low = u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
+    (u32::try_from(word >> 32).unwrap_or_default(), low)
 }
 
 fn flags_of(advertisement: &Advertisement) -> u8 {

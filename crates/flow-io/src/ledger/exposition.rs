@@ -38,6 +38,9 @@ const STATES: [OfferState; 6] = [
     ("waiting", GAUGE, |counts| counts.waiting),
 ];
 
+/// A number of another meter of the group: name, help text, kind, and how to read it.
+type PeerMetric = (&'static str, &'static str, &'static str, fn(&PeerReport) -> u64);
+
 /// The ledger as text. Unknown numbers are left out.
 pub fn exposition(report: &LedgerReport) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
@@ -75,7 +78,7 @@ fn of_group(text: &mut MetricsText, group: &GroupReport) {
         text.head(name, help, kind);
         text.value(name, "", Some(value));
     }
-    let peers: [(&str, &str, &str, fn(&PeerReport) -> u64); 3] = [
+    let peers: [PeerMetric; 3] = [
         ("group_peer_alive", "Whether the other meter is heard.", GAUGE, |peer| peer.is_alive.into()),
         ("group_peer_active", "Whether the other meter exports.", GAUGE, |peer| peer.is_active.into()),
         ("group_peer_packets_total", "Packets of its copy of the link.", COUNTER, |peer| peer.packets),

@@ -227,7 +227,7 @@ impl GroupElection {
         if !self.role.is_active() && latest.exports() && self.trusts(latest) {
             // Of several active members the lowest: each of them may be the one that fails next.
             let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
-            self.mark = ExportedSpan::joined(self.mark, lowest.unwrap_or(latest.span()));
+            self.mark = ExportedSpan::joined(self.mark, lowest.unwrap_or_else(|| latest.span()));
         }
     }
 

@@ -335,12 +335,11 @@ impl Group {
         if self.meters[index].stopped_since_ns.is_some_and(|since| self.now_ns >= since + DETECTION_NS) {
             self.outcome.sent_after_a_stop += 1;
         }
-        match self.export_cut_until(index) {
-            Some(until) => self.at(until, Event::Resend(index, boot, record.number)),
-            None => {
-                let late = 1 + self.random.below(self.world.export_delay_us * 1000);
-                self.at(self.now_ns + late, Event::Arrives(index, boot, record));
-            }
+        if let Some(until) = self.export_cut_until(index) {
+            self.at(until, Event::Resend(index, boot, record.number));
+        } else {
+            let late = 1 + self.random.below(self.world.export_delay_us * 1000);
+            self.at(self.now_ns + late, Event::Arrives(index, boot, record));
         }
         if self.world.watermark == WatermarkFrom::Sending {
             self.acknowledged(index, boot, record.number);
@@ -355,12 +354,11 @@ impl Group {
 
     fn arrives(&mut self, index: usize, boot: u64, record: KeptRecord) {
         self.collected[record.number] += u32::from(record.is_whole);
-        match self.export_cut_until(index) {
-            Some(until) => self.at(until, Event::Resend(index, boot, record.number)),
-            None => {
-                let late = 1 + self.random.below(self.world.export_delay_us * 1000);
-                self.at(self.now_ns + late, Event::Acknowledged(index, boot, record.number));
-            }
+        if let Some(until) = self.export_cut_until(index) {
+            self.at(until, Event::Resend(index, boot, record.number));
+        } else {
+            let late = 1 + self.random.below(self.world.export_delay_us * 1000);
+            self.at(self.now_ns + late, Event::Acknowledged(index, boot, record.number));
         }
     }
 

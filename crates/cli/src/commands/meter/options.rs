@@ -87,7 +87,8 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     };
     let key = GroupKey::read(key).map_err(export::Error::from)?;
     let all = if first.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let listen = of_group.peer_listen.map_or(SocketAddr::new(all, GroupOptions::PORT), |listen| listen.0);
+    let listen =
+        of_group.peer_listen.map_or_else(|| SocketAddr::new(all, GroupOptions::PORT), |listen| listen.0);
     let mut options = GroupOptions::new(name, key, *meter, listen);
     options.peers = peer.iter().map(|peer| peer.0).collect();
     options.interface.clone_from(&of_group.peer_interface);

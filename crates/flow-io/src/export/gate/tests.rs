@@ -1,1 +1,175 @@
+use super::*;
+use crate::SharedPatience;
+use crate::batch::WorkerBatch;
+use crate::export::accounts::{BatchContent, TargetAccount};
+use crate::export::dispatch::HandedBatch;
+use crate::export::outbox::{self, BATCH_BYTES, WorkerOutbox};
+use crate::group::GroupStatus;
+use crate::patience::OutputQueue;
+use crossbeam_channel::{Receiver, bounded};
+use packetrig_flow::FlowRecord;
+use packetrig_flow::group::RoleChange;
+use packetrig_units::MonoTime;
 
+const TERM: GroupTerm = GroupTerm { count: 1, meter: 1 };
+const FOREVER: MonoTime = MonoTime::from_nanos(u64::MAX);
+
+/// A gate with one worker and one target, which this test plays.
+struct GateRig {
+    gate: ExportGate,
+    seat: GroupSeat,
+    dispatcher: Dispatcher,
+    outbox: WorkerOutbox,
+    handed: Receiver<HandedBatch>,
+    account: TargetAccount,
+}
+
+impl GateRig {
+    fn new(keep_bytes: usize) -> Self {
+        let seat = GroupSeat::new(GroupStatus::of_standby("g", 1, MeterCoverage::since(0)));
+        let (queue, inlet) = outbox::queue(16 * BATCH_BYTES, &SharedPatience::default());
+        let (room, handed) = bounded(32);
+        let account = inlet.accounts.add_target("target".into(), BatchContent::Records);
+        let backlogs = vec![OutputQueue::new(room, &inlet.patience)];
+        Self {
+            gate: ExportGate::new(&seat, keep_bytes, Nanos::ZERO),
+            seat,
+            dispatcher: Dispatcher::new(inlet, backlogs, Nanos::from_millis(50)),
+            outbox: queue.outbox(),
+            handed,
+            account,
+        }
+    }
+
+    /// A record leaves the table at this time.
+    fn keep(&mut self, at_ns: u64) {
+        self.outbox.record(&FlowRecord::default());
+        self.outbox.flush();
+        let batch = self.dispatcher.batches().recv().unwrap();
+        self.gate.kept.push(at_ns, batch);
+        self.gate.look(&self.dispatcher);
+    }
+
+    fn change(&mut self, change: RoleChange, watermark: Option<u64>) {
+        self.seat.publish(Some(change), watermark, FOREVER);
+        self.gate.look(&self.dispatcher);
+    }
+
+    fn become_active(&mut self, replay_from_ns: u64) {
+        self.change(RoleChange::BecameActive { term: TERM, replay_from_ns }, None);
+    }
+
+    /// The target takes everything.
+    fn send_all(&self) -> usize {
+        let batches: Vec<HandedBatch> = self.handed.try_iter().collect();
+        batches.iter().for_each(|handed| self.account.sent(handed.batch.carried(), 0, 0));
+        batches.len()
+    }
+}
+
+const fn seconds(seconds: u64) -> u64 {
+    seconds * 1_000_000_000
+}
+
+#[test]
+fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_hands_it_over() {
+    let mut rig = GateRig::new(1 << 20);
+    (10..20).for_each(|at| rig.keep(seconds(at)));
+    assert!(rig.handed.is_empty());
+    rig.seat.publish(None, Some(seconds(17)), MonoTime::default());
+    rig.gate.look(&rig.dispatcher);
+    assert_eq!(rig.account.counts().left_to_others.records, 3);
+    rig.become_active(seconds(20));
+    assert_eq!(rig.account.counts().left_to_others.records, 6);
+    assert_eq!((rig.send_all(), rig.gate.kept.is_empty()), (4, true));
+    rig.keep(seconds(21));
+    assert_eq!(rig.send_all(), 1);
+    let counts = rig.account.counts();
+    assert_eq!((counts.sent.records, counts.offered.records, counts.waiting.records), (5, 11, 0));
+}
+
+#[test]
+fn what_does_not_fit_is_dropped_oldest_first_and_counted() {
+    let mut rig = GateRig::new(2000);
+    (10..30).for_each(|at| rig.keep(seconds(at)));
+    let dropped = rig.account.counts().queue_dropped.records;
+    assert!((10..20).contains(&dropped), "{dropped}");
+    rig.become_active(0);
+    assert_eq!(rig.send_all() as u64, 20 - dropped);
+}
+
+#[test]
+fn the_watermark_is_what_all_targets_have() {
+    let mut rig = GateRig::new(1 << 20);
+    rig.become_active(0);
+    rig.keep(seconds(10));
+    rig.outbox.settle(WorkerProgress { settled_ns: seconds(11), packets: 5, ring_dropped: 0 });
+    rig.gate.look(&rig.dispatcher);
+    let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
+    assert_eq!(watermark(&rig), Some(0), "nothing was settled at the takeover");
+    rig.gate.look(&rig.dispatcher);
+    assert_eq!(watermark(&rig), Some(0));
+    assert_eq!(rig.send_all(), 1);
+    // The first watermark is of the time before.
+    (0..2).for_each(|_| rig.gate.look(&rig.dispatcher));
+    assert_eq!(watermark(&rig), Some(seconds(11)));
+    assert_eq!(rig.seat.inputs().seen_packets, 5);
+}
+
+#[test]
+fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
+    let mut rig = GateRig::new(1 << 20);
+    rig.become_active(0);
+    rig.keep(seconds(10));
+    assert!(rig.seat.inputs().can_export);
+    let handed = rig.handed.recv().unwrap();
+    rig.account.refused(handed.batch.carried());
+    rig.outbox.settle(WorkerProgress { settled_ns: seconds(11), packets: 5, ring_dropped: 0 });
+    rig.gate.look(&rig.dispatcher);
+    rig.gate.look(&rig.dispatcher);
+    assert_eq!(rig.seat.inputs().exported, Some((TERM, 0)));
+    assert!(!rig.seat.inputs().can_export);
+    // In a new term it starts anew.
+    rig.change(RoleChange::BecameStandby { active: Some(2) }, Some(0));
+    let term = GroupTerm { count: 3, meter: 1 };
+    rig.change(RoleChange::BecameActive { term, replay_from_ns: 0 }, None);
+    rig.gate.look(&rig.dispatcher);
+    assert_eq!(rig.seat.inputs().exported, Some((term, seconds(11))));
+}
+
+#[test]
+fn lost_packets_and_a_cut_copy_make_records_incomplete() {
+    let mut rig = GateRig::new(1 << 20);
+    rig.gate.look(&rig.dispatcher);
+    assert!(rig.seat.coverage().complete_from_ns.is_some());
+    rig.outbox.settle(WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3 });
+    rig.gate.look(&rig.dispatcher);
+    let coverage = rig.seat.coverage();
+    assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
+}
+
+#[test]
+fn at_its_end_a_standby_leaves_to_the_active_meter_what_that_one_outlives() {
+    for (is_alive, left, dropped) in [(true, 1, 0), (false, 0, 1)] {
+        let mut rig = GateRig::new(1 << 20);
+        rig.keep(clock::wall_clock_ns());
+        let watermark = if is_alive { clock::wall_clock_ns() + seconds(60) } else { 7 };
+        rig.seat.publish(None, Some(watermark.min(seconds(4) + 1)), MonoTime::default());
+        rig.seat.publish(None, Some(watermark), MonoTime::default());
+        rig.gate.finish(&rig.dispatcher);
+        let counts = rig.account.counts();
+        assert_eq!((counts.left_to_others.records, counts.queue_dropped.records), (left, dropped));
+    }
+}
+
+#[test]
+fn a_batch_of_a_standby_is_small() {
+    let mut rig = GateRig::new(1 << 20);
+    rig.outbox.record(&FlowRecord::default());
+    rig.outbox.flush();
+    let WorkerBatch::Records(records) = rig.dispatcher.batches().recv().unwrap() else { panic!("records") };
+    assert!(records.capacity() > 1);
+    rig.gate.kept.push(1, WorkerBatch::Records(records));
+    let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop() else { panic!("records") };
+    assert_eq!(records.capacity(), 1);
+}
