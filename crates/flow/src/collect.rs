@@ -48,7 +48,7 @@ pub use collector::{CollectorOptions, FlowCollector, ForgottenExporters, Refused
 pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
 pub use exporter::{ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, message_length};
 pub use gather::{FlowGatherer, GatherOptions};
-pub use group::{GroupCounts, GroupOptions, GroupedFlows, MeterPart};
+pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterPart};
 pub use malformed::MalformedMessage;
 pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};

@@ -10,8 +10,8 @@ use packetrig_flow::export::{
 };
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{
-    CountTotals, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, FlowSince, GroupMark, MAPPED,
-    MeterLedger, PacketCounts, TunnelKind,
+    CountTotals, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, FlowSince, GroupMark,
+    GroupMembership, MAPPED, MeterLedger, PacketCounts, TunnelKind,
 };
 use packetrig_units::Nanos;
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ struct Read {
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
     ledgers: Vec<MeterLedger>,
+    memberships: Vec<GroupMembership>,
     counts: SessionCounts,
 }
 
@@ -46,7 +47,10 @@ fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
         let taken = collector.receive(source, message, NOW, &mut |_, received| match received {
             ReceivedMessage::Record(record) => read.records.push(record),
             ReceivedMessage::Sim(event) => read.events.push(event),
-            ReceivedMessage::Statistics(said) => read.ledgers.extend(said.ledger),
+            ReceivedMessage::Statistics(said) => {
+                read.ledgers.extend(said.ledger);
+                read.memberships.extend(said.membership);
+            }
             _ => {}
         });
         taken.expect("our own messages are well formed");
@@ -331,5 +335,29 @@ fn the_ledger_arrives_whole() {
         let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
         assert!(read_back.counts.options_records >= 3, "{format:?}");
         assert_eq!(read_back.ledgers, if format == ExportFormat::Ipfix { vec![ledger] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_meters_place_in_its_group_arrives() {
+    let membership = GroupMembership {
+        group: u64::MAX - 5,
+        meter: 7,
+        term: 3,
+        since_ns: NOW - 9,
+        silent_ns: 31,
+        replay_from_ns: NOW - 70,
+        replayed: 12,
+        packets: 99,
+    };
+    for has_history in [true, false] {
+        let options = ExportOptions { biflow: true, has_history, ..ExportOptions::default() };
+        let mut exporter = MessageExporter::new(options);
+        let mut sent = Sent::default();
+        exporter.statistics(&MeterLedger::default(), NOW, &mut sent);
+        exporter.membership(&membership, NOW, &mut sent);
+        exporter.flush(NOW, &mut sent);
+        let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
+        assert_eq!(read_back.memberships, if has_history { vec![membership] } else { vec![] });
     }
 }

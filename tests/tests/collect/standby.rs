@@ -8,7 +8,7 @@ use packetrig_tests::program::Running;
 use packetrig_tests::relay::Relay;
 use packetrig_tests::skip;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -134,6 +134,10 @@ fn a_standby_that_takes_over_loses_nothing_and_exports_nothing_before() {
     pair.link.send(5);
     let outcome = pair.finish([one, two]);
     outcome.assert_whole();
+    let changes = outcome.collected.report["groups"][0]["switches"].as_array().unwrap();
+    let meters: Vec<&Value> = changes.iter().map(|change| &change["meter"]).collect();
+    assert!(meters.starts_with(&[&json!(1), &json!(2), &json!(1)]), "{changes:#?}");
+    assert!(changes[1]["silent_ns"].as_u64().unwrap() >= 60_000_000, "{changes:#?}");
     assert!(of_group(&outcome.collected, "known_packets") < outcome.packets());
 }
 

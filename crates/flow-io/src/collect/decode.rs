@@ -163,6 +163,9 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                         gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
                     }
                     ReceivedMessage::Statistics(statistics) => {
+                        if let Some(membership) = &statistics.membership {
+                            pending.grouped.note(membership);
+                        }
                         if let Some(ledger) = &statistics.ledger {
                             pending.keep_ledger(*exporter, statistics.at_ns, ledger);
                         }

@@ -119,7 +119,7 @@ impl GroupLedger {
     }
 
     /// The account as names, meanings and values.
-    pub const fn named(&self) -> [(&'static str, &'static str, u64); 8] {
+    pub const fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         let counts = &self.counts;
         [
             ("records_total", "records that arrived", counts.records),
@@ -142,13 +142,15 @@ impl GroupLedger {
                 "packets of lost records, reported again by later ones",
                 counts.recovered_packets,
             ),
+            ("switches_total", "changes of the meter that exports for all", counts.switch_count),
         ]
     }
 
-    /// Packets of this group that a meter did not report: it did not see them, was not there or ended before.
+    /// Packets of this group that a meter did not see, was not there for or did not report. A standby that says how many packets its copy
+    /// of the link had need not report them.
     pub fn lacking(&self, meter: u32) -> u64 {
-        let reported = self.counts.meters.get(&meter).map_or(0, |part| part.packets);
-        self.counts.packets.saturating_sub(reported)
+        let part = self.counts.meters.get(&meter).copied().unwrap_or_default();
+        self.counts.packets.saturating_sub(part.copy_packets.unwrap_or(part.packets))
     }
 }
 
@@ -372,7 +374,7 @@ impl CollectLedger {
         metric(
             text,
             "collect_group_meter_lacking_packets",
-            "Packets that a meter of a group did not report.",
+            "Packets of a group that a meter did not see or report.",
             |row| {
                 for group in &self.groups {
                     for meter in group.counts.meters.keys() {

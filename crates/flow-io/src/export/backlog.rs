@@ -5,6 +5,8 @@ use super::dispatch::HandedBatch;
 use super::gate::MARGIN;
 use crate::group::GroupSeat;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use packetrig_flow::GroupMembership;
+use packetrig_flow::group::GroupRole;
 use std::time::Duration;
 
 /// How often a batch that must not be sent is looked at.
@@ -21,15 +23,27 @@ pub(super) struct TargetBacklog {
     seat: Option<GroupSeat>,
     /// Came before this meter lost its role.
     held: Option<HandedBatch>,
+    role: Option<GroupRole>,
 }
 
 impl TargetBacklog {
     pub(super) const fn new(batches: Receiver<HandedBatch>, seat: Option<GroupSeat>) -> Self {
-        Self { batches, seat, held: None }
+        Self { batches, seat, held: None, role: None }
     }
 
     pub(super) const fn is_of_group(&self) -> bool {
         self.seat.is_some()
+    }
+
+    /// What the meter says of its group, with the packets of its copy of the link.
+    pub(super) fn membership(&self, packets: u64) -> Option<GroupMembership> {
+        self.seat.as_ref().map(|seat| seat.membership(packets))
+    }
+
+    /// Whether the meter's role has changed since this was asked for the last time.
+    pub(super) fn has_new_role(&mut self) -> bool {
+        let now = self.seat.as_ref().map(GroupSeat::role);
+        std::mem::replace(&mut self.role, now) != now
     }
 
     /// Whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it knows that yet.

@@ -3,6 +3,7 @@
 use super::accounts::BatchContent;
 use crate::batch::WorkerBatch;
 use packetrig_flow::CarriedRecords;
+use packetrig_flow::GroupMembership;
 use packetrig_flow::MeterLedger;
 use packetrig_flow::export::{MessageExporter, MessageSink};
 use packetrig_flow::sim::SimEncoder;
@@ -56,6 +57,18 @@ impl TargetEncoder {
                 *ledger_ns = Some(now_ns);
                 encoder.ledger(ledger, now_ns, sink);
             }
+        }
+    }
+
+    /// Only IPFIX can say this, and groups have no other format.
+    pub(super) fn membership(
+        &mut self,
+        membership: &GroupMembership,
+        now_ns: u64,
+        sink: &mut impl MessageSink,
+    ) {
+        if let Self::Records(exporter) = self {
+            exporter.membership(membership, now_ns, sink);
         }
     }
 

@@ -95,6 +95,7 @@ impl ExportGate {
             while let Some(batch) = self.kept.pop_before(from_ns) {
                 dispatcher.leave(&batch);
             }
+            self.seat.set_replayed(self.kept.records());
         }
         self.role = view.role;
     }

@@ -33,6 +33,10 @@ impl KeptBatches {
         self.batches.is_empty()
     }
 
+    pub(super) fn records(&self) -> u64 {
+        self.batches.iter().map(|kept| kept.batch.carried().records).sum()
+    }
+
     pub(super) const fn is_over_bound(&self) -> bool {
         self.bytes > self.most_bytes
     }

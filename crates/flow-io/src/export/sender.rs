@@ -98,6 +98,10 @@ impl TargetSender {
             std::thread::sleep(LOOK);
             return !self.out.deadline.is_past();
         }
+        // Before the records of a new role: it says which of them are repeated.
+        if self.backlog.has_new_role() {
+            self.send_ledger(self.now_ns());
+        }
         match self.backlog.next(LOOK, &self.out.account) {
             Ok(Some(handed)) => self.encode(&handed.batch),
             Ok(None) if self.out.deadline.is_past() => return false,
@@ -133,6 +137,9 @@ impl TargetSender {
     fn send_ledger(&mut self, now_ns: u64) {
         let ledger = MeterLedger { export: self.out.account.counts(), ..(self.ledger)() };
         self.encoder.ledger(&ledger, now_ns, &mut self.out);
+        if let Some(membership) = self.backlog.membership(ledger.packets.metered) {
+            self.encoder.membership(&membership, now_ns, &mut self.out);
+        }
     }
 
     fn now_ns(&self) -> u64 {

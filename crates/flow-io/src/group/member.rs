@@ -6,7 +6,7 @@ use super::{
     RoleSwitch,
 };
 use crossbeam_channel::bounded;
-use packetrig_flow::group::{Advertisement, GroupElection, MeterCoverage};
+use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
 use packetrig_units::MonoTime;
@@ -62,6 +62,7 @@ impl GroupMember {
             seat: seat.clone(),
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
+            active_heard_at: now,
         };
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
@@ -133,6 +134,8 @@ struct MemberThread {
     flags: Arc<EndFlags>,
     /// Where each peer's last advertisement came from.
     addresses: BTreeMap<u32, SocketAddr>,
+    /// When an active member was last heard, or when this one began.
+    active_heard_at: MonoTime,
 }
 
 impl MemberThread {
@@ -185,7 +188,10 @@ impl MemberThread {
         match self.codec.decode(bytes, clock::wall_clock_ns()) {
             Ok(advertisement) => {
                 let outcome = self.election.heard(&advertisement, now());
-                if outcome == packetrig_flow::group::HeardOutcome::Accepted {
+                if outcome == HeardOutcome::Accepted {
+                    if advertisement.role.is_active() {
+                        self.active_heard_at = now();
+                    }
                     self.addresses.insert(advertisement.meter, from);
                 }
                 self.seat.update_status(|status| status.dropped.count_outcome(outcome));
@@ -202,10 +208,9 @@ impl MemberThread {
             self.send(&advertisement);
         }
         if step.change.is_some() || step.advertisement.is_some() {
-            self.report(
-                now,
-                step.change.map(|change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), change }),
-            );
+            let silent_for = now.since(self.active_heard_at);
+            let switch = |change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), silent_for, change };
+            self.report(now, step.change.map(switch));
         }
     }
 

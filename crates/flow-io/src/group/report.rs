@@ -56,6 +56,8 @@ pub struct SwitchReport {
     /// What left the table from this time on, less a margin, was exported after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_from_ns: Option<u64>,
+    /// For how long no active meter had been heard.
+    pub silent_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -125,6 +127,12 @@ impl SwitchReport {
             }
             RoleChange::BecameStandby { .. } => (None, None),
         };
-        Self { at_ns: switch.at_wall_ns, is_active: term.is_some(), term, replay_from_ns }
+        Self {
+            at_ns: switch.at_wall_ns,
+            is_active: term.is_some(),
+            term,
+            replay_from_ns,
+            silent_ns: switch.silent_for.as_u64(),
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::GroupStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::GroupMembership;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, RoleChange};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -144,6 +145,16 @@ impl GroupSeat {
     /// on, less the margin, are whole.
     pub fn set_ready(&self, complete_from_ns: u64) {
         lock(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
+    }
+
+    /// So many records had been kept at the last takeover, and are handed over.
+    pub fn set_replayed(&self, records: u64) {
+        lock(&self.0.status).replayed = records;
+    }
+
+    /// What this meter says to collectors, with the packets of its copy of the link.
+    pub fn membership(&self, packets: u64) -> GroupMembership {
+        lock(&self.0.status).membership(packets)
     }
 
     pub fn coverage(&self) -> MeterCoverage {

@@ -2,6 +2,7 @@
 
 use super::DropReason;
 use packetrig_flow::group::{AdvertisedRole, GroupRole, GroupTerm, HeardOutcome, MeterCoverage, RoleChange};
+use packetrig_flow::{GroupMark, GroupMembership};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ pub struct GroupStatus {
     pub switches: VecDeque<RoleSwitch>,
     /// All changes since the start.
     pub switch_count: u64,
+    /// Records that had been kept at the last takeover and were handed over then.
+    pub replayed: u64,
     pub dropped: DroppedAdvertisements,
     pub sent: u64,
     /// Datagrams that the kernel did not take.
@@ -66,6 +69,8 @@ pub struct PeerStatus {
 pub struct RoleSwitch {
     /// When, nanoseconds since 1970.
     pub at_wall_ns: u64,
+    /// For how long no active meter had been heard.
+    pub silent_for: Nanos,
     pub change: RoleChange,
 }
 
@@ -112,6 +117,28 @@ impl DroppedAdvertisements {
 }
 
 impl GroupStatus {
+    /// What the meter says to collectors, with the packets of its copy of the link.
+    pub(crate) fn membership(&self, packets: u64) -> GroupMembership {
+        let last = self.switches.back();
+        let took_over = last.map(|switch| (switch.change, switch.silent_for));
+        let (term, replay_from_ns, silent_for) = match took_over {
+            Some((RoleChange::BecameActive { term, replay_from_ns }, silent_for)) => {
+                (term.count, replay_from_ns, silent_for)
+            }
+            _ => Default::default(),
+        };
+        GroupMembership {
+            group: GroupMark::number(&self.name),
+            meter: self.meter,
+            term,
+            since_ns: last.map_or(self.coverage.seen_since_ns, |switch| switch.at_wall_ns),
+            silent_ns: silent_for.as_u64(),
+            replay_from_ns,
+            replayed: if term > 0 { self.replayed } else { 0 },
+            packets,
+        }
+    }
+
     /// Of a member that has just begun.
     pub(crate) fn of_standby(name: &str, meter: u32, coverage: MeterCoverage) -> Self {
         Self {
@@ -129,6 +156,7 @@ impl GroupStatus {
             peers: Vec::new(),
             switches: VecDeque::new(),
             switch_count: 0,
+            replayed: 0,
             dropped: DroppedAdvertisements::default(),
             sent: 0,
             send_failures: 0,

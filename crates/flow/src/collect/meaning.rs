@@ -102,7 +102,7 @@ pub(super) enum FieldMeaning {
     Statistic(ExporterStatistic),
     /// When options were true, milliseconds since 1970.
     Observed,
-    /// Of the [history](crate::FlowHistory) of a flow, by its number.
+    /// Of the [history](crate::FlowHistory) of a flow or the [membership](crate::GroupMembership) of a meter, by its number.
     History(u16),
     /// Of the whole ledger of an exporter of ours, by its number.
     Account(u16),
@@ -286,7 +286,7 @@ fn of_ours(id: u16) -> Option<FieldMeaning> {
         own::OUTER_DESTINATION => FieldMeaning::OuterDestination,
         own::SECOND_TTL => FieldMeaning::MplsTtl(1),
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
-        own::GROUP..=own::CUT => FieldMeaning::History(id),
+        own::GROUP..=own::COPY => FieldMeaning::History(id),
         id if by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })

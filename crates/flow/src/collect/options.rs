@@ -7,6 +7,7 @@ use super::sampling::SamplingState;
 use super::template::TemplateField;
 use crate::account::{UNKNOWN, by_id};
 use crate::ledger::MeterLedger;
+use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -40,6 +41,9 @@ pub struct ReportedLosses {
     pub exported_bytes: Option<u64>,
     /// Its whole ledger; only a meter of this project says that.
     pub ledger: Option<MeterLedger>,
+    /// The place of such a meter in its group, if one meter exports for all.
+    #[serde(default)]
+    pub membership: Option<GroupMembership>,
 }
 
 impl ReportedLosses {
@@ -69,11 +73,13 @@ impl ReportedLosses {
             }
         }
         self.ledger = later.ledger.or(self.ledger);
+        self.membership = later.membership.or(self.membership);
     }
 
     fn is_empty(&self) -> bool {
         let mut copy = *self;
         self.ledger.is_none()
+            && self.membership.is_none()
             && ExporterStatistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
     }
 }
@@ -112,6 +118,7 @@ impl OptionsDraft {
                     (account.set)(ledger, (value != UNKNOWN).then_some(value));
                 }
             }
+            FieldMeaning::History(id) => self.reported.membership.get_or_insert_default().set(id, value),
             FieldMeaning::Statistic(statistic) => *self.reported.place(statistic) = Some(value),
             _ => {}
         }

@@ -11,6 +11,7 @@ use super::template::ExportTemplate;
 use super::write::ValueWriter;
 use crate::account::{ACCOUNTS, ENTERPRISE, UNKNOWN};
 use crate::ledger::MeterLedger;
+use crate::membership::GroupMembership;
 use crate::narrow::{fitting_u8, fitting_u16};
 
 /// An interface that records speak of.
@@ -23,7 +24,7 @@ pub struct AnnouncedInterface {
     pub description: String,
 }
 
-/// Options templates. The first of their fields is the scope, of `TYPES` the first two.
+/// Options templates. The first of their fields is the scope, of `TYPES` and `MEMBERSHIP` the first two.
 mod id {
     pub(super) const INTERFACES: u16 = 280;
     pub(super) const SAMPLING: u16 = 281;
@@ -32,6 +33,7 @@ mod id {
     pub(super) const EXPORTING: u16 = 284;
     pub(super) const LEDGER: u16 = 285;
     pub(super) const TYPES: u16 = 286;
+    pub(super) const MEMBERSHIP: u16 = 287;
 }
 
 /// Number of the only metering and exporting process of this program.
@@ -58,7 +60,7 @@ fn one_scope(id: u16, fields: &[SectionField]) -> OptionsTemplate {
     OptionsTemplate { id, scopes: 1, fields: fields.to_vec() }
 }
 
-fn options_templates(format: ExportFormat) -> Vec<OptionsTemplate> {
+fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemplate> {
     let nine = format == ExportFormat::NetFlow9;
     let name = if nine { NAME } else { VARIABLE };
     let description = if nine { DESCRIPTION } else { VARIABLE };
@@ -89,6 +91,12 @@ fn options_templates(format: ExportFormat) -> Vec<OptionsTemplate> {
         let types = vec![field(346, 4), field(303, 2), field(339, 1), field(344, 1), field(341, VARIABLE)];
         templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields: types });
     }
+    if has_history {
+        let own = |id, length| SectionField { id, enterprise: ENTERPRISE, length };
+        let numbers = (own::TERM..=own::COPY).map(|id| own(id, 8));
+        let fields = [own(own::GROUP, 8), own(own::METER, 4)].into_iter().chain(numbers);
+        templates.push(OptionsTemplate { id: id::MEMBERSHIP, scopes: 2, fields: fields.collect() });
+    }
     templates
 }
 
@@ -113,7 +121,7 @@ pub(super) fn announce(
             specifiers(&fields, out);
         });
     }
-    for template in options_templates(options.format) {
+    for template in options_templates(options.format, options.has_history) {
         let length = 6 + specifiers_length(&template.fields);
         let place = RecordPlace { set: options_set, length, kind: OpenRecordKind::Template };
         open.add(place, now_ns, sink, |out| {
@@ -238,6 +246,23 @@ pub(super) fn statistics(
         let values = ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN));
         numbers(open, id::LEDGER, values, now_ns, sink);
     }
+}
+
+/// Writes a meter's place in its group.
+pub(super) fn membership(
+    open: &mut OpenMessage,
+    membership: &GroupMembership,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
+    let values = membership.values();
+    let place =
+        RecordPlace { set: id::MEMBERSHIP, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
+    open.add(place, now_ns, sink, |out| {
+        out.u64(membership.group);
+        out.u32(membership.meter);
+        values.into_iter().for_each(|value| out.u64(value));
+    });
 }
 
 fn numbers(

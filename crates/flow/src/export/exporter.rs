@@ -9,6 +9,7 @@ use super::options::{ExportFormat, ExportOptions, TemplateRefresh};
 use super::template::{ExportTemplate, RecordShape};
 use super::{MessageSink, announce::announce};
 use crate::ledger::{CarriedRecords, MeterLedger};
+use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 
 /// Makes messages of records.
@@ -120,6 +121,15 @@ impl MessageExporter {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.refresh(&self.options, now_ns, sink);
             announce::statistics(&mut sets.open, self.options.format, ledger, now_ns, sink);
+        }
+    }
+
+    /// Says what the meter's place in its group is. Only an exporter of records with histories has the template.
+    pub fn membership(&mut self, membership: &GroupMembership, now_ns: u64, sink: &mut impl MessageSink) {
+        if let ExporterFormat::Sets(sets) = &mut self.inner
+            && self.options.has_history
+        {
+            announce::membership(&mut sets.open, membership, now_ns, sink);
         }
     }
 

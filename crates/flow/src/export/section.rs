@@ -70,6 +70,18 @@ pub(crate) mod own {
     pub(crate) const WHOLE: u16 = 27;
     /// When the part was cut, if the flow was quiet then, nanoseconds since 1970, or 0: 64 bits.
     pub(crate) const CUT: u16 = 28;
+    /// The term in which a meter is the active one of its group, or 0: 64 bits.
+    pub(crate) const TERM: u16 = 29;
+    /// Since when it is active, or not, nanoseconds since 1970: 64 bits.
+    pub(crate) const SINCE: u16 = 30;
+    /// For how long the active meter before it had not been heard, in nanoseconds: 64 bits.
+    pub(crate) const SILENT: u16 = 31;
+    /// From when on it has exported what it had kept, nanoseconds since 1970: 64 bits.
+    pub(crate) const REPLAY_FROM: u16 = 32;
+    /// Records that it had kept and exported then: 64 bits.
+    pub(crate) const REPLAYED: u16 = 33;
+    /// Packets of its copy of the link: 64 bits.
+    pub(crate) const COPY: u16 = 34;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
@@ -102,6 +114,12 @@ pub(crate) mod own {
         (RESUMED_FRAME_BYTES_BACK, "reverseFlowResumedLayer2Octets", 4, 3),
         (WHOLE, "flowBeginningSeen", 11, 0),
         (CUT, "flowCutNanoseconds", 4, 0),
+        (TERM, "groupTerm", 4, 4),
+        (SINCE, "groupRoleSinceNanoseconds", 4, 0),
+        (SILENT, "groupSilenceNanoseconds", 4, 0),
+        (REPLAY_FROM, "groupReplayFromNanoseconds", 4, 0),
+        (REPLAYED, "groupReplayedRecords", 4, 3),
+        (COPY, "groupCopyPackets", 4, 3),
     ];
 }
 

@@ -8,9 +8,10 @@ use crate::identity::date;
 use crate::numbers::count;
 use crate::table::table;
 use packetrig_flow::CarriedRecords;
-use packetrig_flow::collect::SESSION_COUNTS;
+use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
+use packetrig_units::Nanos;
 
 /// What exporters sent and no sink stored.
 pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
@@ -83,11 +84,34 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
         counts.map(|(_, meaning, value)| vec![meaning.to_owned(), count(value)]),
     );
     let rows = group.counts.meters.iter().map(|(number, part)| {
-        let numbers = [part.records, part.packets, part.new_packets, group.lacking(*number)];
-        let number = number.to_string();
-        [vec![number], numbers.map(count).to_vec(), vec![date(part.heard_ns)]].concat()
+        let numbers = [part.records, part.packets, part.new_packets];
+        let copy = part.copy_packets.map_or_else(|| "–".to_owned(), count);
+        let lacking = count(group.lacking(*number));
+        let heard = if part.heard_ns > 0 { date(part.heard_ns) } else { "–".to_owned() };
+        [vec![number.to_string()], numbers.map(count).to_vec(), vec![copy, lacking, heard]].concat()
     });
-    all + &table(&["meter", "records", "packets", "first to report", "not reported", "last heard"], rows)
+    let head = ["meter", "records", "packets", "first to report", "of its copy", "lacking", "last heard"];
+    all + &table(&head, rows) + &table_of_switches(group)
+}
+
+/// When another meter began to export for all.
+fn table_of_switches(group: &GroupLedger) -> String {
+    if group.counts.switches.is_empty() {
+        return String::new();
+    }
+    let rows = group.counts.switches.iter().map(|switch| {
+        let GroupSwitch { at_ns, meter, term, silent_ns, replayed, repeated, .. } = *switch;
+        let silent = Nanos::new(silent_ns).to_string();
+        let numbers = [replayed, repeated].map(count);
+        [vec![date(at_ns), meter.to_string(), term.to_string(), silent], numbers.to_vec()].concat()
+    });
+    let left_out = group.counts.switch_count - group.counts.switches.len() as u64;
+    let note = if left_out > 0 {
+        format!("{} earlier changes are not shown\n", count(left_out))
+    } else {
+        String::new()
+    };
+    table(&["changed", "to meter", "term", "nobody heard for", "kept and sent", "duplicates"], rows) + &note
 }
 
 /// The accounts of a sink, and what they are called.

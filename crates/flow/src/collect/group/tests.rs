@@ -195,7 +195,10 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
     let (group, counts) = grouped.groups().next().unwrap();
     assert_eq!((group, counts.records, counts.repeated, counts.overlapping), (5, 5, 1, 2));
     assert_eq!((counts.known_packets, counts.recovered_packets), (7 + 2 + 5, 4));
-    assert_eq!(counts.meters[&2], MeterPart { records: 1, packets: 9, new_packets: 2, heard_ns: 2 });
+    assert_eq!(
+        counts.meters[&2],
+        MeterPart { records: 1, packets: 9, new_packets: 2, heard_ns: 2, copy_packets: None }
+    );
     assert_eq!((counts.packets, counts.unplaced_packets), (18, 0));
     assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
 }
@@ -267,4 +270,37 @@ fn a_meter_that_comes_late_takes_over_once_flows_were_quiet_at_a_cut() {
     assert_eq!(joined.iter().map(FlowRecord::packets).sum::<u64>(), sent);
     let (_, counts) = grouped.groups().next().unwrap();
     assert!(counts.unplaced_packets > 0 && counts.meters[&2].new_packets > 0, "{counts:?}");
+}
+
+#[test]
+fn a_change_of_the_active_meter_is_noted_once_with_its_duplicates() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), 0);
+    let standby = GroupMembership { group: 7, meter: 1, packets: 30, ..GroupMembership::default() };
+    let active = GroupMembership { meter: 2, term: 4, since_ns: 100, silent_ns: 31, replayed: 0, ..standby };
+    grouped.note(&standby);
+    grouped.note(&active);
+    grouped.note(&GroupMembership { replayed: 5, packets: 40, ..active });
+    let counts = grouped.groups.get_mut(&7).unwrap();
+    counts.account(2, [3, 0, 0], 1);
+    counts.account(2, [3, 0, 3], 1);
+    counts.account(1, [3, 0, 0], 1);
+    let expected = GroupSwitch {
+        at_ns: 100,
+        meter: 2,
+        term: 4,
+        silent_ns: 31,
+        replay_from_ns: 0,
+        replayed: 5,
+        repeated: 1,
+    };
+    assert_eq!((counts.switch_count, counts.switches.iter().collect::<Vec<_>>()), (1, vec![&expected]));
+    assert_eq!((counts.meters[&1].copy_packets, counts.meters[&2].copy_packets), (Some(30), Some(40)));
+    // Meters that say all kinds of things take no memory.
+    for n in 0..1000 {
+        grouped.note(&GroupMembership { term: n + 5, ..active });
+        grouped.note(&GroupMembership { group: n, meter: u32::try_from(n).unwrap(), ..active });
+    }
+    let all: usize = grouped.groups.values().map(|counts| counts.switches.len() + counts.meters.len()).sum();
+    assert!(all <= GROUPS * (SWITCHES + METERS), "{all}");
+    assert_eq!(grouped.groups[&7].switches.len(), SWITCHES);
 }

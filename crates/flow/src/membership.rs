@@ -1,0 +1,45 @@
+//! What a meter says of its place in a group of which one meter exports for all.
+
+use crate::export::section::own;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMembership {
+    /// Number of the group: a hash of its name.
+    pub group: u64,
+    pub meter: u32,
+    /// The term in which the meter is active; 0: it is a standby.
+    pub term: u64,
+    /// When it became that, nanoseconds since 1970.
+    pub since_ns: u64,
+    /// Before it became active it had not heard the active meter for so long.
+    pub silent_ns: u64,
+    /// It has exported what left its table from this time on, nanoseconds since 1970.
+    pub replay_from_ns: u64,
+    /// Records that it had kept and exported then.
+    pub replayed: u64,
+    /// Packets of its copy of the link since its start.
+    pub packets: u64,
+}
+
+impl GroupMembership {
+    /// Sets what an element of ours tells.
+    pub(crate) fn set(&mut self, element: u16, value: u64) {
+        *match element {
+            own::GROUP => &mut self.group,
+            own::METER => return self.meter = u32::try_from(value).unwrap_or_default(),
+            own::TERM => &mut self.term,
+            own::SINCE => &mut self.since_ns,
+            own::SILENT => &mut self.silent_ns,
+            own::REPLAY_FROM => &mut self.replay_from_ns,
+            own::REPLAYED => &mut self.replayed,
+            own::COPY => &mut self.packets,
+            _ => return,
+        } = value;
+    }
+
+    /// The numbers behind the group and the meter, in the order of the template.
+    pub(crate) const fn values(&self) -> [u64; 6] {
+        [self.term, self.since_ns, self.silent_ns, self.replay_from_ns, self.replayed, self.packets]
+    }
+}
