@@ -21,7 +21,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint house book bench fuzz memory-order clean \
-	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-faults eval-tap eval-probe eval-truth \
+	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
@@ -148,6 +148,10 @@ eval-flows: ## Measure questions about ten million flow records beside nfdump: s
 eval-fleet: ## Measure the fleet: 1000 agents, fleets that grow (on paper to 10 000), start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh fleet
+
+eval-failover: ## Measure a pair of meters: reboots beside keepalived and ucarp, faults of all kinds, cost of a standby (EVAL_QUICK=1; EVAL_ONLY=reboots; EVAL_SEED; EVAL_TRIALS)
+	@scripts/setup.sh eval
+	eval/run.sh failover
 
 eval-faults: ## Measure a fleet under random faults: 300 trials, goes on where it was stopped (EVAL_QUICK=1: 60; EVAL_SEED; EVAL_TRIALS)
 	@scripts/setup.sh eval

@@ -119,6 +119,8 @@ eval)
     want fping fping
     want irtt irtt
     want scamper scamper
+    want keepalived keepalived
+    want ucarp ucarp
     ;;
 esac
 install_missing

@@ -1,10 +1,11 @@
 //! Ways between two programs that a test can cut: what is sent meanwhile is lost (UDP) or waits (TCP).
 
+use packetrig_sys::clock;
 use rustix::net::sockopt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ const LOOK: Duration = Duration::from_millis(2);
 struct RelayState {
     is_cut: AtomicBool,
     is_over: AtomicBool,
+    passed: Mutex<Vec<(u64, usize)>>,
 }
 
 /// A way in one direction. It ends when it is dropped.
@@ -78,6 +80,11 @@ impl Relay {
         self.place
     }
 
+    /// When bytes of connections were passed on, nanoseconds since 1970, and how many.
+    pub fn passed(&self) -> Vec<(u64, usize)> {
+        self.state.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub fn cut(&self, is_cut: bool) {
         self.state.is_cut.store(is_cut, Ordering::Release);
     }
@@ -104,13 +111,17 @@ impl RelayState {
 
 fn connect(near: &TcpStream, to: SocketAddr, state: &RelayState) {
     let Ok(far) = TcpStream::connect(to) else { return };
+    let note = |length| {
+        let mut passed = state.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.push((clock::wall_clock_ns(), length));
+    };
     std::thread::scope(|scope| {
-        scope.spawn(|| pass(near, &far, state));
-        pass(&far, near, state);
+        scope.spawn(|| pass(near, &far, state, note));
+        pass(&far, near, state, |_| {});
     });
 }
 
-fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &RelayState) {
+fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &RelayState, note: impl Fn(usize)) {
     from.set_nonblocking(false).expect("it can wait");
     from.set_read_timeout(Some(LOOK)).expect("a limit can be set");
     let mut bytes = [0; 2048];
@@ -120,7 +131,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &RelayState) {
             continue;
         }
         match from.read(&mut bytes) {
-            Ok(length) if length > 0 && to.write_all(&bytes[..length]).is_ok() => {}
+            Ok(length) if length > 0 && to.write_all(&bytes[..length]).is_ok() => note(length),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             _ => break,
         }

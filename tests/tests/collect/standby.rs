@@ -145,13 +145,14 @@ fn a_standby_that_takes_over_loses_nothing_and_exports_nothing_before() {
 #[test]
 fn two_meters_that_are_cut_off_from_each_other_lose_nothing() {
     let Some(mut pair) = Pair::new() else { return };
-    let [one, mut two] = pair.start_both();
-    pair.link.send(5);
+    let [mut one, mut two] = pair.start_both();
+    pair.settle(&mut two, "meter 2 is ready");
     pair.controls.iter().for_each(|way| way.cut(true));
     two.await_remark("meter 2 is active");
     pair.link.send(8);
     pair.controls.iter().for_each(|way| way.cut(false));
-    two.await_remark("meter 2 is a standby");
+    // The one that took over later stays.
+    one.await_remark("meter 1 is a standby");
     pair.link.send(8);
     pair.finish([one, two]).assert_whole();
 }

@@ -15,12 +15,14 @@ use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long a record waits for others if another meter may have to send it: what is on its way is sent twice.
+const STANDBY_FLUSH: Nanos = Nanos::from_millis(10);
 /// Longest time between two looks at what is due in a sink.
 const TICK: Duration = Duration::from_secs(1);
 /// How often the ledger is stored with the records.
@@ -112,6 +114,9 @@ fn export(
     });
     // `--queue` is for both queues together: a quarter for bursts between the workers and the export thread, the rest for each
     // slow target.
+    let group = group_export(arguments)?;
+    let usual = export::MeterExport::default().flush_after;
+    let flush_after = if group.is_some() { usual.min(STANDBY_FLUSH) } else { usual };
     let queue_bytes = clamp_to_usize(arguments.queue.0);
     let common_bytes = queue_bytes / 4;
     let export = export::MeterExport {
@@ -119,7 +124,8 @@ fn export(
         domain: arguments.domain,
         biflow: arguments.biflow,
         has_history: arguments.of_group.group.is_some(),
-        group: group_export(arguments)?,
+        group,
+        flush_after,
         sampling: arguments.sample,
         interfaces: interfaces(&options.input)?,
         backlog_bytes: queue_bytes - common_bytes,

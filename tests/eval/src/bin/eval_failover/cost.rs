@@ -1,0 +1,108 @@
+//! What a group costs: the exporting meter, its standby and a meter without a group, at the same traffic.
+
+use crate::decider::Decider;
+use crate::echo::EchoTraffic;
+use crate::rig::FailoverRig;
+use packetrig_eval::output::{Goal, Output, Table};
+use packetrig_eval::{Effort, median, process};
+use packetrig_tests::program::Running;
+use serde_json::Value;
+
+/// 20 000 packets each second.
+const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 100_000, flows: 4000 };
+/// Most that taking part may cost, in hundredths of a lone meter's processor time.
+const MOST_PERCENT: f64 = 10.0;
+
+struct MeterCost {
+    seconds: f64,
+    mib: f64,
+}
+
+pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
+    let (rounds, ms) = if effort.quick { (1, 5_000) } else { (5, 20_000) };
+    output.say(&format!(
+        "## Cost\n\n20 000 packets per second of 4000 flows for {} s, {rounds} rounds, all meters at once: processor time and memory.\n",
+        ms / 1000
+    ))?;
+    let mut all: [Vec<MeterCost>; 4] = Default::default();
+    let mut sent = Vec::new();
+    for _ in 0..rounds {
+        let (costs, advertisements) = perform(ms)?;
+        for (place, cost) in all.iter_mut().zip(costs) {
+            place.push(cost);
+        }
+        sent.push(advertisements);
+    }
+    let names = ["alone", "alone, --group without --peer", "active, 3 × 10 ms", "standby, 3 × 10 ms"];
+    let mut table = Table::new(&["meter", "processor time, s", "of the one alone", "memory, MiB"]);
+    let seconds = |costs: &[MeterCost]| median(&costs.iter().map(|cost| cost.seconds).collect::<Vec<_>>());
+    let alone = seconds(&all[0]).unwrap_or(f64::NAN);
+    for (name, costs) in names.iter().zip(&all) {
+        let (time, mib) = (seconds(costs), median(&costs.iter().map(|cost| cost.mib).collect::<Vec<_>>()));
+        let time = time.unwrap_or(f64::NAN);
+        table.rows.push(vec![
+            (*name).to_owned(),
+            format!("{time:.2}"),
+            format!("{:.0} %", time / alone * 100.0),
+            format!("{:.0}", mib.unwrap_or(f64::NAN)),
+        ]);
+    }
+    output.table("cost", &table)?;
+    let control = median(&sent).unwrap_or_default();
+    output.say(&format!("Control traffic: {control:.0} messages of 112 bytes per second and meter.\n"))?;
+    let more = (seconds(&all[2]).unwrap_or(f64::NAN) / seconds(&all[1]).unwrap_or(f64::NAN) - 1.0) * 100.0;
+    let verdict =
+        if more.is_nan() { Goal::Unsupported("no figures".into()) } else { (more <= MOST_PERCENT).into() };
+    output.goal(
+        "cost",
+        &format!("{more:.1} % more processor time than without a standby"),
+        "at most 10 %",
+        &verdict,
+    );
+    Ok(())
+}
+
+/// Costs of a lone meter, of one with records of a group, of the active and of the standby; advertisements per second.
+fn perform(ms: u64) -> anyhow::Result<([MeterCost; 4], f64)> {
+    let rig = FailoverRig::new(Decider::Meters(10))?;
+    let location = rig.lab.location(1);
+    let target = format!("tcp://{}", rig.exports[0].place());
+    let flags = [
+        "meter",
+        &location,
+        "--direction",
+        "in",
+        "--json",
+        "--export",
+        &target,
+        "--active",
+        "2s",
+        "--idle",
+        "10s",
+    ];
+    let mut alone = Running::start(&[&flags[..], &["--biflow"]].concat(), "");
+    let mut grouped = Running::start(&[&flags[..], &["--group", "other", "--member", "1"]].concat(), "");
+    alone.await_remark("listening");
+    grouped.await_remark("listening");
+    let (echo, [mut one, mut two]) = rig.start_both(TRAFFIC)?;
+    let pids = [alone.process(), grouped.process(), one.running.process(), two.running.process()];
+    let before: Vec<f64> =
+        pids.iter().map(|pid| process::processor_time(*pid)).collect::<anyhow::Result<_>>()?;
+    process::pause(ms);
+    let mut costs = Vec::new();
+    for (pid, before) in pids.into_iter().zip(before) {
+        let seconds = process::processor_time(pid)? - before;
+        costs.push(MeterCost { seconds, mib: process::resident_mib(pid)? });
+    }
+    for mut lone in [alone, grouped] {
+        lone.signal(rustix::process::Signal::TERM);
+        drop(lone.finish());
+    }
+    let sent = echo.stop()?;
+    let end = rig.finish([one, two], &sent)?;
+    let of_active = &end.meters[0];
+    let number = |path: &str| of_active.pointer(path).and_then(Value::as_f64).unwrap_or_default();
+    let per_second = number("/group/advertisements/sent") / (number("/elapsed_ns") / 1e9);
+    let costs = costs.try_into().map_err(|_| anyhow::anyhow!("four meters"))?;
+    Ok((costs, per_second))
+}
