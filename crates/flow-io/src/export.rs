@@ -10,7 +10,7 @@
 //! which are counted with their packets. With patience, the dispatcher waits for each target that still takes data. A target that
 //! is slow or gone costs its own backlog; the other targets lose nothing.
 //!
-//! One meter of a group may export for all: then a gate is before the backlogs, see [`gate`].
+//! One meter of a group may export for all: then a gate is before the backlogs (`gate`).
 //!
 //! Invariant: offered = queue dropped + sent + refused + left to others + waiting, for each target, at any time.
 

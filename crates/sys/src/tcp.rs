@@ -28,7 +28,7 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         near.set_nonblocking(true).unwrap();
         let mut written = 0;
-        while let Ok(length) = near.write(&[7; 65536]) {
+        while let Ok(length) = near.write(&[7; 4096]) {
             written += length as u64;
         }
         assert!((1..written).contains(&unacknowledged(&near).unwrap()));

@@ -261,7 +261,9 @@ pub(super) fn membership(
     open.add(place, now_ns, sink, |out| {
         out.u64(membership.group);
         out.u32(membership.meter);
-        values.into_iter().for_each(|value| out.u64(value));
+        for value in values {
+            out.u64(value);
+        }
     });
 }
 

@@ -304,7 +304,7 @@ fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
 fn a_standby_that_was_stopped_listens_before_it_takes_over() {
     let mut member = member(options(1));
     member.heard(&active(2, 5, 1, 0), at(0));
-    let _ = member.tick(at(10));
+    assert!(member.tick(at(10)).change.is_none());
     assert_eq!(member.tick(at(500)).change, None);
     let (ms, _) = first_change(&mut member, 500..600).unwrap();
     assert!((530..=540).contains(&ms), "{ms}");

@@ -62,7 +62,9 @@ impl GateRig {
     /// The target takes everything.
     fn send_all(&self) -> usize {
         let batches: Vec<HandedBatch> = self.handed.try_iter().collect();
-        batches.iter().for_each(|handed| self.account.sent(handed.batch.carried(), 0, 0));
+        for handed in &batches {
+            self.account.sent(handed.batch.carried(), 0, 0);
+        }
         batches.len()
     }
 }
@@ -74,7 +76,9 @@ const fn seconds(seconds: u64) -> u64 {
 #[test]
 fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_hands_it_over() {
     let mut rig = GateRig::new(1 << 20);
-    (10..20).for_each(|at| rig.keep(seconds(at)));
+    for at in 10..20 {
+        rig.keep(seconds(at));
+    }
     assert!(rig.handed.is_empty());
     rig.seat.publish(None, Some(seconds(17)), MonoTime::default());
     rig.gate.look(&rig.dispatcher);
@@ -91,7 +95,9 @@ fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_ha
 #[test]
 fn what_does_not_fit_is_dropped_oldest_first_and_counted() {
     let mut rig = GateRig::new(2000);
-    (10..30).for_each(|at| rig.keep(seconds(at)));
+    for at in 10..30 {
+        rig.keep(seconds(at));
+    }
     let dropped = rig.account.counts().queue_dropped.records;
     assert!((10..20).contains(&dropped), "{dropped}");
     rig.become_active(0);
@@ -111,7 +117,9 @@ fn the_watermark_is_what_all_targets_have() {
     assert_eq!(watermark(&rig), Some(0));
     assert_eq!(rig.send_all(), 1);
     // The first watermark is of the time before.
-    (0..2).for_each(|_| rig.gate.look(&rig.dispatcher));
+    for _ in 0..2 {
+        rig.gate.look(&rig.dispatcher);
+    }
     assert_eq!(watermark(&rig), Some(seconds(11)));
     assert_eq!(rig.seat.inputs().seen_packets, 5);
 }

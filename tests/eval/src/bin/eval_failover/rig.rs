@@ -57,7 +57,7 @@ impl FailoverRig {
     pub(crate) fn new(decider: Decider) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in("/var/tmp")?;
         let records = directory.path().join("records");
-        let mut collector = start_collector(&records)?;
+        let mut collector = start_collector(&records);
         let collects = collector_address(&mut collector)?;
         private_files::write(&directory.path().join("key"), "00112233445566778899aabbccddeeff\n")?;
         let sockets = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
@@ -174,14 +174,14 @@ impl PlacedMeter {
     }
 }
 
-fn start_collector(records: &Path) -> anyhow::Result<Running> {
+fn start_collector(records: &Path) -> Running {
     let records = records.display().to_string();
     let flags = ["collect", "--json", "--quiet", "--directory", &records, "--listen", "tcp://127.0.0.1:0"];
     let flags = [&flags[..], &["--memory", MEMORY]].concat();
     let mut running = Running::start(&flags, "");
     running.await_remark("listening at ");
     running.await_remark("\n");
-    Ok(running)
+    running
 }
 
 fn collector_address(collector: &mut Running) -> anyhow::Result<SocketAddr> {
