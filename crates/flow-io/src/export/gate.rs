@@ -13,6 +13,7 @@
 use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
 use super::outbox::WorkerProgress;
+use crate::batch::WorkerBatch;
 use crate::group::GroupSeat;
 use crossbeam_channel::select;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 /// How often progress is passed on.
 const LOOK: Duration = Duration::from_millis(10);
+/// Batches that are taken before anything else is looked at.
+const MOST_AT_ONCE: usize = 64;
 /// What left the table this long before a watermark may not have been exported.
 pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
@@ -59,7 +62,7 @@ impl ExportGate {
         loop {
             select! {
                 recv(batches) -> batch => match batch {
-                    Ok(batch) => self.kept.push(clock::wall_clock_ns(), batch),
+                    Ok(batch) => self.keep([batch].into_iter().chain(batches.try_iter().take(MOST_AT_ONCE))),
                     Err(_) => break,
                 },
                 recv(changes) -> _ => {}
@@ -68,6 +71,13 @@ impl ExportGate {
             self.look(dispatcher);
         }
         self.finish(dispatcher);
+    }
+
+    fn keep(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
+        let now_ns = clock::wall_clock_ns();
+        for batch in batches {
+            self.kept.push(now_ns, batch);
+        }
     }
 
     fn look(&mut self, dispatcher: &Dispatcher) {

@@ -1,6 +1,5 @@
 use super::*;
 use crate::SharedPatience;
-use crate::batch::WorkerBatch;
 use crate::export::accounts::{BatchContent, TargetAccount};
 use crate::export::dispatch::HandedBatch;
 use crate::export::outbox::{self, BATCH_BYTES, WorkerOutbox};
