@@ -36,7 +36,7 @@ use decode::{KnownState, MessageDecoder};
 use intake::{ListenerCounters, QUEUE};
 use packetrig_flow::collect::{
     CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, GroupOptions,
-    MessageTransport,
+    GroupedFlows, MessageTransport,
 };
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -138,6 +138,12 @@ pub struct RunningCollector<O> {
 impl<O: RecordOutlet + 'static> RunningCollector<O> {
     /// Listens from now on.
     pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
+        let grouped = GroupedFlows::new(options.groups, clock::wall_clock_ns());
+        Self::start_with(options, outlet, grouped)
+    }
+
+    /// The same with what is known of flows of groups already.
+    pub fn start_with(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Result<Self, Error> {
         let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),
             allowed: options.collector.allowed.clone(),
@@ -157,7 +163,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         };
         let opened = opening.open_all();
         let CollectorOpening { bound, counters, threads, .. } = opening;
-        let decoder = MessageDecoder::new(options, outlet);
+        let decoder = MessageDecoder::new(options, outlet, grouped);
         let of_decoder = Arc::clone(&known);
         let thread = std::thread::Builder::new().name("collect".into());
         // Started only if everything could be opened. Otherwise `items` is dropped here, and the listeners' threads, which

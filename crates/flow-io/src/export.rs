@@ -26,6 +26,7 @@ mod outbox;
 mod sender;
 mod target;
 mod transport;
+mod written;
 
 pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
@@ -50,6 +51,7 @@ use sender::{LedgerSource, TargetSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use transport::TargetTransport;
+use written::WrittenMessages;
 
 /// Why an export cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +106,17 @@ pub fn spawn(
         let ledger = Arc::clone(&ledger);
         let seat = member.as_ref().map(|member| member.seat().clone());
         let backlog = TargetBacklog::new(batches, seat);
-        senders.push(TargetSender::new(encoder, transport, account, backlog, ledger, deadline.clone()));
+        let written = (options.has_history && matches!(transport, TargetTransport::Stream(_)))
+            .then(|| WrittenMessages::new(options.backlog_bytes));
+        senders.push(TargetSender::new(
+            encoder,
+            transport,
+            account,
+            backlog,
+            ledger,
+            deadline.clone(),
+            written,
+        ));
     }
     // Threads start only after every target was opened: an error above leaves none behind.
     for (index, sender) in senders.into_iter().enumerate() {

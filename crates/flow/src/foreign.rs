@@ -1,6 +1,8 @@
 //! Fields of a flow that other exporters report and our meter cannot see: the outgoing interface, the networks of both
 //! ends, the addresses behind NAT, and fields that have no column.
 
+use crate::account::ENTERPRISE;
+use crate::export::section::own;
 use crate::iana::{self, DataKind};
 use crate::narrow::fitting_u16;
 use std::fmt::Write;
@@ -170,9 +172,17 @@ fn registered(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredEleme
     matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(id)).flatten()
 }
 
+/// The name of an element of ours.
+fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
+    let mut all = own::ALL.iter().filter(|_| enterprise == ENTERPRISE);
+    all.find(|(own, ..)| *own == id).map(|(_, name, ..)| *name)
+}
+
 /// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
-    registered(enterprise, id).map_or(DataKind::Bytes, |element| element.kind)
+    let of_group = enterprise == ENTERPRISE && (own::GROUP..=own::COPY).contains(&id);
+    registered(enterprise, id)
+        .map_or(if of_group { DataKind::Unsigned } else { DataKind::Bytes }, |element| element.kind)
 }
 
 /// What a field is called: by IANA's name, or `enterprise/number` where it has none.
@@ -180,7 +190,7 @@ pub fn field_name(enterprise: u32, id: u16) -> String {
     match registered(enterprise, id) {
         Some(element) if enterprise == 0 => element.name.to_owned(),
         Some(element) => reverse_name(element.name),
-        None => format!("{enterprise}/{id}"),
+        None => own_name(enterprise, id).map_or_else(|| format!("{enterprise}/{id}"), str::to_owned),
     }
 }
 

@@ -11,7 +11,9 @@
 //! A meter that was started while a flow was going on does not know how much it had. It is known again from the moments at which all
 //! meters cut the flow's parts: if it was quiet then, they had seen the same of it.
 
+use crate::account::ENTERPRISE;
 use crate::export::section::own;
+use crate::foreign::OtherFields;
 
 /// Which meter of which group made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +104,50 @@ impl CountTotals {
 }
 
 impl FlowHistory {
+    /// The elements of ours that tell it, with their values; of booleans 1 is true and 2 is false, as in IPFIX.
+    fn values(&self) -> [(u16, u64); 20] {
+        let boolean = |is_true| if is_true { 1 } else { 2 };
+        let Self { mark, began, resumed, .. } = self;
+        [
+            (own::GROUP, mark.group),
+            (own::METER, mark.meter.into()),
+            (own::LANE, mark.lane.into()),
+            (own::FLIPPED, boolean(self.flipped)),
+            (own::BEGAN, began.at_ns),
+            (own::RESUMED, resumed.at_ns),
+            (own::BEGAN_PACKETS, began.forward.packets),
+            (own::BEGAN_BYTES, began.forward.bytes),
+            (own::BEGAN_FRAME_BYTES, began.forward.frame_bytes),
+            (own::RESUMED_PACKETS, resumed.forward.packets),
+            (own::RESUMED_BYTES, resumed.forward.bytes),
+            (own::RESUMED_FRAME_BYTES, resumed.forward.frame_bytes),
+            (own::BEGAN_PACKETS_BACK, began.reverse.packets),
+            (own::BEGAN_BYTES_BACK, began.reverse.bytes),
+            (own::BEGAN_FRAME_BYTES_BACK, began.reverse.frame_bytes),
+            (own::RESUMED_PACKETS_BACK, resumed.reverse.packets),
+            (own::RESUMED_BYTES_BACK, resumed.reverse.bytes),
+            (own::RESUMED_FRAME_BYTES_BACK, resumed.reverse.frame_bytes),
+            (own::WHOLE, boolean(self.is_whole)),
+            (own::CUT, self.cut_ns),
+        ]
+    }
+
+    /// Adds it to the fields that have no column, so that it is stored with its record.
+    pub(crate) fn add_to(&self, fields: &mut OtherFields) {
+        for (id, value) in self.values() {
+            fields.add(ENTERPRISE, id, &value.to_be_bytes());
+        }
+    }
+
+    /// Reads it from stored fields, by the names of their elements. `None`: they are not of a group.
+    pub fn of_fields(mut number: impl FnMut(&str) -> Option<u64>) -> Option<Self> {
+        let mut history = Self::default();
+        for (id, name, ..) in own::ALL.iter().filter(|(id, ..)| (own::GROUP..=own::CUT).contains(id)) {
+            history.set(*id, number(name)?);
+        }
+        Some(history)
+    }
+
     /// Sets what an element of ours tells. Numbers that do not fit are of nobody's meter.
     pub(crate) fn set(&mut self, element: u16, value: u64) {
         let place = match element {

@@ -31,6 +31,7 @@ pub mod parquet;
 mod partial;
 pub mod protocols;
 mod queued;
+pub mod recall;
 pub mod recover;
 mod retry_timer;
 mod row_group;

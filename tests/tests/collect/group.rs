@@ -89,6 +89,14 @@ impl MeteredLink {
         running
     }
 
+    /// Sends until parts of all flows have been reported.
+    pub(super) fn send_for_a_while(&mut self) {
+        for _ in 0..2 {
+            self.send(8);
+            std::thread::sleep(REST);
+        }
+    }
+
     /// Sends every flow's packets so many times, with pauses.
     pub(super) fn send(&mut self, rounds: usize) {
         let all =

@@ -2,6 +2,7 @@
 //! in the capture file.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod again;
 mod foreign;
 mod group;
 mod hostile;
@@ -208,22 +209,7 @@ impl Collected {
 
     /// Every direction of the flows that were kept.
     fn kept(&self) -> Sums {
-        let mut sums = Sums::new();
-        for row in self.rows() {
-            let number = |name: &str| row[name].as_u64().unwrap_or(0);
-            let there = Way::of(&row);
-            let back = Way { source: there.destination, destination: there.source, ..there };
-            for (way, packets, bytes) in [
-                (there, "packetDeltaCount", "octetDeltaCount"),
-                (back, "reversePacketDeltaCount", "reverseOctetDeltaCount"),
-            ] {
-                if number(packets) > 0 {
-                    let sum = sums.entry(way).or_default();
-                    *sum = (sum.0 + number(packets), sum.1 + number(bytes));
-                }
-            }
-        }
-        sums
+        sums_of(self.rows())
     }
 
     /// Every record of these ways begins when its first packet was captured, or at most so much before or after.
@@ -243,6 +229,26 @@ impl Collected {
     fn rows(&self) -> Vec<Value> {
         self.flows("show").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
+}
+
+/// Every direction of the flows of these records.
+fn sums_of(rows: impl IntoIterator<Item = Value>) -> Sums {
+    let mut sums = Sums::new();
+    for row in rows {
+        let number = |name: &str| row[name].as_u64().unwrap_or(0);
+        let there = Way::of(&row);
+        let back = Way { source: there.destination, destination: there.source, ..there };
+        for (way, packets, bytes) in [
+            (there, "packetDeltaCount", "octetDeltaCount"),
+            (back, "reversePacketDeltaCount", "reverseOctetDeltaCount"),
+        ] {
+            if number(packets) > 0 {
+                let sum = sums.entry(way).or_default();
+                *sum = (sum.0 + number(packets), sum.1 + number(bytes));
+            }
+        }
+    }
+    sums
 }
 
 /// What `packetrig flows` says of a directory, as JSON.

@@ -36,7 +36,8 @@ pub(crate) struct MeterArgs {
     /// Meter each direction as a separate flow
     #[arg(long)]
     pub(crate) uniflow: bool,
-    /// Memory for records that wait for one slow or dead target; records that do not fit are counted as dropped
+    /// Memory for records that wait for one slow or dead target; records that do not fit are counted as dropped. With
+    /// --group, as much again for what the target may lack after a restart
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
     pub(crate) queue: BytesArg,
     /// Observation domain ID (IPFIX) or source ID (NetFlow) in exported records

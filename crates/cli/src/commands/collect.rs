@@ -12,11 +12,12 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
-use packetrig_flow::collect::{CollectorOptions, MessageTransport, SessionOptions};
+use packetrig_flow::collect::{CollectorOptions, GroupedFlows, MessageTransport, SessionOptions};
 use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
 };
 use packetrig_flow_io::metrics::MetricsResponder;
+use packetrig_store::flows::recall::RecentRecords;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
@@ -52,7 +53,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let accounts = sinks.accounts();
     signal::latch()?;
-    let collecting = RunningCollector::start(&options, sinks)?;
+    let known = known_flows(arguments, &options)?;
+    let collecting = RunningCollector::start_with(&options, sinks, known)?;
     remark(bounds(&options, arguments));
     for bound in collecting.bound() {
         remark(format_args!("collect: listening at {bound}"));
@@ -73,6 +75,19 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
     let (ledger, sinks) = collecting.stop()?;
     told(&ledger, &sinks.close(), arguments, output)
+}
+
+/// What the directory has of flows that groups of meters report: what is sent again after a restart must not be stored twice.
+fn known_flows(arguments: &Arguments, options: &CollectOptions) -> Result<GroupedFlows, Error> {
+    let now_ns = clock::wall_clock_ns();
+    let recent = match arguments.directory.as_deref() {
+        Some(directory) => RecentRecords::find(directory, options.groups.memory)?,
+        None => None,
+    };
+    let Some(recent) = recent else { return Ok(GroupedFlows::new(options.groups, now_ns)) };
+    let mut known = GroupedFlows::new(options.groups, recent.since_ns());
+    recent.for_each_of_groups(&mut |record| known.recall(record, now_ns))?;
+    Ok(known)
 }
 
 /// Waits until something ends the collector, and shows how it gets on.

@@ -112,9 +112,8 @@ impl<O: RecordOutlet> PendingRecords<O> {
 fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 
 impl<O: RecordOutlet> MessageDecoder<O> {
-    pub(super) fn new(options: &CollectOptions, outlet: O) -> Self {
+    pub(super) fn new(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
-        let began_ns = clock::wall_clock_ns();
         Self {
             collector: FlowCollector::new(options.collector.clone()),
             gather: FlowGatherer::new(options.gather),
@@ -123,7 +122,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 waiting: 0,
                 ledgers: Vec::new(),
                 handed: HandedRecords::default(),
-                grouped: GroupedFlows::new(options.groups, began_ns),
+                grouped,
                 epoch_ns,
                 outlet,
             },

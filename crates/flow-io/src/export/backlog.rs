@@ -31,10 +31,6 @@ impl TargetBacklog {
         Self { batches, seat, held: None, role: None }
     }
 
-    pub(super) const fn is_of_group(&self) -> bool {
-        self.seat.is_some()
-    }
-
     /// What the meter says of its group, with the packets of its copy of the link.
     pub(super) fn membership(&self, packets: u64) -> Option<GroupMembership> {
         self.seat.as_ref().map(|seat| seat.membership(packets))

@@ -22,7 +22,7 @@ use packetrig_units::Nanos;
 use std::time::Duration;
 
 /// How often progress is passed on.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
 const MOST_AT_ONCE: usize = 64;
 /// What left the table this long before a watermark may not have been exported.

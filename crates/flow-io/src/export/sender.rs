@@ -8,6 +8,7 @@ use super::backlog::{BacklogEnd, TargetBacklog};
 use super::deadline::SendDeadline;
 use super::encoder::TargetEncoder;
 use super::transport::{TargetTransport, UntakenMessage};
+use super::written::{KeptMessage, WrittenMessages};
 use crate::batch::WorkerBatch;
 use packetrig_flow::export::{ExportMessage, MessageSink};
 use packetrig_flow::{CarriedRecords, MeterLedger};
@@ -22,22 +23,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Returns the meter's ledger, without the accounts of the export.
 pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
 
-/// A message that waits for the next connection.
-#[derive(Debug)]
-struct KeptMessage {
-    bytes: Vec<u8>,
-    carried: CarriedRecords,
-    own_records: u64,
-    step: u32,
-}
-
-/// A message that the kernel has, and where it ends among the bytes of the connection.
-#[derive(Debug)]
-struct WrittenMessage {
-    message: KeptMessage,
-    end: u64,
-}
-
 /// The transport and its accounts, as encoders see them.
 #[derive(Debug)]
 struct EncoderOutput {
@@ -45,8 +30,8 @@ struct EncoderOutput {
     account: TargetAccount,
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
-    /// Written, and not acknowledged yet. `None` if what was written counts as sent.
-    unconfirmed: Option<VecDeque<WrittenMessage>>,
+    /// `None`: what was written counts as sent, and is never sent again.
+    written: Option<WrittenMessages>,
     /// Whether messages can go out: there is a connection, and it has the templates.
     begun: bool,
     /// Whether a refused message may have contained templates, so that they must be sent again.
@@ -71,15 +56,12 @@ impl TargetSender {
         backlog: TargetBacklog,
         ledger: LedgerSource,
         deadline: SendDeadline,
+        written: Option<WrittenMessages>,
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let begun = !matches!(transport, TargetTransport::Stream(_));
         let kept = VecDeque::new();
-        // Another meter may have to send what was not acknowledged, and this one sends it again on the next connection: a collector
-        // stores what the meters of a group repeat once.
-        let unconfirmed = (backlog.is_of_group() && !begun).then(VecDeque::new);
-        let out =
-            EncoderOutput { transport, account, deadline, kept, unconfirmed, begun, templates_lost: false };
+        let out = EncoderOutput { transport, account, deadline, kept, written, begun, templates_lost: false };
         Self { encoder, out, backlog, ledger, epoch_ns, unfit: CarriedRecords::default() }
     }
 
@@ -168,7 +150,7 @@ impl TargetSender {
         for mut kept in std::mem::take(&mut self.out.kept) {
             // A sequence number of the new connection (RFC 7011, section 3.1).
             self.encoder.renumber(&mut kept.bytes, kept.step);
-            self.out.message(kept.message());
+            self.out.send(kept);
         }
     }
 
@@ -201,72 +183,69 @@ impl TargetSender {
     }
 }
 
-impl KeptMessage {
-    fn of(message: ExportMessage<'_>) -> Self {
-        let ExportMessage { bytes, carried, own_records, step } = message;
-        Self { bytes: bytes.to_vec(), carried, own_records, step }
-    }
-
-    fn message(&self) -> ExportMessage<'_> {
-        let Self { bytes, carried, own_records, step } = self;
-        ExportMessage { bytes, carried: *carried, own_records: *own_records, step: *step }
-    }
-}
-
 impl EncoderOutput {
     /// Whether everything that was written has been acknowledged, as far as it can be.
     fn is_confirmed(&self) -> bool {
-        !self.begun || self.unconfirmed.as_ref().is_none_or(VecDeque::is_empty)
+        !self.begun || self.written.as_ref().is_none_or(WrittenMessages::is_confirmed)
     }
 
     /// Counts what has been acknowledged.
     fn confirm(&mut self) {
-        let Some(unconfirmed) = self.unconfirmed.as_mut().filter(|waiting| !waiting.is_empty()) else {
+        let Self { written, transport, account, deadline, .. } = self;
+        if let Some(written) = written {
+            written.confirm(transport.acknowledged(), clock::monotonic_ns(), |message| {
+                deadline.note_taken();
+                let (carried, own_records) = message.counted();
+                account.sent(carried, own_records, message.bytes.len());
+            });
+        }
+    }
+
+    /// Sends a message that was kept.
+    fn send(&mut self, message: KeptMessage) {
+        if !self.begun {
+            self.kept.push_back(message);
             return;
-        };
-        let acknowledged = self.transport.acknowledged();
-        while let Some(written) = unconfirmed.pop_front_if(|written| written.end <= acknowledged) {
-            self.deadline.note_taken();
-            let KeptMessage { bytes, carried, own_records, .. } = written.message;
-            self.account.sent(carried, own_records, bytes.len());
+        }
+        match self.transport.send(&message.bytes, &self.deadline) {
+            Ok(()) => self.note_written(message),
+            Err(UntakenMessage::Refused) => self.note_refused(message.counted().0),
+            Err(UntakenMessage::Gone) => self.keep_all(message),
         }
     }
 
-    fn note_written(&mut self, message: ExportMessage<'_>) {
-        match &mut self.unconfirmed {
-            None => self.account.sent(message.carried, message.own_records, message.bytes.len()),
-            Some(unconfirmed) => {
-                let end = self.transport.written();
-                unconfirmed.push_back(WrittenMessage { message: KeptMessage::of(message), end });
-            }
+    fn note_written(&mut self, message: KeptMessage) {
+        if let Some(written) = &mut self.written {
+            written.push(self.transport.written(), message);
+        } else {
+            let (carried, own_records) = message.counted();
+            self.account.sent(carried, own_records, message.bytes.len());
         }
     }
 
-    /// The connection is gone: what was not acknowledged goes first on the next one.
-    fn keep_unconfirmed(&mut self) {
+    fn note_refused(&mut self, carried: CarriedRecords) {
+        self.account.refused(carried);
+        self.templates_lost = true;
+    }
+
+    /// The connection is gone: what the collector may lack goes first on the next one.
+    fn keep_all(&mut self, last: KeptMessage) {
         self.begun = false;
-        self.kept
-            .extend(self.unconfirmed.iter_mut().flat_map(|waiting| waiting.drain(..)).map(|w| w.message));
+        self.kept.extend(self.written.iter_mut().flat_map(WrittenMessages::take_all));
+        self.kept.push_back(last);
     }
 }
 
 impl MessageSink for EncoderOutput {
     fn message(&mut self, message: ExportMessage<'_>) {
-        if !self.begun {
-            // The connection broke within a batch. Encoders take whole batches, so the rest waits for the next connection.
-            self.kept.push_back(KeptMessage::of(message));
-            return;
+        // Copied only if it has to outlive its encoder: most messages need not.
+        if !self.begun || self.written.is_some() {
+            return self.send(KeptMessage::of(message));
         }
         match self.transport.send(message.bytes, &self.deadline) {
-            Ok(()) => self.note_written(message),
-            Err(UntakenMessage::Refused) => {
-                self.account.refused(message.carried);
-                self.templates_lost = true;
-            }
-            Err(UntakenMessage::Gone) => {
-                self.keep_unconfirmed();
-                self.kept.push_back(KeptMessage::of(message));
-            }
+            Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
+            Err(UntakenMessage::Refused) => self.note_refused(message.carried),
+            Err(UntakenMessage::Gone) => self.keep_all(KeptMessage::of(message)),
         }
     }
 }

@@ -9,7 +9,7 @@ use crossbeam_channel::bounded;
 use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,8 @@ use std::thread::JoinHandle;
 const LOOK_NS: u64 = 10_000_000;
 /// Datagrams that are taken before the election decides, at most, so that a flood cannot keep the member from advertising.
 const BATCH: usize = 256;
+/// A display need not be newer than this, but for changes of the role.
+const REPORT_EVERY: Nanos = Nanos::from_millis(50);
 /// One farewell may get lost, and then the others wait for the detection time.
 const FAREWELLS: usize = 3;
 
@@ -63,6 +65,7 @@ impl GroupMember {
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
             active_heard_at: now,
+            reported_at: now,
         };
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
@@ -136,6 +139,7 @@ struct MemberThread {
     addresses: BTreeMap<u32, SocketAddr>,
     /// When an active member was last heard, or when this one began.
     active_heard_at: MonoTime,
+    reported_at: MonoTime,
 }
 
 impl MemberThread {
@@ -207,7 +211,8 @@ impl MemberThread {
         if let Some(advertisement) = step.advertisement {
             self.send(&advertisement);
         }
-        if step.change.is_some() || step.advertisement.is_some() {
+        if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
+            self.reported_at = now;
             let silent_for = now.since(self.active_heard_at);
             let switch = |change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), silent_for, change };
             self.report(now, step.change.map(switch));

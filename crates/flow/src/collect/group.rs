@@ -17,6 +17,7 @@ use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Beginnings of each of the two kinds that are remembered of one flow, the latest. There is a silence between two of them, so they
 /// span more time than a meter that takes over sends again.
@@ -219,6 +220,15 @@ impl GroupedFlows {
         }
     }
 
+    /// Notes a record that was given out before, by another process of this collector: it is not given out again.
+    pub fn recall(&mut self, mut record: FlowRecord, now_ns: u64) {
+        if let Some(history) = record.history.take() {
+            self.turn(now_ns);
+            self.newest_ns = self.newest_ns.max(record.last_ns());
+            self.join(&history, &mut record);
+        }
+    }
+
     /// Takes a record that arrived at a time of a clock that is never set; returns what of it is new.
     pub fn take(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
         let Some(history) = record.history.take() else { return Some(record) };
@@ -231,7 +241,14 @@ impl GroupedFlows {
             counts.forgotten += joined.forgotten;
             counts.account(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
         }
-        (record.packets() > 0).then_some(record)
+        if record.packets() == 0 {
+            return None;
+        }
+        // Stored with what is new: a collector that is started again knows from it what it has.
+        let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        history.add_to(&mut fields.others);
+        record.foreign = Some(Arc::new(fields));
+        Some(record)
     }
 
     /// Takes what a meter says of its place in its group.

@@ -20,6 +20,8 @@ const PORT_BITS: u32 = 14;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EchoTraffic {
     pub(crate) every_ns: u64,
+    /// Requests each time.
+    pub(crate) at_once: u32,
     pub(crate) flows: u32,
 }
 
@@ -40,9 +42,15 @@ impl EchoTraffic {
                 if end.load(Ordering::Acquire) {
                     break;
                 }
-                let flow = u32::try_from(n % u64::from(self.flows))?;
-                send(&mut ring, &[frame(flow, false), frame(flow, true)])?;
-                *sent.entry(flow).or_default() += 2;
+                let first = n * u64::from(self.at_once);
+                for request in first..first + u64::from(self.at_once) {
+                    let flow = u32::try_from(request % u64::from(self.flows))?;
+                    put(&mut ring, &[frame(flow, false), frame(flow, true)])?;
+                    *sent.entry(flow).or_default() += 2;
+                }
+                while ring.pending() > 0 {
+                    ring.kick()?;
+                }
                 due_ns += self.every_ns;
                 clock::sleep_until_ns(due_ns);
             }
@@ -60,7 +68,7 @@ impl RunningEcho {
     }
 }
 
-fn send(ring: &mut TxRing, frames: &[Vec<u8>]) -> anyhow::Result<()> {
+fn put(ring: &mut TxRing, frames: &[Vec<u8>]) -> anyhow::Result<()> {
     for frame in frames {
         while ring.next_slot().is_none() {
             ring.kick()?;
@@ -69,9 +77,6 @@ fn send(ring: &mut TxRing, frames: &[Vec<u8>]) -> anyhow::Result<()> {
             slot[..frame.len()].copy_from_slice(frame);
             ring.commit(frame.len());
         }
-    }
-    while ring.pending() > 0 {
-        ring.kick()?;
     }
     Ok(())
 }

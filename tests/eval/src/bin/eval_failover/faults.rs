@@ -8,9 +8,9 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::{Effort, process};
 use rustix::process::Signal;
 
-const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 2_000_000, flows: 1000 };
+const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 2_000_000, at_once: 1, flows: 1000 };
 /// A new flow every 100 us: 2^18 in 26 s.
-const LOAD: EchoTraffic = EchoTraffic { every_ns: 100_000, flows: 1 << 18 };
+const LOAD: EchoTraffic = EchoTraffic { every_ns: 100_000, at_once: 1, flows: 1 << 18 };
 const LOAD_MS: u64 = 27_000;
 
 type Meters = Vec<PlacedMeter>;

@@ -10,7 +10,7 @@ use packetrig_sys::clock;
 use serde_json::Value;
 
 /// A request and its answer every 5 ms; of so many flows that records leave as often.
-const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 5_000_000, flows: 400 };
+const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 5_000_000, at_once: 1, flows: 400 };
 const DECIDERS: [Decider; 6] = [
     Decider::Meters(10),
     Decider::Meters(100),

@@ -1,0 +1,141 @@
+//! Messages that a connection has taken, until it is sure that the collector has stored them.
+//!
+//! ```text
+//!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
+//!                `-----------------------------------------------------`--> again, if the connection breaks
+//! ```
+//! Only exporters of a group of meters need this: their collector knows what comes again.
+
+use packetrig_flow::CarriedRecords;
+use packetrig_flow::export::ExportMessage;
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+
+/// A collector that is started again lacks at most what was sent to it in the last minute, because then it finishes its files.
+const AGAIN: Nanos = Nanos::from_secs(90);
+
+/// A message outside its encoder.
+#[derive(Clone, Debug)]
+pub(super) struct KeptMessage {
+    pub(super) bytes: Vec<u8>,
+    pub(super) carried: CarriedRecords,
+    pub(super) own_records: u64,
+    pub(super) step: u32,
+    /// Whether its records have been counted as sent.
+    pub(super) is_repeated: bool,
+}
+
+impl KeptMessage {
+    pub(super) fn of(message: ExportMessage<'_>) -> Self {
+        let ExportMessage { bytes, carried, own_records, step } = message;
+        Self { bytes: bytes.to_vec(), carried, own_records, step, is_repeated: false }
+    }
+
+    /// What is to be counted as sent: records once.
+    pub(super) fn counted(&self) -> (CarriedRecords, u64) {
+        if self.is_repeated { Default::default() } else { (self.carried, self.own_records) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct WrittenMessages {
+    /// Each with where it ends among the bytes of the connection.
+    waiting: VecDeque<(u64, KeptMessage)>,
+    /// Each with when it was acknowledged.
+    done: VecDeque<(u64, KeptMessage)>,
+    done_bytes: usize,
+    most_bytes: usize,
+}
+
+impl WrittenMessages {
+    pub(super) const fn new(most_bytes: usize) -> Self {
+        Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes }
+    }
+
+    pub(super) fn push(&mut self, end: u64, message: KeptMessage) {
+        self.waiting.push_back((end, message));
+    }
+
+    /// Whether all have been acknowledged.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// So many bytes have been acknowledged; gives the messages that are among them.
+    pub(super) fn confirm(&mut self, acknowledged: u64, now_ns: u64, mut each: impl FnMut(&KeptMessage)) {
+        while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
+            each(&message);
+            // What has no records is made anew for each connection.
+            if message.carried != CarriedRecords::default() {
+                self.done_bytes += message.bytes.len();
+                self.done.push_back((now_ns, message));
+            }
+        }
+        self.forget(now_ns);
+    }
+
+    fn forget(&mut self, now_ns: u64) {
+        let before_ns = now_ns.saturating_sub(AGAIN.as_u64());
+        while let Some((at_ns, message)) = self.done.front()
+            && (*at_ns < before_ns || self.done_bytes > self.most_bytes)
+        {
+            self.done_bytes -= message.bytes.len();
+            self.done.pop_front();
+        }
+    }
+
+    /// The connection is gone: what is to be sent on the next one, in order.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = KeptMessage> {
+        self.done_bytes = 0;
+        let done = std::mem::take(&mut self.done).into_iter();
+        let done = done.map(|(_, message)| KeptMessage { is_repeated: true, ..message });
+        done.chain(std::mem::take(&mut self.waiting).into_iter().map(|(_, message)| message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(records: u64) -> KeptMessage {
+        let carried = CarriedRecords { records, packets: 2 * records, bytes: 90 * records };
+        KeptMessage { bytes: vec![7; 100], carried, own_records: 1, step: 1, is_repeated: false }
+    }
+
+    fn numbers(written: &mut WrittenMessages) -> Vec<(u64, bool)> {
+        written.take_all().map(|message| (message.carried.records, message.is_repeated)).collect()
+    }
+
+    #[test]
+    fn a_broken_connection_gives_back_everything_that_may_be_missing() {
+        let mut written = WrittenMessages::new(1 << 20);
+        for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
+            written.push(end, message(records));
+        }
+        let mut counted = Vec::new();
+        written.confirm(300, 5, |message| counted.push(message.counted().0.records));
+        assert_eq!((counted, written.is_confirmed()), (vec![1, 0, 2], false));
+        let again: Vec<KeptMessage> = written.take_all().collect();
+        let records: Vec<_> =
+            again.iter().map(|message| (message.carried.records, message.is_repeated)).collect();
+        assert_eq!(records, [(1, true), (2, true), (3, false)]);
+        assert_eq!(again[0].counted(), Default::default());
+        assert_eq!(numbers(&mut written), []);
+    }
+
+    #[test]
+    fn what_was_acknowledged_long_ago_or_finds_no_room_is_forgotten() {
+        let mut written = WrittenMessages::new(250);
+        for (end, records) in [(100, 1), (200, 2), (300, 3)] {
+            written.push(end, message(records));
+        }
+        written.confirm(300, 10, |_| {});
+        written.push(400, message(4));
+        written.confirm(400, 10 + AGAIN.as_u64(), |_| {});
+        assert_eq!(numbers(&mut written), [(3, true), (4, true)]);
+        written.push(100, message(5));
+        written.confirm(100, 20, |_| {});
+        written.confirm(100, 21 + AGAIN.as_u64(), |_| {});
+        assert_eq!(numbers(&mut written), []);
+    }
+}

@@ -1,0 +1,57 @@
+//! Two collectors of one group of meters. One of them is killed and started again: afterwards both have stored the same.
+
+use super::group::{MeteredLink, differences};
+use super::{Sums, flows, sums_of};
+use packetrig_testkit::Lab;
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+
+/// Starts a collector that stores into this directory; returns where it listens.
+fn start(listen: &str, records: &Path) -> (Running, String) {
+    let records = records.display().to_string();
+    let flags = ["collect", "--json", "--quiet", "--directory", &records, "--listen", listen];
+    let mut running = Running::start(&flags, "");
+    running.await_remark("listening at ");
+    running.await_remark("\n");
+    let said = running.remarks();
+    let place = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    (running, place)
+}
+
+fn finish(mut collector: Running) -> Value {
+    collector.signal(Signal::INT);
+    serde_json::from_str(&collector.finish().stdout).unwrap()
+}
+
+/// One collector ends in order, and the meters send again what it has. Then it is killed: it loses what it had in memory, misses what
+/// is sent meanwhile, and gets both when it is back.
+#[test]
+fn a_collector_that_was_down_has_stored_the_same_afterwards() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let places = ["one", "two"].map(|name| directory.path().join(name));
+    let (one, target) = start("tcp://127.0.0.1:0", &places[0]);
+    let (mut two, other) = start("tcp://127.0.0.1:0", &places[1]);
+    let mut link = MeteredLink { lab, target, sent: Sums::new() };
+    let meters = ["1", "2"].map(|member| link.start_at(1, member, &["--export", &other]));
+    for end in [Signal::INT, Signal::KILL] {
+        link.send_for_a_while();
+        two.signal(end);
+        drop(two.finish());
+        link.send_for_a_while();
+        (two, _) = start(&other, &places[1]);
+    }
+    link.send(8);
+    for mut meter in meters {
+        meter.signal(Signal::TERM);
+        assert_eq!(meter.finish().code, Some(0));
+    }
+    let reports = [one, two].map(finish);
+    let stored = places
+        .map(|place| sums_of(flows("show", &place).lines().map(|line| serde_json::from_str(line).unwrap())));
+    assert_eq!(differences(&stored[0], &link.sent), [], "{:#}", reports[0]);
+    assert_eq!(differences(&stored[1], &link.sent), [], "{:#}", reports[1]);
+}
