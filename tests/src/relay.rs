@@ -127,6 +127,7 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &RelayState, note: impl
     let mut bytes = [0; 2048];
     while !state.is_over() {
         if state.is_cut() {
+            // Nothing is read, so the sender's kernel finds out that nothing is taken.
             std::thread::sleep(LOOK);
             continue;
         }

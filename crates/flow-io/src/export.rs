@@ -47,7 +47,7 @@ use packetrig_flow::group::MeterCoverage;
 use packetrig_flow::sim::SimEncoder;
 use packetrig_flow::{ExportCounts, MeterLedger};
 use packetrig_sys::clock;
-use sender::{LedgerSource, TargetSender};
+use sender::{EncoderOutput, LedgerSource, TargetSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use transport::TargetTransport;
@@ -108,15 +108,8 @@ pub fn spawn(
         let backlog = TargetBacklog::new(batches, seat);
         let written = (options.has_history && matches!(transport, TargetTransport::Stream(_)))
             .then(|| WrittenMessages::new(options.backlog_bytes));
-        senders.push(TargetSender::new(
-            encoder,
-            transport,
-            account,
-            backlog,
-            ledger,
-            deadline.clone(),
-            written,
-        ));
+        let out = EncoderOutput::new(transport, account, deadline.clone(), written);
+        senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
     // Threads start only after every target was opened: an error above leaves none behind.
     for (index, sender) in senders.into_iter().enumerate() {

@@ -170,6 +170,7 @@ impl MeterWorker {
         let most = if has_ended { usize::MAX } else { DUE };
         let Some(now_ns) = now_ns else { return true };
         let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
+        // If some are left, flows that were due earlier may be among them.
         if is_done {
             self.settled_ns = now_ns;
         }

@@ -138,6 +138,7 @@ impl SaidOfGroup {
     /// Says what has changed since the last time.
     fn say(&mut self, books: &MeterBooks) {
         let Some(group) = books.group() else { return };
+        // Some of them may not be remembered any more, if there were very many.
         let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
         let known = group.switches.len();
         for switch in &group.switches[known.saturating_sub(new)..] {

@@ -160,6 +160,7 @@ impl TargetAccounts {
         let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
             offered: queued.offered.records,
+            // Without any target nothing is confirmed, so a standby keeps everything.
             confirmed: confirmed.unwrap_or_default(),
             lost: queued.dropped.records + targets().map(|own| own.lost).sum::<u64>(),
             is_reachable: targets().all(|own| own.unreachable_since_ns.is_none()),

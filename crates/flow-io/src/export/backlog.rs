@@ -73,6 +73,7 @@ impl TargetBacklog {
         let before_ns = watermark_ns.saturating_sub(MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
             Some(left) => account.leave(left.batch.carried()),
+            // Not longer: it may become active at any moment.
             None => std::thread::sleep(LOOK),
         }
     }

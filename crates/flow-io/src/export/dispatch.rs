@@ -68,6 +68,7 @@ impl Dispatcher {
         let now_ns = clock::monotonic_ns();
         let is_full = self.backlogs.iter().any(OutputQueue::is_full);
         let since_ns = self.full_since_ns.get().unwrap_or(now_ns);
+        // A target that is gone stays full: it is waited for once, and then it costs its own batches only.
         self.full_since_ns.set(is_full.then_some(since_ns));
         !is_full || now_ns.saturating_sub(since_ns) >= STALL.as_u64()
     }

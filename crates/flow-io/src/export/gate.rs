@@ -94,6 +94,7 @@ impl ExportGate {
         }
         let progress = dispatcher.progress();
         self.coverage.look(&self.seat, progress);
+        // Last: what was handed over above is in its counts.
         self.delivery.look(&self.seat, self.role.term(), dispatcher, progress);
     }
 
@@ -105,6 +106,7 @@ impl ExportGate {
             while let Some(batch) = self.kept.pop_before(from_ns) {
                 dispatcher.leave(&batch);
             }
+            // Counted now, because batches leave while later ones come.
             self.seat.set_replayed(self.kept.records());
         }
         self.role = view.role;
@@ -139,6 +141,7 @@ impl ExportGate {
             if is_done || clock::monotonic_ns() >= give_up_ns {
                 break;
             }
+            // Not at the channel of changes: it may have an old item.
             std::thread::sleep(LOOK);
         }
         let is_left = !self.role.is_active() && is_exported(&self.seat);
@@ -162,6 +165,7 @@ impl CoverageWatch {
         let now_ns = clock::wall_clock_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
+        // A gap in what was seen is like a new start: running flows lack packets.
         if has_lost || seat.is_blind() {
             seat.set_coverage(MeterCoverage::since(now_ns));
             return;
@@ -207,6 +211,7 @@ impl DeliveryWatch {
         if term != self.term {
             (self.term, self.lost, self.pending) = (term, delivery.lost, None);
         }
+        // What a queue or a target has lost only another meter can still export, so the watermark must not pass it.
         let has_lost = delivery.lost > self.lost;
         if has_lost && term.is_some() {
             self.unfit_until_ns = now_ns.saturating_add(RECOVERY.as_u64());

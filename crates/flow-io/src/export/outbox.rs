@@ -214,6 +214,7 @@ impl WorkerOutbox {
 impl Drop for WorkerOutbox {
     fn drop(&mut self) {
         self.flush();
+        // Otherwise a worker that has ended would hold the others' progress up.
         self.progress.lock()[self.number].settled_ns = u64::MAX;
     }
 }

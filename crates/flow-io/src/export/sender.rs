@@ -25,7 +25,7 @@ pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
 
 /// The transport and its accounts, as encoders see them.
 #[derive(Debug)]
-struct EncoderOutput {
+pub(super) struct EncoderOutput {
     transport: TargetTransport,
     account: TargetAccount,
     deadline: SendDeadline,
@@ -51,17 +51,11 @@ pub(super) struct TargetSender {
 impl TargetSender {
     pub(super) fn new(
         encoder: TargetEncoder,
-        transport: TargetTransport,
-        account: TargetAccount,
+        out: EncoderOutput,
         backlog: TargetBacklog,
         ledger: LedgerSource,
-        deadline: SendDeadline,
-        written: Option<WrittenMessages>,
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
-        let begun = !matches!(transport, TargetTransport::Stream(_));
-        let kept = VecDeque::new();
-        let out = EncoderOutput { transport, account, deadline, kept, written, begun, templates_lost: false };
         Self { encoder, out, backlog, ledger, epoch_ns, unfit: CarriedRecords::default() }
     }
 
@@ -157,7 +151,6 @@ impl TargetSender {
     /// Sends what is in the encoder and then the last ledger. What the target does not take in time counts as refused.
     fn finish(mut self) {
         if !self.backlog.may_send() {
-            // Another meter exports what is left here.
             self.out.account.leave_rest();
         }
         let now_ns = self.now_ns();
@@ -184,6 +177,17 @@ impl TargetSender {
 }
 
 impl EncoderOutput {
+    /// `written`: for messages that may have to be sent again.
+    pub(super) fn new(
+        transport: TargetTransport,
+        account: TargetAccount,
+        deadline: SendDeadline,
+        written: Option<WrittenMessages>,
+    ) -> Self {
+        let begun = !matches!(transport, TargetTransport::Stream(_));
+        Self { transport, account, deadline, kept: VecDeque::new(), written, begun, templates_lost: false }
+    }
+
     /// Whether everything that was written has been acknowledged, as far as it can be.
     fn is_confirmed(&self) -> bool {
         !self.begun || self.written.as_ref().is_none_or(WrittenMessages::is_confirmed)

@@ -86,6 +86,7 @@ impl WrittenMessages {
 
     /// The connection is gone: what is to be sent on the next one, in order.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = KeptMessage> {
+        // Before those that wait: their order in time is the order in which a collector would have got them.
         self.done_bytes = 0;
         let done = std::mem::take(&mut self.done).into_iter();
         let done = done.map(|(_, message)| KeptMessage { is_repeated: true, ..message });

@@ -193,6 +193,7 @@ impl MemberThread {
             Ok(advertisement) => {
                 let outcome = self.election.heard(&advertisement, now());
                 if outcome == HeardOutcome::Accepted {
+                    // For the data: how long nobody had exported when this member took over.
                     if advertisement.role.is_active() {
                         self.active_heard_at = now();
                     }

@@ -39,10 +39,12 @@ impl CopyWatch {
     }
 
     pub(super) fn hear(&mut self, other: &Advertisement, now: MonoTime) {
+        // What the other one counted until now may have come here, too, and is only not counted yet.
         if now < self.changed_at + SETTLE {
             return;
         }
         let (boot, before) = *self.others.entry(other.meter).or_insert((other.boot, other.seen_packets));
+        // A meter that was started again counts from zero.
         if boot != other.boot {
             self.others.remove(&other.meter);
         } else if other.seen_packets.saturating_sub(before) >= PACKETS {

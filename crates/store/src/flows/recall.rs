@@ -42,6 +42,7 @@ impl RecentRecords {
         let files = of_last_time(&all, last);
         let Some((first_ns, last_ns)) = ends(&files)? else { return Ok(None) };
         let has_older = files.len() < all.len();
+        // Without older files everything that ever came is here; the first record came right after its flow had ended.
         let since_ns = if has_older { last_ns.saturating_sub(last.as_u64()) } else { first_ns };
         Ok(Some(Self { files, since_ns }))
     }
@@ -163,8 +164,12 @@ mod tests {
         assert!(RecentRecords::find(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
         store(directory.path(), &records(10));
         for path in flow_files(&[directory.path().to_owned()]).unwrap() {
-            let old = SystemTime::now() - Duration::from_secs(3600);
-            std::fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+            std::fs::File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_modified(SystemTime::UNIX_EPOCH)
+                .unwrap();
         }
         store(directory.path(), &[record(3000)]);
         let recent = RecentRecords::find(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();

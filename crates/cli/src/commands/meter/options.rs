@@ -86,6 +86,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
         return Ok(None);
     };
     let key = GroupKey::read(key).map_err(export::Error::from)?;
+    // One socket serves one family, so the peers decide which.
     let all = if first.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen =
         of_group.peer_listen.map_or_else(|| SocketAddr::new(all, GroupOptions::PORT), |listen| listen.0);

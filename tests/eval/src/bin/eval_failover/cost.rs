@@ -90,6 +90,7 @@ fn perform(ms: u64) -> anyhow::Result<([MeterCost; 4], f64)> {
         pids.iter().map(|pid| process::processor_time(*pid)).collect::<anyhow::Result<_>>()?;
     process::pause(ms);
     let mut costs = Vec::new();
+    // Processor time of the same seconds of the same traffic: only the ratio is of use on a shared machine.
     for (pid, before) in pids.into_iter().zip(before) {
         let seconds = process::processor_time(pid)? - before;
         costs.push(MeterCost { seconds, mib: process::resident_mib(pid)? });

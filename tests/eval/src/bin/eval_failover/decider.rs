@@ -134,6 +134,7 @@ impl DeciderRig {
         let Some(lab) = &self.lab else { return Ok(None) };
         let port = lab.ports().get(meter - 1).context("a port")?;
         let mut command = Command::new("ip");
+        // `ip` becomes the program, so that its process group is the child's.
         command.args(["netns", "exec", port.namespace()]);
         match self.decider {
             Decider::Meters(_) => return Ok(None),
@@ -146,6 +147,7 @@ impl DeciderRig {
             }
             Decider::Ucarp => {
                 let script = |name: &str| self.place(meter).join(format!("{name}.sh")).display().to_string();
+                // Of two, the one with the smaller skew (`-k`) becomes master.
                 let source = format!("198.18.1.{meter}");
                 command.args([
                     "ucarp",

@@ -128,6 +128,7 @@ impl FailoverRig {
         self.collector.signal(Signal::INT);
         let finished = self.collector.finish();
         let collected = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;
+        // Read by another command than the one that stored it.
         let stored = stored(&self.records)?;
         let packets = |all: &FlowPackets, flow: u32| all.get(&flow).copied().unwrap_or_default();
         let flows = || sent.keys().chain(stored.keys().filter(|flow| !sent.contains_key(flow)));
