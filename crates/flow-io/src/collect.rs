@@ -66,6 +66,9 @@ pub struct CollectOptions {
     pub gather: GatherOptions,
     /// How records of meters with copies of one link are joined.
     pub groups: GroupOptions,
+    /// Whether this collector knows what its former process has stored of them. If not, what meters sent before its start is passed over:
+    /// they send it again.
+    pub has_memory: bool,
 }
 
 impl Default for CollectOptions {
@@ -81,6 +84,7 @@ impl Default for CollectOptions {
             collector: CollectorOptions::default(),
             gather: GatherOptions::default(),
             groups: GroupOptions::default(),
+            has_memory: true,
         }
     }
 }

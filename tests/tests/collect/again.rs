@@ -8,6 +8,7 @@ use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// Starts a collector that stores into this directory; returns where it listens.
 fn start(listen: &str, records: &Path) -> (Running, String) {
@@ -54,4 +55,35 @@ fn a_collector_that_was_down_has_stored_the_same_afterwards() {
         .map(|place| sums_of(flows("show", &place).lines().map(|line| serde_json::from_str(line).unwrap())));
     assert_eq!(differences(&stored[0], &link.sent), [], "{:#}", reports[0]);
     assert_eq!(differences(&stored[1], &link.sent), [], "{:#}", reports[1]);
+}
+
+/// Without a directory nobody knows what was stored, so what comes again is passed over and counted.
+#[test]
+fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let listen = |place: &str| {
+        let mut running = Running::start(&["collect", "--json", "--quiet", "--listen", place], "");
+        running.await_remark("listening at ");
+        running.await_remark("\n");
+        running
+    };
+    let first = listen("tcp://127.0.0.1:0");
+    let said = first.remarks();
+    let target = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    let mut link = MeteredLink { lab, target, sent: Sums::new() };
+    let mut meter = link.start_at(1, "1", &[]);
+    link.send_for_a_while();
+    let first = finish(first);
+    // The time of a message is in whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    let second = listen(&link.target);
+    link.send_for_a_while();
+    meter.signal(Signal::TERM);
+    assert_eq!(meter.finish().code, Some(0));
+    let second = finish(second);
+    let packets: u64 = link.sent.values().map(|sum| sum.0).sum();
+    let taken = [&first, &second].map(|report| report["groups"][0]["packets"].as_u64().unwrap());
+    assert!(taken[0] > 0 && taken[1] > 0, "{first:#}{second:#}");
+    assert!(taken[0] + taken[1] <= packets, "{packets} were sent: {first:#}{second:#}");
+    assert!(second["groups"][0]["repeated"].as_u64().unwrap() > 0, "{second:#}");
 }

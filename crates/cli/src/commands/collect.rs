@@ -211,6 +211,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
         ));
     }
     let mut options = CollectOptions {
+        has_memory: arguments.directory.is_some(),
         listen: if listens_nowhere { vec![local] } else { arguments.listen.clone() },
         files: arguments.files.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles {

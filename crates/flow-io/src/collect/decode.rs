@@ -8,7 +8,7 @@ use super::ledger::{ExporterLedger, GroupLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
     ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters, GroupedFlows,
-    MalformedMessage, ReceivedMessage, RefusedMessages, SessionCounts,
+    MalformedMessage, MessageTransport, ReceivedMessage, RefusedMessages, SessionCounts,
 };
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
@@ -69,6 +69,8 @@ struct PendingRecords<O> {
     ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
     handed: HandedRecords,
     grouped: GroupedFlows,
+    /// Records of groups are taken from messages that were sent from then on, seconds since 1970.
+    taken_from_s: u64,
     /// Offset from the monotonic clock to 1970, read once: times of arrival in accounts of groups must not jump.
     epoch_ns: u64,
     outlet: O,
@@ -76,8 +78,11 @@ struct PendingRecords<O> {
 
 impl<O: RecordOutlet> PendingRecords<O> {
     /// Keeps what is new of a record.
-    fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord) {
+    fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
+        if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
+            return self.grouped.pass_over(&record, now_ns);
+        }
         let Some(record) = self.grouped.take(record, now_ns) else { return };
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
@@ -123,6 +128,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 ledgers: Vec::new(),
                 handed: HandedRecords::default(),
                 grouped,
+                taken_from_s: if options.has_memory { 0 } else { clock::wall_clock_ns() / 1_000_000_000 },
                 epoch_ns,
                 outlet,
             },
@@ -145,7 +151,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
         // Flows that SIM still holds open become records now; the last tick hands them over and publishes the final state.
         let Self { gather, pending, .. } = &mut self;
-        gather.finish(&mut |exporter, record| pending.keep(exporter, record));
+        gather.finish(&mut |exporter, record| pending.keep(exporter, record, None));
         self.tick(known);
         self.pending.outlet
     }
@@ -155,11 +161,14 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let now_ns = messages.at_ns;
         let Self { collector, gather, pending, .. } = self;
         for (source, message) in messages.iter() {
+            // Whoever reads a file wants all of it.
+            let sent_s = if source.transport == MessageTransport::File { None } else { sent_s(message) };
             let decoded =
                 collector.receive(source, message, now_ns, &mut |exporter, received| match received {
-                    ReceivedMessage::Record(record) => pending.keep(*exporter, record),
+                    ReceivedMessage::Record(record) => pending.keep(*exporter, record, sent_s),
                     ReceivedMessage::Sim(event) => {
-                        gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
+                        gather
+                            .take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record, None));
                     }
                     ReceivedMessage::Statistics(statistics) => {
                         if let Some(membership) = &statistics.membership {
@@ -181,7 +190,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let now_ns = now_ns();
         let Self { collector, gather, pending, .. } = self;
         collector.age(now_ns);
-        gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record));
+        gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record, None));
         pending.hand_over();
         pending.outlet.tick();
         let snapshot = self.snapshot();
@@ -221,5 +230,24 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let has_sim =
             self.collector.exporters().any(|(exporter, ..)| exporter.protocol == ExportProtocol::Sim);
         if has_sim { self.gather.packets() } else { 0 }
+    }
+}
+
+/// When a message of IPFIX was sent, seconds since 1970 (RFC 7011, section 3.1). One that is sent again keeps that.
+fn sent_s(message: &[u8]) -> Option<u64> {
+    let (version, rest) = message.split_first_chunk::<2>()?;
+    let time = rest.get(2..6)?.try_into().ok()?;
+    (*version == [0, 10]).then(|| u32::from_be_bytes(time).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_message_is_in_its_header() {
+        assert_eq!(sent_s(&[0, 10, 0, 20, 0, 0, 1, 2, 9]), Some(258));
+        assert_eq!(sent_s(&[0, 9, 0, 20, 0, 0, 1, 2, 9]), None);
+        assert_eq!(sent_s(&[0, 10, 0, 20, 0]), None);
     }
 }

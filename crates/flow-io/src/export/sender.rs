@@ -140,6 +140,11 @@ impl TargetSender {
         self.out.begun
     }
 
+    /// Whether nothing that was kept is to be sent any more.
+    fn has_sent_kept(&self) -> bool {
+        self.out.kept.is_empty() || !self.backlog.may_send()
+    }
+
     fn send_kept(&mut self) {
         for mut kept in std::mem::take(&mut self.out.kept) {
             // A sequence number of the new connection (RFC 7011, section 3.1).
@@ -155,7 +160,7 @@ impl TargetSender {
         }
         let now_ns = self.now_ns();
         self.encoder.flush(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past() || self.is_up() && self.out.kept.is_empty()) {
+        while !(self.out.deadline.is_past() || self.is_up() && self.has_sent_kept()) {
             std::thread::sleep(LOOK);
         }
         if self.out.begun {

@@ -220,6 +220,15 @@ impl GroupedFlows {
         }
     }
 
+    /// Counts a record that another process of this collector has taken already, as far as anybody can know.
+    pub fn pass_over(&mut self, record: &FlowRecord, now_ns: u64) {
+        if let Some(history) = &record.history
+            && let Some(counts) = self.account(history.mark.group)
+        {
+            counts.account(history.mark.meter, [record.packets(), 0, 0], now_ns);
+        }
+    }
+
     /// Notes a record that was given out before, by another process of this collector: it is not given out again.
     pub fn recall(&mut self, mut record: FlowRecord, now_ns: u64) {
         if let Some(history) = record.history.take() {

@@ -96,11 +96,12 @@ const PACKETS: [LedgerColumn; 20] = ledger! { row,
     "backwards" => row.ledger.packets.backwards;
 };
 
-const EXPORT: [LedgerColumn; 15] = carried! {
+const EXPORT: [LedgerColumn; 18] = carried! {
     "exportOffered" offered;
     "exportQueueDropped" queue_dropped;
     "exportSent" sent;
     "exportRefused" refused;
+    "exportLeftToOthers" left_to_others;
     "exportWaiting" waiting;
 };
 
@@ -146,6 +147,7 @@ pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     export.queue_dropped = carried_named("exportQueueDropped", &value);
     export.sent = carried_named("exportSent", &value);
     export.refused = carried_named("exportRefused", &value);
+    export.left_to_others = carried_named("exportLeftToOthers", &value);
     export.waiting = carried_named("exportWaiting", &value);
     export.messages = count_named("exportMessages", &value);
     export.message_bytes = count_named("exportMessageOctets", &value);
