@@ -30,6 +30,7 @@ pub(super) struct EncoderOutput {
     account: TargetAccount,
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
+    kept_bytes: usize,
     /// `None`: what was written counts as sent, and is never sent again.
     written: Option<WrittenMessages>,
     /// Whether messages can go out: there is a connection, and it has the templates.
@@ -71,8 +72,7 @@ impl TargetSender {
         let is_up = self.is_up();
         self.out.account.set_reachable(is_up);
         if !is_up {
-            std::thread::sleep(LOOK);
-            return !self.out.deadline.is_past();
+            return self.keep_next();
         }
         // Before the records of a new role: it says which of them are repeated.
         if self.backlog.has_new_role() {
@@ -90,6 +90,22 @@ impl TargetSender {
         }
         self.encoder.tick(now_ns, &mut self.out);
         true
+    }
+
+    /// Without a connection, records of a group are kept as messages, which take less memory than batches: a batch of a few records
+    /// takes as much as a full one. Others stay in the backlog. `false` at the end.
+    fn keep_next(&mut self) -> bool {
+        if !self.out.may_keep() {
+            std::thread::sleep(LOOK);
+            return !self.out.deadline.is_past();
+        }
+        match self.backlog.next(LOOK, &self.out.account) {
+            Ok(Some(handed)) => self.encode(&handed.batch),
+            Ok(None) => {}
+            Err(BacklogEnd) => return false,
+        }
+        self.encoder.tick(self.now_ns(), &mut self.out);
+        !self.out.deadline.is_past()
     }
 
     fn encode(&mut self, batch: &WorkerBatch) {
@@ -133,6 +149,7 @@ impl TargetSender {
             self.encoder.begin(true, now_ns, &mut self.out);
             // Behind these, if the connection has broken already.
             self.out.kept.extend(kept);
+            self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
         if self.out.begun && !self.out.kept.is_empty() && self.backlog.may_send() {
             self.send_kept();
@@ -146,6 +163,7 @@ impl TargetSender {
     }
 
     fn send_kept(&mut self) {
+        self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
             // A sequence number of the new connection (RFC 7011, section 3.1).
             self.encoder.renumber(&mut kept.bytes, kept.step);
@@ -190,7 +208,16 @@ impl EncoderOutput {
         written: Option<WrittenMessages>,
     ) -> Self {
         let begun = !matches!(transport, TargetTransport::Stream(_));
-        Self { transport, account, deadline, kept: VecDeque::new(), written, begun, templates_lost: false }
+        Self {
+            transport,
+            account,
+            deadline,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            written,
+            begun,
+            templates_lost: false,
+        }
     }
 
     /// Whether everything that was written has been acknowledged, as far as it can be.
@@ -213,8 +240,7 @@ impl EncoderOutput {
     /// Sends a message that was kept.
     fn send(&mut self, message: KeptMessage) {
         if !self.begun {
-            self.kept.push_back(message);
-            return;
+            return self.keep(message);
         }
         match self.transport.send(&message.bytes, &self.deadline) {
             Ok(()) => self.note_written(message),
@@ -240,8 +266,20 @@ impl EncoderOutput {
     /// The connection is gone: what the collector may lack goes first on the next one.
     fn keep_all(&mut self, last: KeptMessage) {
         self.begun = false;
-        self.kept.extend(self.written.iter_mut().flat_map(WrittenMessages::take_all));
-        self.kept.push_back(last);
+        let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
+        for message in again.into_iter().chain([last]) {
+            self.keep(message);
+        }
+    }
+
+    fn keep(&mut self, message: KeptMessage) {
+        self.kept_bytes += message.bytes.len();
+        self.kept.push_back(message);
+    }
+
+    /// Whether more messages may be kept for the next connection.
+    fn may_keep(&self) -> bool {
+        self.written.as_ref().is_some_and(|written| self.kept_bytes < written.most_bytes())
     }
 }
 

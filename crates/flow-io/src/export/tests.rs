@@ -326,6 +326,39 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
     assert_eq!(received, counts.message_bytes);
 }
 
+/// Many batches of one record take as much memory as many full ones, so they wait as messages.
+#[test]
+fn records_of_a_group_wait_for_their_collector_in_little_memory() {
+    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let patience = SharedPatience::default();
+    patience.begin();
+    let (queue, incoming) = queue(QUEUE, &patience);
+    let options = MeterExport {
+        has_history: true,
+        backlog_bytes: 4 * BATCH_BYTES,
+        linger: Nanos::from_secs(30),
+        ..to(&[(format!("tcp://{place}"), IPFIX)])
+    };
+    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    for n in 0..500 {
+        outbox.record(&FlowRecord { history: Some(Box::default()), ..record(n) });
+        outbox.flush();
+    }
+    let listener = TcpListener::bind(place).unwrap();
+    drop(outbox);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
+        bytes.len() as u64
+    });
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (500, 0, 0));
+    assert_eq!(reader.join().unwrap(), counts.message_bytes);
+}
+
 fn sim(n: u64) -> SimEvent {
     SimEvent::Packet { flow_id: n, bytes: 46, at_ns: n * 1000 }
 }

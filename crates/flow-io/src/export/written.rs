@@ -52,6 +52,11 @@ impl WrittenMessages {
         Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes }
     }
 
+    /// Memory for messages that may have to be sent again, and as much for those that wait for a connection.
+    pub(super) const fn most_bytes(&self) -> usize {
+        self.most_bytes
+    }
+
     pub(super) fn push(&mut self, end: u64, message: KeptMessage) {
         self.waiting.push_back((end, message));
     }
