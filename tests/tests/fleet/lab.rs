@@ -181,6 +181,20 @@ impl Fleet {
         &self.line
     }
 
+    /// The bridge knows where each port is, as a switch does that has heard them. Of runs side by side none hears another, whose
+    /// frames it would take for its own by chance once in 65 536.
+    pub(crate) fn teach_the_bridge(&self) {
+        let bridge = self.lab.device_netns().expect("the ports have a bridge");
+        for (index, port) in self.lab.ports().iter().enumerate() {
+            let shown = ip(&["-n", port.namespace(), "-brief", "link", "show", INTERFACE]);
+            let address = shown.split_whitespace().nth(2).expect("a link has an address").to_owned();
+            let device_port = format!("port{index}");
+            let arguments = ["fdb", "replace", &address, "dev", &device_port, "master", "static"];
+            let taught = bridge.run_in(|| Command::new("bridge").args(arguments).status());
+            assert!(taught.is_ok_and(|ended| ended.is_ok_and(|status| status.success())), "{arguments:?}");
+        }
+    }
+
     /// Does it where the controller is.
     pub(crate) fn beside_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         NetNs::open(&self.control.name).and_then(|netns| netns.run_in(work)).expect("the namespace is ours")

@@ -22,6 +22,7 @@ fn sent(runs: &[Value]) -> Vec<u64> {
 #[test]
 fn two_runs_on_disjoint_nodes_overlap_and_each_has_its_own_results() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    fleet.teach_the_bridge();
     let (of_one, of_two) = (store(&fleet, "one"), store(&fleet, "two"));
     let of_one = of_one.each_ref().map(String::as_str);
     let of_two = of_two.each_ref().map(String::as_str);
@@ -54,6 +55,7 @@ fn two_runs_on_disjoint_nodes_overlap_and_each_has_its_own_results() {
 #[test]
 fn a_killed_controller_blocks_only_its_own_nodes_and_not_even_those_for_long() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    fleet.teach_the_bridge();
     let of_two = store(&fleet, "two");
     let of_two = of_two.each_ref().map(String::as_str);
     let mut dead = fleet.begin_between(ONE, &["--packets", "60000"]);
@@ -81,6 +83,7 @@ fn a_killed_controller_blocks_only_its_own_nodes_and_not_even_those_for_long() {
 #[test]
 fn a_run_takes_over_the_nodes_it_needs_and_collecting_ends_the_rest() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    fleet.teach_the_bridge();
     fleet.leave_run(&[]);
     let before = fleet.catalogue().len();
     let next = fleet.begin_between(ONE, &["--packets", "500"]).finish();
