@@ -205,6 +205,7 @@ impl MeterWorker {
         if self.desk.is_called_off.load(Ordering::Acquire) {
             self.source.stop()?;
         }
+        self.outbox.flush();
         let ring_dropped = self.note(None);
         let progress =
             WorkerProgress { settled_ns: self.settled_ns, packets: self.source.delivered(), ring_dropped };

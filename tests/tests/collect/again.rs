@@ -87,3 +87,14 @@ fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start(
     assert!(taken[0] + taken[1] <= packets, "{packets} were sent: {first:#}{second:#}");
     assert!(second["groups"][0]["repeated"].as_u64().unwrap() > 0, "{second:#}");
 }
+
+#[test]
+fn a_collector_starts_also_beside_a_damaged_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("flows");
+    std::fs::create_dir(&table).unwrap();
+    std::fs::write(table.join("flows-1.parquet"), "no records").unwrap();
+    let (mut collector, _) = start("tcp://127.0.0.1:0", directory.path());
+    collector.await_remark("cannot be read");
+    assert_eq!(finish(collector)["groups"], serde_json::json!([]));
+}

@@ -12,17 +12,19 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
-use packetrig_flow::collect::{CollectorOptions, GroupedFlows, MessageTransport, SessionOptions};
+use packetrig_flow::collect::{
+    CollectorOptions, GroupOptions, GroupedFlows, MessageTransport, SessionOptions,
+};
 use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
 };
 use packetrig_flow_io::metrics::MetricsResponder;
-use packetrig_store::flows::recall::RecentRecords;
+use packetrig_store::flows::{self, recall::RecentRecords};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// IANA's port of IPFIX.
@@ -45,7 +47,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         clickhouse: arguments.clickhouse.as_deref(),
         clickhouse_password_file: password_file.map(PathBuf::as_path),
     })?;
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
         remark(
             "collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them",
@@ -53,7 +55,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let accounts = sinks.accounts();
     signal::latch()?;
-    let known = known_flows(arguments, &options)?;
+    let known = known_flows(arguments, &mut options);
     let collecting = RunningCollector::start_with(&options, sinks, known)?;
     remark(bounds(&options, arguments));
     for bound in collecting.bound() {
@@ -78,16 +80,30 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 }
 
 /// What the directory has of flows that groups of meters report: what is sent again after a restart must not be stored twice.
-fn known_flows(arguments: &Arguments, options: &CollectOptions) -> Result<GroupedFlows, Error> {
+fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFlows {
     let now_ns = clock::wall_clock_ns();
-    let recent = match arguments.directory.as_deref() {
-        Some(directory) => RecentRecords::find(directory, options.groups.memory)?,
-        None => None,
-    };
-    let Some(recent) = recent else { return Ok(GroupedFlows::new(options.groups, now_ns)) };
-    let mut known = GroupedFlows::new(options.groups, recent.since_ns());
+    let nothing = || GroupedFlows::new(options.groups, now_ns);
+    let Some(directory) = arguments.directory.as_deref() else { return nothing() };
+    match recall(directory, options.groups, now_ns) {
+        Ok(known) => known.unwrap_or_else(nothing),
+        // One damaged file must not keep a collector from collecting.
+        Err(error) => {
+            let known = nothing();
+            options.has_memory = false;
+            remark(format_args!(
+                "collect: warning: what was stored before cannot be read, so records of groups that were sent before this start are passed over: {error}"
+            ));
+            known
+        }
+    }
+}
+
+/// `None`: the directory has no records.
+fn recall(directory: &Path, groups: GroupOptions, now_ns: u64) -> Result<Option<GroupedFlows>, flows::Error> {
+    let Some(recent) = RecentRecords::find(directory, groups.memory)? else { return Ok(None) };
+    let mut known = GroupedFlows::new(groups, recent.since_ns());
     recent.for_each_of_groups(&mut |record| known.recall(record, now_ns))?;
-    Ok(known)
+    Ok(Some(known))
 }
 
 /// Waits until something ends the collector, and shows how it gets on.

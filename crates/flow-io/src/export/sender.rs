@@ -68,7 +68,6 @@ impl TargetSender {
     /// Takes a batch if there is one and a connection to send it; `false` at the end.
     fn take(&mut self) -> bool {
         self.out.confirm();
-        // Without a connection batches stay in the backlog, where they are bounded and counted.
         let is_up = self.is_up();
         self.out.account.set_reachable(is_up);
         if !is_up {

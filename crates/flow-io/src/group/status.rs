@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 /// Changes of role that are remembered.
 const MOST_SWITCHES: usize = 32;
 
-/// The state of a member and of its group, as it was at the last tick.
+/// The state of a member and of its group, as it was at the last change or a moment ago.
 #[derive(Clone, Debug)]
 pub struct GroupStatus {
     pub name: String,
