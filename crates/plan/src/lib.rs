@@ -16,6 +16,7 @@ mod growth;
 mod model;
 mod nearest;
 mod parts;
+pub mod probes;
 pub mod problem;
 pub mod quick;
 pub mod reach;

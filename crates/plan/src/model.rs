@@ -30,6 +30,8 @@ pub struct Plan {
     /// A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
     pub captures: Vec<PlannedCapture>,
+    /// Probes, in place of streams.
+    pub probes: Option<crate::probes::ProbePlan>,
     pub criteria: crate::criteria::AcceptanceCriteria,
     pub warnings: Vec<PlanProblem>,
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod packet;
 mod pair_headers;
 mod port;
+mod probes;
 mod replay;
 mod site;
 mod size;
@@ -61,6 +62,7 @@ fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
         let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices.names);
         flow::flows(config, options, &ends, &mut names)
     };
+    plan.probes = probes::probes(config, options, &port_names);
     if let Some(settings) = config.object("options") {
         let why = "packetrig has nothing to tune here";
         settings.ignore(&["per_port_options"], why);

@@ -20,6 +20,7 @@ mod narrow;
 pub mod outage;
 pub mod port;
 pub mod port_event;
+pub mod probe;
 pub mod ranges;
 pub mod result;
 pub mod search;

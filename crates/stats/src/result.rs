@@ -10,6 +10,7 @@ use crate::ledger::FrameLedger;
 use crate::outage::OutageList;
 use crate::port::{PortInfo, RxCounters, TxCounters};
 use crate::port_event::PortEvent;
+use crate::probe::ProbeNodeResult;
 use crate::ranges::NumberRanges;
 use crate::series::{QualitySeries, RateSeries};
 use packetrig_units::{MonoTime, Nanos};
@@ -217,6 +218,9 @@ pub struct NodeResult {
     pub other_runs: Vec<OtherRunFrames>,
     pub ports: Vec<PortResult>,
     pub captures: Vec<CaptureResult>,
+    /// Of a run with probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbeNodeResult>,
     pub caveats: Vec<Caveat>,
     /// How its clock stands to the controller's; absent if it is the only node or nothing is known.
     #[serde(default)]

@@ -1,0 +1,171 @@
+//! Probes of a plan: which ports send probes to which ports or addresses, and when.
+//!
+//! A plan has either flows or probes. Each pair of ends is a *probe line*; its number is its position in [`ProbePlan::lines`], on every
+//! node and in the report.
+//!
+//! Invariant: no line goes from a port to itself, and no two lines have the same ends.
+
+use crate::clamp_to_u32;
+use packetrig_units::{FrameSize, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// What probes measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlannedMethod {
+    /// STAMP sessions whose clocks are related, so that there are one-way delays.
+    OneWay,
+    /// STAMP sessions.
+    Stamp,
+    /// Echo requests.
+    Ping,
+    /// Trains of datagrams that nobody answers.
+    Send,
+}
+
+impl PlannedMethod {
+    /// All methods with the words of a document.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("oneway", Self::OneWay), ("stamp", Self::Stamp), ("ping", Self::Ping), ("send", Self::Send)];
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether ports that receive probes answer them with a reflector.
+    pub const fn has_reflectors(self) -> bool {
+        matches!(self, Self::OneWay | Self::Stamp)
+    }
+}
+
+/// The far end of a probe line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbeEnd {
+    /// A port of the plan.
+    Port(usize),
+    /// A host that belongs to no node. The UDP port counts only for methods that use one.
+    Host(SocketAddr),
+}
+
+/// Probes from a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlannedProbeLine {
+    /// Index of the sending port.
+    pub from: usize,
+    pub to: ProbeEnd,
+    /// Its place among the lines of its port.
+    pub turn: u32,
+}
+
+/// All probes of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePlan {
+    pub method: PlannedMethod,
+    pub lines: Vec<PlannedProbeLine>,
+    /// The IP address that each port probes from and is probed at.
+    pub addresses: BTreeMap<usize, IpAddr>,
+    /// UDP port at which the ports of the plan are probed.
+    pub port: u16,
+    /// Probes, or trains, of each line.
+    pub count: u32,
+    /// From one probe or train of a line to the next.
+    pub interval: Nanos,
+    /// Intervals are drawn at random, with `interval` as their mean.
+    pub poisson: bool,
+    pub size: FrameSize,
+    /// Probes of a train.
+    pub train: u32,
+    /// From one probe of a train to the next.
+    pub gap: Nanos,
+    /// How long an answer may take.
+    pub wait: Nanos,
+    /// The release mechanism, if the document names one.
+    pub mechanism: Option<String>,
+}
+
+impl ProbePlan {
+    /// The target of a line; `None` if it is a port without an address.
+    pub fn target(&self, line: &PlannedProbeLine) -> Option<SocketAddr> {
+        match line.to {
+            ProbeEnd::Host(target) => Some(target),
+            ProbeEnd::Port(port) => {
+                self.addresses.get(&port).map(|address| SocketAddr::new(*address, self.port))
+            }
+        }
+    }
+
+    /// The lines that a port sends, with their numbers.
+    pub fn lines_from(&self, port: usize) -> impl Iterator<Item = (usize, &PlannedProbeLine)> {
+        self.lines.iter().enumerate().filter(move |(_, line)| line.from == port)
+    }
+
+    /// The ports whose probes a port answers.
+    pub fn askers(&self, port: usize) -> impl Iterator<Item = usize> {
+        let lines = self.lines.iter().filter(move |line| line.to == ProbeEnd::Port(port));
+        lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
+    }
+
+    /// How many lines a port sends.
+    pub fn lines_of(&self, port: usize) -> u32 {
+        clamp_to_u32(self.lines_from(port).count() as u64)
+    }
+
+    /// Probes that a line sends in 1000 s at most, if it goes on for that long.
+    pub fn probes_in_1000_s(&self) -> u64 {
+        let rounds = 1_000_000_000_000 / self.interval.as_u64().max(1);
+        rounds.saturating_mul(self.train.into())
+    }
+
+    /// From the start to the end of the last train of a line, without the wait for answers.
+    pub fn length(&self) -> Nanos {
+        let rounds = self.interval.as_u64().saturating_mul(self.count.into());
+        Nanos::new(rounds.saturating_add(self.train_length().as_u64()))
+    }
+
+    /// From the first to the last probe of a train.
+    pub fn train_length(&self) -> Nanos {
+        Nanos::new(self.gap.as_u64().saturating_mul(self.train.saturating_sub(1).into()))
+    }
+}
+
+/// The ends of all lines: from each of `from` to each of `to` but itself.
+///
+/// Each port begins with the one after itself. So if all ports send at the same time, each port receives one probe at a time.
+pub(crate) fn lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
+    let mut lines = Vec::new();
+    let mut seen = BTreeSet::new();
+    for port in from {
+        let own = to.iter().position(|end| *end == ProbeEnd::Port(*port));
+        let (before, after) = to.split_at(own.map_or(0, |own| own + 1));
+        let others = after.iter().chain(before).filter(|end| **end != ProbeEnd::Port(*port));
+        let new = others.filter(|end| seen.insert((*port, **end)));
+        lines.extend((0..).zip(new).map(|(turn, to)| PlannedProbeLine { from: *port, to: *to, turn }));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_each_turn_of_a_mesh_every_port_receives_one_probe() {
+        let ports: Vec<usize> = (0..7).collect();
+        let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
+        let lines = lines(&ports, &ends);
+        assert_eq!(lines.len(), 42);
+        for turn in 0..6 {
+            let receivers: BTreeSet<ProbeEnd> =
+                lines.iter().filter(|line| line.turn == turn).map(|line| line.to).collect();
+            assert_eq!(receivers.len(), 7, "turn {turn}");
+        }
+        assert!(lines.iter().all(|line| line.to != ProbeEnd::Port(line.from)));
+    }
+
+    #[test]
+    fn a_pair_that_is_named_twice_is_one_line() {
+        let host = ProbeEnd::Host("192.0.2.1:862".parse().unwrap());
+        let found = lines(&[3, 3], &[host, host, ProbeEnd::Port(3), ProbeEnd::Port(4)]);
+        assert_eq!(found.iter().map(|line| line.to).collect::<Vec<_>>(), [ProbeEnd::Port(4), host]);
+    }
+}

@@ -1,0 +1,231 @@
+//! `x_probes`, probes from the nodes of a fleet: packetrig's own addition to OTG.
+
+use super::{PortNames, port_named};
+use crate::probes::{self, PlannedMethod, ProbeEnd, ProbePlan};
+use crate::reader::{DocumentItem, DocumentObject};
+use crate::{PlanProblem, ReadOptions, clamp_to_u32};
+use packetrig_units::{FrameSize, Nanos};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// Most lines of a plan: a mesh of 100 ports has 9900.
+const MOST_LINES: usize = 10_000;
+/// Most probes of all lines of a port. Each has a record in the memory of its node until the end.
+const MOST_PROBES: u64 = 2_000_000;
+/// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
+const LONGEST_TRAIN: Nanos = Nanos::from_millis(10);
+/// The port of STAMP (RFC 8762), where hosts of others are expected to have their reflectors.
+const STAMP_PORT: u16 = 862;
+/// Where the nodes of a fleet have theirs: it needs no right, and leaves the port of STAMP to a reflector that is there anyway.
+const REFLECTOR_PORT: u16 = 18_620;
+/// The port that discards datagrams (RFC 863).
+const DISCARD_PORT: u16 = 9;
+
+/// The probes of a document, if it has some.
+pub(super) fn probes(
+    config: &DocumentObject<'_>,
+    options: ReadOptions,
+    ports: &PortNames,
+) -> Option<ProbePlan> {
+    let object = config.object("x_probes")?;
+    if !options.fleet {
+        let problem = PlanProblem::error("x_probes", "probes of a plan are sent by the nodes of a fleet");
+        object.item.note(problem.with_hint("on this machine alone, use `packetrig probe`"));
+    }
+    for other in ["flows", "devices", "captures"] {
+        if config.get(other).is_some_and(|item| !item.list().is_empty()) {
+            object.item.error(format!("a plan with probes cannot have {other}"));
+        }
+    }
+    let plan = read(&object, ports);
+    check(&object, &plan);
+    object.close();
+    Some(plan)
+}
+
+fn read(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
+    let words = PlannedMethod::ALL.map(|(name, _)| name);
+    object.require("method");
+    let word = object.word("method", &words, words[0]);
+    let method =
+        PlannedMethod::ALL.iter().find(|(name, _)| *name == word).map_or(PlannedMethod::Ping, |m| m.1);
+    let given = object.get("port").and_then(|item| item.number(1, 65_535));
+    let given = given.and_then(|port| u16::try_from(port).ok());
+    let (port, host_port) = match method {
+        PlannedMethod::Send => (DISCARD_PORT, DISCARD_PORT),
+        PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => (REFLECTOR_PORT, STAMP_PORT),
+    };
+    let (port, host_port) = (given.unwrap_or(port), given.unwrap_or(host_port));
+    ProbePlan {
+        method,
+        lines: lines(object, ports, host_port),
+        addresses: addresses(object, ports),
+        port,
+        count: clamp_to_u32(object.number("count", 10, 1, 1_000_000)),
+        interval: time(object, "interval", Nanos::from_millis(100)),
+        poisson: object.flag("poisson", false),
+        size: FrameSize::new(clamp_to_u32(object.number("size", 102, 64, 9_600))),
+        train: clamp_to_u32(object.number("train", 1, 1, 1_000)),
+        gap: time(object, "gap", Nanos::ZERO),
+        wait: time(object, "wait", Nanos::from_secs(1)),
+        mechanism: object.get("mechanism").and_then(|item| item.text().map(str::to_owned)),
+    }
+}
+
+fn lines(object: &DocumentObject<'_>, ports: &PortNames, host_port: u16) -> Vec<probes::PlannedProbeLine> {
+    let from = named(object, "from", ports);
+    let mut to: Vec<ProbeEnd> = named(object, "to", ports).into_iter().map(ProbeEnd::Port).collect();
+    to.extend(object.items("targets").iter().filter_map(|item| target(item, host_port)).map(ProbeEnd::Host));
+    if from.is_empty() || to.is_empty() {
+        object.item.error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
+    }
+    if from.len().saturating_mul(to.len()) > MOST_LINES {
+        object.item.error(format!(
+            "{} x {} pairs are too many; at most {MOST_LINES} are possible",
+            from.len(),
+            to.len()
+        ));
+        return Vec::new();
+    }
+    let lines = probes::lines(&from, &to);
+    if lines.is_empty() && !from.is_empty() && !to.is_empty() {
+        object.item.error("a port does not probe itself; name another one in `to`");
+    }
+    lines
+}
+
+fn named(object: &DocumentObject<'_>, list: &'static str, ports: &PortNames) -> Vec<usize> {
+    object.items(list).iter().filter_map(|item| port_named(item, ports)).collect()
+}
+
+/// An address, with or without a port.
+fn target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
+    let text = item.text()?;
+    let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
+    text.parse().or(alone).map_err(|_| item.error(format!("`{text}` is not an IP address"))).ok()
+}
+
+fn addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<usize, IpAddr> {
+    let mut found = BTreeMap::new();
+    for item in object.items("addresses") {
+        let Some(one) = item.object() else { continue };
+        let port = one.require("port").and_then(|item| port_named(&item, ports));
+        let address = one.require("address").and_then(|item| parsed(&item));
+        found.extend(port.zip(address));
+        one.close();
+    }
+    found
+}
+
+fn parsed<T: FromStr<Err: Display>>(item: &DocumentItem<'_>) -> Option<T> {
+    item.text()?.parse().map_err(|error: T::Err| item.error(error.to_string())).ok()
+}
+
+fn time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> Nanos {
+    object.get(name).and_then(|item| parsed(&item)).unwrap_or(usual)
+}
+
+/// What only all members together show.
+fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
+    let item = &object.item;
+    if plan.interval == Nanos::ZERO {
+        item.error("`interval` must not be zero");
+    }
+    if plan.train > 1 && plan.method != PlannedMethod::Send {
+        item.error("only the method `send` has trains");
+    }
+    if plan.train_length() > LONGEST_TRAIN {
+        item.error(format!(
+            "a train of {} is too long; at most {LONGEST_TRAIN} are possible",
+            plan.train_length()
+        ));
+    }
+    let ends = plan.lines.iter().flat_map(|line| {
+        // Reflectors answer only addresses that they know.
+        let asker = plan.method.has_reflectors().then_some(line.from);
+        let far = if let ProbeEnd::Port(port) = line.to { Some(port) } else { None };
+        asker.filter(|_| far.is_some()).into_iter().chain(far)
+    });
+    if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
+        item.error("each port that probes or is probed needs its IP address in `addresses`");
+    }
+    let turns = plan.lines.iter().map(|line| u64::from(line.turn) + 1).max().unwrap_or(0);
+    let probes = u64::from(plan.count).saturating_mul(plan.train.into()).saturating_mul(turns);
+    if probes > MOST_PROBES {
+        item.error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Plan, PlanProblems};
+
+    fn read(probes: &str) -> Result<Plan, PlanProblems> {
+        let ports =
+            "[{name: a, location: n1/eth0}, {name: b, location: n2/eth0}, {name: c, location: n3/eth0}]";
+        let addresses = "[{port: a, address: 198.18.0.1}, {port: b, address: 198.18.0.2}]";
+        let text = format!("{{ports: {ports}, x_probes: {{addresses: {addresses}, {probes}}}}}");
+        Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() })
+    }
+
+    fn problems(probes: &str) -> String {
+        read(probes)
+            .unwrap_err()
+            .0
+            .iter()
+            .map(|problem| format!("{}: {}\n", problem.path, problem.message))
+            .collect()
+    }
+
+    #[test]
+    fn a_document_names_who_probes_whom() {
+        let plan = read("method: oneway, from: [a, b], to: [a, b], count: 7, interval: 20ms").unwrap();
+        let probes = plan.probes.unwrap();
+        assert_eq!((probes.method, probes.count, probes.port), (PlannedMethod::OneWay, 7, 18_620));
+        let ends: Vec<_> = probes.lines.iter().map(|line| (line.from, probes.target(line))).collect();
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(ends, [(0, at("198.18.0.2:18620")), (1, at("198.18.0.1:18620"))]);
+        assert_eq!(probes.askers(1).collect::<Vec<_>>(), [0]);
+        let ping =
+            read("method: ping, from: [c], targets: [192.0.2.1, '192.0.2.2:7']").unwrap().probes.unwrap();
+        assert_eq!(ping.lines.len(), 2);
+        assert_eq!(ping.askers(0).count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_probed_is_refused_with_its_path() {
+        assert!(problems("method: oneway, from: [a], to: [c]").contains("needs its IP address"));
+        assert!(problems("method: oneway, from: [a], to: [a]").contains("does not probe itself"));
+        assert!(problems("method: oneway, from: [a], to: [d]").contains("there is no port `d`"));
+        assert!(
+            problems("method: guess, from: [a], to: [b]").contains("not one of oneway, stamp, ping, send")
+        );
+        assert!(problems("from: [a], to: [b]").contains("`method` is missing"));
+        assert!(problems("method: ping, from: [a], to: [b], interval: 0ns").contains("must not be zero"));
+        assert!(problems("method: ping, from: [a], to: [b], train: 3").contains("only the method `send`"));
+        assert!(problems("method: send, from: [a], to: [b], train: 3, gap: 6ms").contains("is too long"));
+        assert!(problems("method: ping, from: [a], targets: [nowhere]").contains("x_probes.targets[0]"));
+        let many = "method: ping, from: [a], to: [b], count: 1000000, interval: 1ms";
+        assert!(
+            read(many).is_ok()
+                && problems(&many.replace("from: [a]", "from: [a], targets: [192.0.2.1, 192.0.2.2]"))
+                    .contains("would send")
+        );
+    }
+
+    #[test]
+    fn probes_and_flows_are_not_mixed_and_need_a_fleet() {
+        let text =
+            "{ports: [{name: a, location: eth1}], x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
+        let problems = Plan::read(text).unwrap_err();
+        assert!(problems.to_string().contains("nodes of a fleet"), "{problems}");
+        let text = "{ports: [{name: a, location: n/eth1}, {name: b, location: n/eth2}], flows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}}], \
+            x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
+        let problems =
+            Plan::read_with(text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap_err();
+        assert!(problems.to_string().contains("cannot have flows"), "{problems}");
+    }
+}

@@ -1,0 +1,205 @@
+//! What probes from a node found: one row for each probe line that it sent, and what its reflectors answered.
+//!
+//! A time of one direction is a difference between two clocks. The node reports it as it is by the wall clocks of both ends; how these
+//! relate is known where all results are together. Beside it is what the session's own exchanges say.
+//!
+//! Invariant: what was not measured is absent, never zero.
+
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// How often a thing happened and how long it took. Times below zero are possible within the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeTimes {
+    pub samples: u64,
+    pub min_ns: i64,
+    pub p50_ns: i64,
+    pub p95_ns: i64,
+    pub p99_ns: i64,
+    pub max_ns: i64,
+    /// How far off each of them may be.
+    pub bound_ns: u64,
+}
+
+impl ProbeTimes {
+    /// The same times less `offset_ns`, which may be wrong by `bound`.
+    #[must_use]
+    pub const fn less(self, offset_ns: i64, bound: Nanos) -> Self {
+        Self {
+            samples: self.samples,
+            min_ns: self.min_ns.saturating_sub(offset_ns),
+            p50_ns: self.p50_ns.saturating_sub(offset_ns),
+            p95_ns: self.p95_ns.saturating_sub(offset_ns),
+            p99_ns: self.p99_ns.saturating_sub(offset_ns),
+            max_ns: self.max_ns.saturating_sub(offset_ns),
+            bound_ns: self.bound_ns.saturating_add(bound.as_u64()),
+        }
+    }
+
+    /// Whether they are in order, as times of one series are.
+    pub const fn is_ordered(&self) -> bool {
+        self.min_ns <= self.p50_ns
+            && self.p50_ns <= self.p95_ns
+            && self.p95_ns <= self.p99_ns
+            && self.p99_ns <= self.max_ns
+    }
+}
+
+/// Times of one direction of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectionTimes {
+    /// By the wall clocks of both ends, as if they were one clock.
+    pub by_wall_clocks: Option<ProbeTimes>,
+    /// With the clocks compared by the exchanges of the session itself.
+    pub by_exchanges: Option<ProbeTimes>,
+    /// Above the smallest one.
+    pub variation: Option<ProbeTimes>,
+}
+
+/// Why a line has no more probes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "why", content = "detail")]
+pub enum ProbeLineEnd {
+    /// All were sent.
+    Done,
+    /// Somebody stopped the run.
+    Stopped,
+    /// The node's lease ended.
+    LeaseEnded,
+    /// More were lost than the owner of the node allows.
+    Lossy,
+    /// A host or router reported that probes are prohibited.
+    Prohibited,
+    /// The limits of the target did not allow more.
+    Limits(String),
+    /// Nothing could be sent: no route, or nobody there.
+    Failed(String),
+}
+
+impl ProbeLineEnd {
+    /// In words; `None` if it was the regular end.
+    pub fn words(&self) -> Option<String> {
+        Some(match self {
+            Self::Done => return None,
+            Self::Stopped => "stopped before the end".to_owned(),
+            Self::LeaseEnded => {
+                "the lease of the node ended, because it heard nothing from the controller".to_owned()
+            }
+            Self::Lossy => "ended because of its loss, as the limits of the target demand".to_owned(),
+            Self::Prohibited => "ended because a host on the path prohibits the probes".to_owned(),
+            Self::Limits(why) => format!("ended by the limits of the target: {why}"),
+            Self::Failed(why) => why.clone(),
+        })
+    }
+}
+
+/// Probes by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeCounts {
+    pub planned: u64,
+    pub sent: u64,
+    /// Probes with a sound answer.
+    pub answered: u64,
+    /// Probes for which nothing sound came back.
+    pub lost: u64,
+    /// Probes that a host or router reported as undeliverable.
+    pub refused: u64,
+    pub duplicates: u64,
+    pub reordered: u64,
+    pub corrupted: u64,
+    /// Probes that left late or early, or whose stamps are missing or contradict each other.
+    pub doubtful: u64,
+}
+
+/// What a node found with the probes of one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeLineResult {
+    /// Number of the line in the plan.
+    pub line: usize,
+    pub end: ProbeLineEnd,
+    pub counts: ProbeCounts,
+    /// Lost on the way there and back, as far as the numbers of the session's reflections tell.
+    pub session_lost: Option<(u64, u64)>,
+    pub round_trip: Option<ProbeTimes>,
+    /// Round trips without the time in the reflector.
+    pub path: Option<ProbeTimes>,
+    pub there: DirectionTimes,
+    pub back: DirectionTimes,
+    /// Departures against their planned times.
+    pub release_error: Option<ProbeTimes>,
+    /// The release mechanism, and why it was chosen.
+    pub mechanism: String,
+    pub why: String,
+}
+
+impl ProbeLineResult {
+    /// Of a line that sent nothing.
+    pub fn unsent(line: usize, planned: u64, end: ProbeLineEnd) -> Self {
+        Self {
+            line,
+            end,
+            counts: ProbeCounts { planned, ..ProbeCounts::default() },
+            session_lost: None,
+            round_trip: None,
+            path: None,
+            there: DirectionTimes::default(),
+            back: DirectionTimes::default(),
+            release_error: None,
+            mechanism: String::new(),
+            why: String::new(),
+        }
+    }
+}
+
+/// What a reflector got from one port of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReflectedRequests {
+    /// The port that answered.
+    pub at: usize,
+    /// The port that asked.
+    pub from: usize,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Those that were answered; absent if that is known only for all askers together.
+    pub reflected: Option<u64>,
+}
+
+/// How far a node's wall clock is ahead of its monotonic one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WallClockOffset {
+    pub offset_ns: i64,
+    /// How far off that may be, steps of the wall clock during the run included.
+    pub bound: Nanos,
+}
+
+/// The first probe of a node: whether nodes began together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstProbe {
+    /// When it was to leave, on the node's clock.
+    pub due: MonoTime,
+    pub left: MonoTime,
+}
+
+/// What a node found with the probes of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeNodeResult {
+    pub lines: Vec<ProbeLineResult>,
+    pub reflected: Vec<ReflectedRequests>,
+    pub wall_clock: WallClockOffset,
+    #[serde(default)]
+    pub first: Option<FirstProbe>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_moves_all_times_and_widens_the_bound() {
+        let times =
+            ProbeTimes { samples: 3, min_ns: 5, p50_ns: 7, p95_ns: 8, p99_ns: 9, max_ns: 9, bound_ns: 2 };
+        let moved = times.less(6, Nanos::new(4));
+        assert_eq!((moved.min_ns, moved.p50_ns, moved.max_ns, moved.bound_ns), (-1, 1, 3, 6));
+        assert!(moved.is_ordered() && !ProbeTimes { min_ns: 8, ..times }.is_ordered());
+    }
+}
