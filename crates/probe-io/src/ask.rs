@@ -109,7 +109,17 @@ pub fn run(
     patience: AskOptions<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<LineOutcome>, Error> {
-    let start = now() + HEAD_START;
+    run_from(now() + HEAD_START, lines, ears, patience, tell)
+}
+
+/// The same with departure times counted from `start`.
+pub fn run_from(
+    start: MonoTime,
+    lines: &mut [ProbeLine<'_>],
+    ears: &mut [PacketListener],
+    patience: AskOptions<'_>,
+    tell: &mut dyn FnMut(AskEvent<'_>),
+) -> Result<Vec<LineOutcome>, Error> {
     let mut asking = AskState { lines: Vec::new(), ears, patience, tell, frame: Vec::new() };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {

@@ -155,6 +155,20 @@ impl SilencedPort {
         }
     }
 
+    /// Reserves a free port for UDP alone. A process that may bind no TCP port can do this.
+    pub fn any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(namespace)?;
+        let udp = HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
+        Ok(Self { held: vec![udp] })
+    }
+
+    /// Reserves the same UDP port at another own address, too.
+    pub fn also_udp(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+        let netns = NetNs::open_or_current(namespace)?;
+        self.held.push(HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, self.port()))?);
+        Ok(())
+    }
+
     /// Reserves the same port at another own address, too.
     pub fn also(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;

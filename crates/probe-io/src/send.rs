@@ -100,8 +100,21 @@ pub fn perform(
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
-    let lead = aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO);
-    let start = now() + lead + HEAD_START;
+    perform_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop)
+}
+
+fn lead_of(aims: &[ProbeAim]) -> Nanos {
+    aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO)
+}
+
+/// The same with departure times counted from `start`.
+pub fn perform_from(
+    start: MonoTime,
+    schedule: &ProbeSchedule,
+    aims: &mut [ProbeAim],
+    stop: &dyn Fn() -> bool,
+) -> Result<SendOutcome, Error> {
+    let lead = lead_of(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
     // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =

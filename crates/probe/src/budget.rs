@@ -16,6 +16,8 @@ pub enum BudgetExceeded {
     Bits(TargetLimits),
     #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in a permit file (--permit, or the owner's /etc/packetrig/probe.toml)", .0.most)]
     Most(TargetLimits),
+    #[error("the lease of this node has ended: its controller has not renewed it")]
+    Lease,
 }
 
 /// The state of both buckets. A quantity is the time that it takes to refill, so nothing accumulates rounding errors.

@@ -1,9 +1,11 @@
-//! The only way out for probes: a mechanism behind a budget.
+//! The only way out for probes: a mechanism behind a budget and, on a node of a fleet, behind the gate of the node's lease.
 //!
-//! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the frames after it in the same train.
+//! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the frames after it in the same train. When the gate is
+//! shut, nothing is given to it any more.
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::{Error, frame_length};
+use packetrig_engine::gate::SendGate;
 use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
@@ -14,6 +16,7 @@ const MAKING: Nanos = Nanos::from_millis(1);
 pub struct ReleaseDispatcher {
     release: Box<dyn FrameRelease>,
     budget: ProbeBudget,
+    gate: SendGate,
 }
 
 impl fmt::Debug for ReleaseDispatcher {
@@ -28,7 +31,13 @@ impl fmt::Debug for ReleaseDispatcher {
 impl ReleaseDispatcher {
     /// Keeps `budget` in front of `release`.
     pub fn new(release: Box<dyn FrameRelease>, budget: ProbeBudget) -> Self {
-        Self { release, budget }
+        Self { release, budget, gate: SendGate::open() }
+    }
+
+    /// The same behind the gate of a lease.
+    #[must_use]
+    pub fn behind(self, gate: SendGate) -> Self {
+        Self { gate, ..self }
     }
 
     pub fn mechanism(&self) -> ReleaseMechanism {
@@ -55,13 +64,17 @@ impl ReleaseDispatcher {
         self.budget.earliest(at, train)
     }
 
-    /// Sends a train as far as the budget allows and reports the rest as unsent. Returns the limit that stopped it, if one did.
+    /// Sends a train as far as budget and lease allow and reports the rest as unsent. Returns the limit that stopped it, if one did.
     pub fn send(
         &mut self,
         train: &[DueFrame<'_>],
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
+        if self.gate.left() == Some(Nanos::ZERO) {
+            gone.resize(gone.len() + train.len(), DepartedFrame::unsent());
+            return Ok(Some(BudgetExceeded::Lease));
+        }
         let allowed = train
             .iter()
             .take_while(|due| {
@@ -104,5 +117,27 @@ mod tests {
         assert_eq!(refused, Some(BudgetExceeded::Probes(limits)));
         let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [ProbeFlag::Unsent]).collect();
         assert_eq!(unsent, [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_lease_that_has_ended_lets_no_train_out() {
+        let gate = SendGate::leased();
+        let budget = ProbeBudget::new(TargetLimits::NONE);
+        let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), budget).behind(gate.clone());
+        let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 2];
+        let unsent_of = |dispatcher: &mut ReleaseDispatcher| {
+            let mut gone = Vec::new();
+            let refused = dispatcher.send(&train, &mut gone).unwrap();
+            (refused, gone.iter().filter(|gone| gone.flags == [ProbeFlag::Unsent]).count())
+        };
+        assert_eq!(
+            unsent_of(&mut dispatcher),
+            (Some(BudgetExceeded::Lease), 2),
+            "the first lease is still to come"
+        );
+        gate.set_deadline(u64::MAX);
+        assert_eq!(unsent_of(&mut dispatcher), (None, 0));
+        gate.shut();
+        assert_eq!(unsent_of(&mut dispatcher), (Some(BudgetExceeded::Lease), 2));
     }
 }
