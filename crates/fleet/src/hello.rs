@@ -7,6 +7,7 @@ use crate::message::{MessageHead, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
 pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
@@ -61,6 +62,9 @@ impl NodeHello {
                 *text = text.chars().take(LONGEST_TEXT).collect();
             }
         }
+        for port in &mut self.ports {
+            port.addresses.truncate(MOST_TEXTS);
+        }
         self.version = self.version.chars().take(LONGEST_TEXT).collect();
     }
 }
@@ -79,6 +83,9 @@ pub struct OfferedPort {
     pub up: bool,
     /// Ways to send and receive that can be asked for.
     pub back_ends: Vec<BackEnd>,
+    /// IP addresses of the interface, at which probes can reach it.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What disciplines a clock.

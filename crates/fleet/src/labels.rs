@@ -132,6 +132,7 @@ mod tests {
             speed: None,
             up: true,
             back_ends: Vec::new(),
+            addresses: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod file;
 mod network;
+mod probes;
 #[cfg(test)]
 mod tests;
 
@@ -60,6 +61,8 @@ pub struct LendingPermit {
     pub back_ends: Option<Vec<BackEnd>>,
     /// Only recordings below this directory may be replayed; `None`: no recordings at all.
     pub replays: Option<PathBuf>,
+    /// The section about probes, as TOML. The rooms for probes know what it means.
+    pub probes: Option<String>,
 }
 
 impl Default for LendingPermit {
@@ -73,6 +76,7 @@ impl Default for LendingPermit {
             max_capture: None,
             back_ends: None,
             replays: None,
+            probes: None,
         }
     }
 }
@@ -145,6 +149,7 @@ impl LendingPermit {
             for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
                 self.check_stream(bound, index, stream, &mut refusals);
             }
+            self.check_probes(&bound.plan, own, &mut refusals);
         }
         refusals
     }
@@ -300,6 +305,7 @@ impl AskedLoad {
         for (stream, bound) in streams.filter(|(stream, _)| stream.tx == port) {
             load.add(stream, bound);
         }
+        load.add_probes(&bound.plan, port);
         load
     }
 

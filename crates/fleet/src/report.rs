@@ -19,6 +19,7 @@ mod lookup;
 mod losses;
 mod nodes;
 mod ports;
+mod probes;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use losses::{ContentReport, MisdeliveryReport, OutageReport, OutageRow};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use packetrig_plan::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
 pub use ports::{LossPlaces, PortReport};
+pub use probes::{ClockRelationSource, ProbeFindings, ProbeLineReport, ProbesReport};
 pub use streams::{ArrivedFrames, FrameLoss, PortShare, SentFrames, StreamReport};
 pub use times::{RunTimes, StateTime};
 pub use verdict::RunVerdict;
@@ -132,6 +134,9 @@ pub struct RunReport {
     pub streams: Vec<StreamReport>,
     /// One row per port that reported, in plan order.
     pub ports: Vec<PortReport>,
+    /// The probes of the run; absent if its plan has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbesReport>,
     /// Accounts of the whole run.
     pub ledger: FrameLedger,
     /// Rules of the ledger that do not hold.

@@ -27,6 +27,8 @@ struct PermitFile {
     #[serde(default)]
     destinations: PermitDestinations,
     port: Option<Vec<FilePort>>,
+    /// Only its form is known here.
+    probe: Option<toml::Table>,
 }
 
 #[derive(Deserialize, Default)]
@@ -119,6 +121,7 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
         max_capture: file.max_capture.map(|ByteSize(bytes)| bytes),
         back_ends: file.back_ends,
         replays: file.replays,
+        probes: file.probe.map(|section| section.to_string()),
     };
     if let Some(replays) = permit.replays.as_ref().filter(|replays| !replays.is_absolute()) {
         return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));

@@ -16,6 +16,7 @@ fn offered(interface: &str, labels: &[&str]) -> OfferedPort {
         speed: None,
         up: true,
         back_ends: Vec::new(),
+        addresses: Vec::new(),
     }
 }
 

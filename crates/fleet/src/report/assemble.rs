@@ -6,11 +6,12 @@ use super::limits;
 use super::lookup::ResultLookup;
 use super::nodes;
 use super::ports::{self, port_of};
+use super::probes;
 use super::streams::StreamFindings;
 use super::verdict::{VerdictEvidence, judge};
 use super::{
-    FrameLoss, LoadFactor, LossPlaces, PortReport, ReportCoverage, RunFacts, RunReport, SCHEMA_VERSION,
-    SkewReport, StreamReport,
+    FrameLoss, LoadFactor, LossPlaces, PortReport, ProbesReport, ReportCoverage, RunFacts, RunReport,
+    SCHEMA_VERSION, SkewReport, StreamReport,
 };
 use crate::outcome::RunOutcome;
 use packetrig_plan::Plan;
@@ -39,7 +40,10 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let ports = port_rows(plan, &results);
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
-    let mut caveats = caveats(findings, stopped_early(&streams, &timelines, &outcome));
+    let probes = probes::report(plan, &facts.places, &results, &lookup);
+    let is_cut_short = stopped_early(&streams, &timelines, &outcome)
+        || outcome.was_stopped() && probes.as_ref().is_some_and(ProbesReport::is_cut_short);
+    let mut caveats = caveats(findings, is_cut_short);
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
     let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
@@ -51,6 +55,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         coverage,
         outcome: &outcome,
         skew: skew.as_ref(),
+        probes: probes.as_ref(),
     };
     let judgement = judge(&evidence, &facts.criteria);
     RunReport {
@@ -72,6 +77,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         load: LoadFactor::of(plan, &streams, &timelines),
         unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
         ports,
+        probes,
         streams,
         ledger,
         imbalances,

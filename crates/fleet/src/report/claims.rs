@@ -9,6 +9,7 @@ use crate::message::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::probe::{ProbeCounts, ProbeLineResult, ProbeNodeResult};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,8 @@ pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) 
         + keep(&mut result.receive, |row| part.stream(row.stream).zip(part.port(row.port)))
         + keep(&mut result.misdelivered, |row| part.stream(row.stream).zip(part.port(row.port)))
         + keep(&mut result.other_runs, |row| part.port(row.port))
-        + keep(&mut result.captures, |row| part.port(row.port));
+        + keep(&mut result.captures, |row| part.port(row.port))
+        + keep_probes(&mut result, &part);
     let reasons =
         [(foreign, "are not about its own ports and streams"), (impossible, "hold impossible counts")];
     for (rows, reason) in reasons.into_iter().filter(|(rows, _)| *rows > 0) {
@@ -56,6 +58,48 @@ fn leave_out_impossible(result: &mut NodeResult) -> usize {
         row.to_groups <= row.frames && row.numbers.numbers <= row.frames && are_reachable(&[row.frames])
     }) + leave_out(&mut result.other_runs, |row| are_reachable(&[row.frames]))
         + leave_out(&mut result.captures, |row| are_reachable(&[row.written, row.dropped]))
+        + result.probes.as_mut().map_or(0, leave_out_impossible_probes)
+}
+
+fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
+    leave_out(&mut probes.lines, |row| {
+        let ProbeCounts { planned, sent, answered, lost, refused, .. } = row.counts;
+        let directions = [&row.there, &row.back].into_iter();
+        let times = directions.flat_map(|one| [one.by_wall_clocks, one.by_exchanges, one.variation]);
+        let mut times = times.chain([row.round_trip, row.path, row.release_error]).flatten();
+        let accounted = answered.saturating_add(lost).saturating_add(refused);
+        sent <= planned
+            && accounted <= sent
+            && are_reachable(&[planned])
+            && times.all(|times| times.is_ordered() && times.samples <= sent)
+    }) + leave_out(&mut probes.reflected, |row| {
+        are_reachable(&[row.requests]) && row.reflected.is_none_or(|reflected| reflected <= row.requests)
+    })
+}
+
+/// Rows about probe lines that the node does not send, or about ports that are not its own.
+fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
+    let Some(probes) = result.probes.as_mut() else { return 0 };
+    let Some(plan) = part.plan.probes.as_ref() else {
+        let rows = probes.lines.len() + probes.reflected.len();
+        result.probes = None;
+        return rows;
+    };
+    let lines = plan.lines.len();
+    let own_line = |row: &ProbeLineResult| {
+        let number = (row.line < lines).then_some(row.line)?;
+        part.port(plan.lines[number].from).map(|_| number)
+    };
+    keep_first(&mut probes.lines, own_line)
+        + keep_first(&mut probes.reflected, |row| Some((part.port(row.at)?, row.from)))
+}
+
+/// Keeps one row about each thing; how many were not.
+fn keep_first<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+    let before = rows.len();
+    let mut kept = BTreeSet::new();
+    rows.retain(|row| thing(row).is_some_and(|thing| kept.insert(thing)));
+    before - rows.len()
 }
 
 fn leave_out<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {

@@ -124,11 +124,59 @@ fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         node: node.node.clone(),
         reported: true,
         ports: node.ports.len(),
-        sent: Some(sum_of(node.send.iter().map(|row| row.counts.frames))),
-        received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames))),
+        sent: Some(sum_of(node.send.iter().map(|row| row.counts.frames).chain(probes_sent(node)))),
+        received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)))),
         clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
         start: start_of(node, timelines),
     }
+}
+
+/// Probes and reflections.
+fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
+    let probes = node.probes.iter();
+    probes.flat_map(|probes| {
+        let reflected = probes.reflected.iter().filter_map(|row| row.reflected);
+        probes.lines.iter().map(|row| row.counts.sent).chain(reflected)
+    })
+}
+
+/// Answers, and probes of other nodes.
+fn probes_received(node: &NodeResult) -> impl Iterator<Item = u64> {
+    let probes = node.probes.iter();
+    probes.flat_map(|probes| {
+        let requests = probes.reflected.iter().map(|row| row.requests);
+        probes.lines.iter().map(|row| row.counts.answered).chain(requests)
+    })
+}
+
+/// How far the monotonic clock of one node is ahead of that of another during a run, and how far off that may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeClockLead {
+    pub(super) offset_ns: i64,
+    pub(super) bound: Nanos,
+    /// Both nodes have one clock.
+    pub(super) is_same: bool,
+}
+
+/// The lead of `far` over `near` while `near` sent; `None` if a clock is not known or contradicts itself.
+pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
+    let (own, other) = (near.clock.as_ref()?, far.clock.as_ref()?);
+    if own.source == FitSource::Same && other.source == FitSource::Same {
+        return Some(NodeClockLead { offset_ns: 0, bound: Nanos::ZERO, is_same: true });
+    }
+    let lead_at = |local: MonoTime| {
+        let at = own.before.to_controller(local);
+        let (own, other) = (own.near(at)?, other.near(at)?);
+        Some((other.lead_over(&own, at).offset_ns, own.bound_at(at) + other.bound_at(at)))
+    };
+    let (first, last) = (lead_at(near.started)?, lead_at(near.senders_done)?);
+    let drifted = first.0.abs_diff(last.0);
+    // One offset stands for the whole run, so it is wrong by up to half of what the clocks ran apart meanwhile.
+    Some(NodeClockLead {
+        offset_ns: first.0.midpoint(last.0),
+        bound: first.1.max(last.1) + Nanos::new(drifted.div_ceil(2)),
+        is_same: false,
+    })
 }
 
 fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
@@ -145,7 +193,9 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
     let departures = node.send.iter().filter_map(|row| FirstDeparture::of(row, timelines));
-    let first = departures.min()?;
+    let probe = node.probes.as_ref().and_then(|probes| probes.first);
+    let probe = probe.map(|probe| FirstDeparture { due: probe.due.since(node.started), left: probe.left });
+    let first = departures.chain(probe).min()?;
     let skew = node.clock.and_then(|clock| skew(&clock, node.started, &first));
     Some(NodeStart {
         skew_ns: skew.map(|skew| skew.ns),

@@ -8,7 +8,8 @@ use super::judgement::{
     time_in_words,
 };
 use super::{
-    AcceptanceCriteria, LatencyFigure, LatencyLimit, LatencyReport, ReportCoverage, SkewReport, StreamReport,
+    AcceptanceCriteria, LatencyFigure, LatencyLimit, LatencyReport, ProbesReport, ReportCoverage, SkewReport,
+    StreamReport,
 };
 use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -63,6 +64,7 @@ pub(super) struct VerdictEvidence<'a> {
     pub(super) coverage: ReportCoverage,
     pub(super) outcome: &'a RunOutcome,
     pub(super) skew: Option<&'a SkewReport>,
+    pub(super) probes: Option<&'a ProbesReport>,
 }
 
 /// The verdict with the line of each criterion.
@@ -157,6 +159,7 @@ fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<C
     let mut lines = lines.lines;
     let captures = evidence.captures.iter().map(judge_capture).collect();
     lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures));
+    lines.extend(evidence.probes.and_then(ProbesReport::judge));
     lines
 }
 
@@ -374,7 +377,9 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         doubts.extend(missing_report(stream));
     }
     // If a node did not report, its measurements may just be missing.
-    let nothing = !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
+    doubts.extend(evidence.probes.into_iter().flat_map(ProbesReport::doubts));
+    let nothing = evidence.probes.is_none()
+        && !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
     if nothing && evidence.coverage.is_full() {
         doubts.push("nothing was measured: no stream with metrics was sent to a receiver".to_owned());
     }

@@ -23,6 +23,7 @@ pub(crate) fn hello() -> NodeHello {
         speed: None,
         up: true,
         back_ends: Vec::new(),
+        addresses: Vec::new(),
     };
     NodeHello {
         incarnation: 1,

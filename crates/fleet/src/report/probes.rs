@@ -1,0 +1,343 @@
+//! The probes of a run: one row for each line of the plan, with what both of its ends know of it.
+//!
+//! The sending node measures times against the wall clock of the far end. How the clocks of two nodes relate is known here, because both
+//! have been compared with the controller's. Of this relation and that of the session's own exchanges, the one with the smaller bound is
+//! used. How many requests reached a reflector is known from the node where it was.
+//!
+//! Invariant: a line without a result is in the report, by name and with the reason.
+
+use super::judgement::{CriterionLine, CriterionResult, SubjectJudgement};
+use super::lookup::ResultLookup;
+use super::nodes::clock_lead;
+use crate::message::{NodeName, PortPlace};
+use packetrig_plan::Plan;
+use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeEnd, ProbePlan};
+use packetrig_stats::probe::{
+    DirectionTimes, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes, ReflectedRequests,
+};
+use packetrig_stats::result::NodeResult;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// The probes of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbesReport {
+    /// `oneway`, `stamp`, `ping` or `send`.
+    pub method: String,
+    /// Probes, or trains, that each line was to send.
+    pub count: u32,
+    pub interval: Nanos,
+    /// Bytes of a frame, FCS included.
+    pub size: u32,
+    /// One row for each line of the plan, in its order.
+    pub lines: Vec<ProbeLineReport>,
+}
+
+/// The probes from a port to another port or to a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeLineReport {
+    /// The sending port.
+    pub from: String,
+    /// Its node.
+    pub from_node: String,
+    /// The receiving port, or the address of a host.
+    pub to: String,
+    /// Its node; absent if it is none of the fleet.
+    pub to_node: Option<String>,
+    /// The address that was probed.
+    pub target: String,
+    /// Why nothing is known of it; absent if a result is here.
+    pub missing: Option<String>,
+    /// What was found; absent if it is missing.
+    pub found: Option<ProbeFindings>,
+}
+
+/// What was found about a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeFindings {
+    pub end: ProbeLineEnd,
+    pub counts: ProbeCounts,
+    /// Whether the node with the reflector has reported what reached it. If not, the losses are what the session itself knows.
+    pub far_end_reported: bool,
+    /// Lost between the ports on the way there, and on the way back; absent if that is not known.
+    pub lost_there: Option<u64>,
+    pub lost_back: Option<u64>,
+    /// How the clocks of both ends were related; absent without one-way delays.
+    pub clocks: Option<ClockRelationSource>,
+    /// One-way delays on the way there and back, with their bound.
+    pub delay_there: Option<ProbeTimes>,
+    pub delay_back: Option<ProbeTimes>,
+    /// The same above the smallest one: it needs no relation of the clocks.
+    pub variation_there: Option<ProbeTimes>,
+    pub variation_back: Option<ProbeTimes>,
+    pub round_trip: Option<ProbeTimes>,
+    /// Round trips without the time in the reflector.
+    pub path: Option<ProbeTimes>,
+    /// Departures against their planned times.
+    pub release_error: Option<ProbeTimes>,
+    pub mechanism: String,
+    pub why: String,
+}
+
+/// How the clocks of the two ends of a line were related.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockRelationSource {
+    /// Both ends have one clock.
+    One,
+    /// Both were compared with the controller's clock.
+    Fleet,
+    /// The probes themselves compared them: a path that is always slower one way looks like clocks that differ.
+    Exchanges,
+}
+
+impl ClockRelationSource {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one clock",
+            Self::Fleet => "the fleet's comparison",
+            Self::Exchanges => "the probes' own comparison",
+        }
+    }
+}
+
+impl ProbeLineReport {
+    /// As messages name it.
+    pub fn name(&self) -> String {
+        format!("{} -> {}", self.from, self.to)
+    }
+}
+
+/// The rows of all lines; `None` if the plan has no probes.
+pub(super) fn report(
+    plan: &Plan,
+    places: &[PortPlace],
+    results: &[NodeResult],
+    lookup: &ResultLookup<'_>,
+) -> Option<ProbesReport> {
+    let probes = plan.probes.as_ref()?;
+    let rows = LineRows { plan, probes, places, lookup, found: LineResults::of(results) };
+    Some(ProbesReport {
+        method: probes.method.name().to_owned(),
+        count: probes.count,
+        interval: probes.interval,
+        size: probes.size.bytes(),
+        lines: probes.lines.iter().enumerate().map(|(number, line)| rows.row(number, line)).collect(),
+    })
+}
+
+/// Rows of nodes about probes, by what they are about.
+struct LineResults<'a> {
+    lines: HashMap<usize, (&'a NodeResult, &'a ProbeLineResult)>,
+    /// By the port that answered and the one that asked.
+    reflected: HashMap<(usize, usize), &'a ReflectedRequests>,
+}
+
+impl<'a> LineResults<'a> {
+    fn of(results: &'a [NodeResult]) -> Self {
+        let all = || results.iter().filter_map(|node| Some((node, node.probes.as_ref()?)));
+        let lines =
+            all().flat_map(|(node, probes)| probes.lines.iter().map(move |row| (row.line, (node, row))));
+        let reflected =
+            all().flat_map(|(_, probes)| probes.reflected.iter().map(|row| ((row.at, row.from), row)));
+        Self { lines: lines.collect(), reflected: reflected.collect() }
+    }
+}
+
+struct LineRows<'a> {
+    plan: &'a Plan,
+    probes: &'a ProbePlan,
+    places: &'a [PortPlace],
+    lookup: &'a ResultLookup<'a>,
+    found: LineResults<'a>,
+}
+
+impl LineRows<'_> {
+    fn row(&self, number: usize, line: &PlannedProbeLine) -> ProbeLineReport {
+        let from_node = self.node_of(line.from);
+        let target = self.probes.target(line).map(|target| target.to_string()).unwrap_or_default();
+        let (to, to_node) = match line.to {
+            ProbeEnd::Port(port) => (self.port_name(port), Some(self.node_of(port))),
+            ProbeEnd::Host(host) => (host.ip().to_string(), None),
+        };
+        let found = self.found.lines.get(&number);
+        let missing = found.is_none().then(|| match self.lookup.node(&from_node) {
+            None => format!("node {from_node} did not report"),
+            Some(_) => format!("node {from_node} reported nothing about it"),
+        });
+        let found = found.map(|(node, row)| self.findings(line, node, row));
+        ProbeLineReport { from: self.port_name(line.from), from_node, to, to_node, target, missing, found }
+    }
+
+    fn port_name(&self, port: usize) -> String {
+        self.plan.ports.get(port).map(|port| port.name.clone()).unwrap_or_default()
+    }
+
+    fn node_of(&self, port: usize) -> String {
+        let here = NodeName::local();
+        self.places.get(port).map_or(here, |place| place.node.clone()).0
+    }
+
+    fn findings(&self, line: &PlannedProbeLine, near: &NodeResult, row: &ProbeLineResult) -> ProbeFindings {
+        let far_port = if let ProbeEnd::Port(port) = line.to { Some(port) } else { None };
+        let reflected = far_port.and_then(|port| self.found.reflected.get(&(port, line.from)).copied());
+        let relation = far_port.and_then(|port| self.relation(near, &self.node_of(port)));
+        let delays = OneWayDelays::of(&row.there, &row.back, relation);
+        ProbeFindings {
+            end: row.end.clone(),
+            counts: row.counts,
+            far_end_reported: reflected.is_some(),
+            lost_there: lost_there(row, reflected),
+            lost_back: lost_back(row, reflected),
+            clocks: delays.clocks,
+            delay_there: delays.there,
+            delay_back: delays.back,
+            variation_there: row.there.variation,
+            variation_back: row.back.variation,
+            round_trip: row.round_trip,
+            path: row.path,
+            release_error: row.release_error,
+            mechanism: row.mechanism.clone(),
+            why: row.why.clone(),
+        }
+    }
+
+    /// How far the wall clock of the far node is ahead of the near one's.
+    fn relation(&self, near: &NodeResult, far: &str) -> Option<WallClockLead> {
+        let same = WallClockLead { offset_ns: 0, bound: Nanos::ZERO, source: ClockRelationSource::One };
+        if near.node == far {
+            return Some(same);
+        }
+        let far = self.lookup.node(far)?;
+        let lead = clock_lead(near, far)?;
+        if lead.is_same {
+            return Some(same);
+        }
+        let (near, far) = (near.probes.as_ref()?.wall_clock, far.probes.as_ref()?.wall_clock);
+        let offset_ns = lead.offset_ns.saturating_add(far.offset_ns).saturating_sub(near.offset_ns);
+        // What the near node's own conversion may be wrong by is part of its times already.
+        Some(WallClockLead { offset_ns, bound: lead.bound + far.bound, source: ClockRelationSource::Fleet })
+    }
+}
+
+/// The far wall clock less the near one.
+#[derive(Clone, Copy, Debug)]
+struct WallClockLead {
+    offset_ns: i64,
+    bound: Nanos,
+    source: ClockRelationSource,
+}
+
+/// One-way delays by the better of two relations of the clocks.
+#[derive(Default)]
+struct OneWayDelays {
+    there: Option<ProbeTimes>,
+    back: Option<ProbeTimes>,
+    clocks: Option<ClockRelationSource>,
+}
+
+impl OneWayDelays {
+    fn of(there: &DirectionTimes, back: &DirectionTimes, relation: Option<WallClockLead>) -> Self {
+        let by_fleet = relation.map(|lead| Self {
+            there: there.by_wall_clocks.map(|times| times.less(lead.offset_ns, lead.bound)),
+            back: back.by_wall_clocks.map(|times| times.less(lead.offset_ns.saturating_neg(), lead.bound)),
+            clocks: Some(lead.source),
+        });
+        let by_exchanges = Self {
+            there: there.by_exchanges,
+            back: back.by_exchanges,
+            clocks: Some(ClockRelationSource::Exchanges),
+        };
+        let known = by_fleet.into_iter().chain([by_exchanges]).filter(|delays| delays.there.is_some());
+        known.min_by_key(|delays| delays.there.map(|times| times.bound_ns)).unwrap_or_default()
+    }
+}
+
+/// Requests that never arrived: what was sent less what the far end counted.
+fn lost_there(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
+    match reflected {
+        // More than were sent: copies were made on the way, and may hide losses.
+        Some(far) => row.counts.sent.checked_sub(far.requests),
+        None => row.session_lost.map(|(there, _)| there),
+    }
+}
+
+/// Answers that never arrived.
+fn lost_back(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
+    match reflected.and_then(|far| far.reflected) {
+        Some(reflected) => reflected.checked_sub(row.counts.answered),
+        None => row.session_lost.map(|(_, back)| back),
+    }
+}
+
+impl ProbesReport {
+    /// Whether a line was stopped before all of its probes had left.
+    pub(super) fn is_cut_short(&self) -> bool {
+        let mut found = self.lines.iter().filter_map(|line| line.found.as_ref());
+        found.any(|found| found.end == ProbeLineEnd::Stopped)
+    }
+
+    /// The criterion on the lines: somebody answered, or, if nobody is to answer, the probes were sent.
+    pub(super) fn judge(&self) -> Option<CriterionLine> {
+        let limit = if self.is_answered() { "at least one for each pair" } else { "all were sent" };
+        let judged = self.lines.iter().map(|line| self.judge_line(line)).collect();
+        CriterionLine::of(if self.is_answered() { "answers" } else { "sending" }, limit.to_owned(), judged)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.method != PlannedMethod::Send.name()
+    }
+
+    fn judge_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
+        let (result, measured) = match &line.found {
+            None => (CriterionResult::Unknown, line.missing.clone().unwrap_or_default()),
+            Some(found) => (self.judge_findings(line, found), found.in_words(self.is_answered())),
+        };
+        SubjectJudgement { subject: format!("probes {}", line.name()), result, measured }
+    }
+
+    fn judge_findings(&self, line: &ProbeLineReport, found: &ProbeFindings) -> CriterionResult {
+        let ProbeCounts { planned, sent, answered, .. } = found.counts;
+        // A reflector that may not have been there is no fault of the path.
+        let has_far_end = line.to_node.is_none() || !self.has_reflectors() || found.far_end_reported;
+        match (self.is_answered(), sent, answered) {
+            (false, ..) if sent == planned => CriterionResult::Pass,
+            (false, ..) | (true, 0, _) => CriterionResult::Unknown,
+            (true, _, 0) if has_far_end => CriterionResult::Fail,
+            (true, _, 0) => CriterionResult::Unknown,
+            (true, ..) => CriterionResult::Pass,
+        }
+    }
+
+    fn has_reflectors(&self) -> bool {
+        let mut methods = PlannedMethod::ALL.iter();
+        methods.any(|(name, method)| *name == self.method && method.has_reflectors())
+    }
+
+    /// Lines that did not send all that was planned.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
+        self.lines.iter().filter_map(|line| {
+            let found = line.found.as_ref()?;
+            let why = found.end.words().or_else(|| {
+                let unsent = found.counts.planned.saturating_sub(found.counts.sent);
+                (unsent > 0).then(|| format!("{unsent} of {} probes were not sent", found.counts.planned))
+            })?;
+            Some(format!("probes {}: {why}", line.name()))
+        })
+    }
+}
+
+impl ProbeFindings {
+    fn in_words(&self, is_answered: bool) -> String {
+        let ProbeCounts { planned, sent, answered, .. } = self.counts;
+        match (is_answered, sent, self.end.words()) {
+            (_, 0, Some(why)) => why,
+            (true, ..) => format!("{answered} of {sent} answered"),
+            (false, ..) => format!("{sent} of {planned} sent"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
