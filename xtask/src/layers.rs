@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("probe", &["units", "wire", "stats"]),
     ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe"]),
-    ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "store"]),
+    ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "store", "probe", "probe-io"]),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet"]),
     ("nats", &["units", "sys", "fleet"]),

@@ -1,5 +1,7 @@
-//! Where the agent's shell gets its data plane from: this machine's interfaces, lent or its user's own.
+//! Where the agent's shell gets its data plane from: this machine's interfaces, lent or its user's own. A plan with probes gets the plane
+//! that sends probes.
 
+use crate::probes::{ProbeLoan, ProbePlane};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, RigOptions, RigSite, TestRig};
@@ -45,6 +47,8 @@ pub struct MachineLoan {
     pub limits: Vec<RigLimit>,
     /// The back end to use if the controller names none.
     pub back_end: Option<BackEnd>,
+    /// What probes may do.
+    pub probes: ProbeLoan,
 }
 
 impl MachineLoan {
@@ -59,7 +63,7 @@ impl MachineLoan {
     }
 
     /// Where each port is, if it is here.
-    fn places(&self, preparation: &RunPreparation) -> Result<Vec<Option<PortLocation>>, Error> {
+    pub(crate) fn places(&self, preparation: &RunPreparation) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
             let message = "the plan does not say on which node its ports are".to_owned();
             return Err(Error::NotPermitted(vec![message]));
@@ -96,11 +100,15 @@ impl MachineLoan {
 /// Longest name of a run.
 const LONGEST_RUN_ID: usize = 100;
 
+fn not_lent() -> Error {
+    Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()])
+}
+
 /// What a preparation says to a machine that is its user's own.
 fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
     // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
-        return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
+        return Err(not_lent());
     }
     // A text that is no location names no port of the plan either, so it can be passed over.
     let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
@@ -123,6 +131,12 @@ impl EnginePlane {
 
 impl PlaneSource for EnginePlane {
     fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error> {
+        if let Some(probes) = plan.probes.clone() {
+            let lent = self.lent.as_ref().ok_or_else(not_lent)?;
+            let plane = ProbePlane::prepare(preparation, &plan, probes, lent)?;
+            // It takes no interface for itself: it sends and receives beside the kernel, with the kernel's addresses.
+            return Ok((Box::new(plane), Vec::new()));
+        }
         let options = match &self.lent {
             Some(loan) => loan.options(preparation)?,
             None => own_options(preparation)?,

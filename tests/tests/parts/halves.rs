@@ -5,7 +5,7 @@ use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
-use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource};
+use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource, ProbeLoan};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
@@ -69,6 +69,7 @@ fn lent(node: &str, captures: &Path) -> EnginePlane {
         captures: captures.into(),
         limits: Vec::new(),
         back_end: None,
+        probes: ProbeLoan::default(),
     })
 }
 

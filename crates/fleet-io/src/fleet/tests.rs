@@ -317,6 +317,7 @@ fn hello(interface: &str) -> NodeHello {
         speed: None,
         up: true,
         back_ends: vec![],
+        addresses: Vec::new(),
     };
     let clock = ClockFacts { identity: "one machine".into(), ..ClockFacts::default() };
     NodeHello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..NodeHello::default() }

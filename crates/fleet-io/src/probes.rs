@@ -1,0 +1,230 @@
+//! The data plane of a run with probes: reflectors are its receivers, probe senders its senders.
+//!
+//! ```text
+//!  prepare   the owner's permits are asked about every line, before a socket is opened
+//!  arm       reflectors answer; paths, mechanisms and listeners are ready; senders wait
+//!  start_at  every sender counts its departure times from T
+//!  finish    senders, then reflectors end; what both found becomes the node's result
+//! ```
+//! It goes through the same states as the rig that sends streams, so leases, barriers and the collection of results are the same.
+//!
+//! Invariant: nothing is sent to an address that the permit for probes and the owner's file do not both allow; senders and reflectors look at
+//! the gate of the lease themselves.
+
+mod findings;
+mod prepare;
+mod ready;
+mod reflecting;
+mod sending;
+
+use crate::plane::MachineLoan;
+use packetrig_engine::Error;
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::rig::{DataPlane, SteeredPlane};
+use packetrig_fleet::message::RunPreparation;
+use packetrig_plan::probes::ProbePlan;
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
+use packetrig_probe::ProbePermit;
+use packetrig_probe::choice::CalibrationResult;
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::probe::{ProbeLineResult, ProbeNodeResult, WallClockOffset};
+use packetrig_stats::result::{CountSample, NodeResult, SentTotal};
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_units::{MonoTime, Nanos};
+use prepare::OwnProbePort;
+use reflecting::RunningReflector;
+use sending::{RunningSender, SentLines};
+
+/// What the owner of a machine lets probes do.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeLoan {
+    /// Which targets may be probed, and how much.
+    pub permit: ProbePermit,
+    /// What release mechanisms can do on this machine, as measured before.
+    pub calibration: Option<CalibrationResult>,
+    /// The day today, as `2027-01-31`: permissions can have a last day.
+    pub today: ReadDate,
+}
+
+/// Reads the date.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadDate(pub fn() -> String);
+
+impl Default for ReadDate {
+    /// Later than any last day.
+    fn default() -> Self {
+        Self(|| "9999-99-99".to_owned())
+    }
+}
+
+/// A node's part in a run with probes.
+#[derive(Debug)]
+pub(crate) struct ProbePlane {
+    probes: ProbePlan,
+    ports: Vec<OwnProbePort>,
+    loan: ProbeLoan,
+    gate: SendGate,
+    seed: u64,
+    clock: RealtimeOffset,
+    reflectors: Vec<RunningReflector>,
+    senders: Vec<RunningSender>,
+    /// Lines that could not be made ready.
+    failed: Vec<ProbeLineResult>,
+    started: Option<MonoTime>,
+    senders_done: Option<MonoTime>,
+    is_interrupted: bool,
+}
+
+impl ProbePlane {
+    /// Asks the owner about everything that is asked of this node. Opens nothing.
+    pub(crate) fn prepare(
+        preparation: &RunPreparation,
+        plan: &Plan,
+        probes: ProbePlan,
+        lent: &MachineLoan,
+    ) -> Result<Self, Error> {
+        let ports = prepare::own_ports(preparation, plan, &probes, lent)?;
+        Ok(Self {
+            probes,
+            ports,
+            loan: lent.probes.clone(),
+            gate: lent.gate.clone(),
+            seed: preparation.terms.seed,
+            clock: clock::realtime_offset(),
+            reflectors: Vec::new(),
+            senders: Vec::new(),
+            failed: Vec::new(),
+            started: None,
+            senders_done: None,
+            is_interrupted: false,
+        })
+    }
+
+    /// Stops and joins all threads; what the senders sent.
+    fn end(&mut self) -> SentLines {
+        let mut sent = SentLines::default();
+        for sender in self.senders.drain(..) {
+            sent.join(sender.end());
+        }
+        sent
+    }
+
+    /// How far the wall clock was ahead from arming until now.
+    fn wall_clock(&self) -> WallClockOffset {
+        let now = clock::realtime_offset();
+        // If the wall clock was set meanwhile, it is unknown which stamps are before and which after that.
+        let stepped = now.offset_ns.abs_diff(self.clock.offset_ns);
+        let bound = Nanos::new(now.bound_ns.max(self.clock.bound_ns).saturating_add(stepped));
+        WallClockOffset { offset_ns: now.offset_ns, bound }
+    }
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+impl DataPlane for ProbePlane {
+    fn arm(&mut self) -> Result<(), Error> {
+        self.clock = clock::realtime_offset();
+        // Reflectors first: they are the receivers, and other nodes begin at T.
+        for port in &self.ports {
+            self.reflectors.extend(RunningReflector::start(&self.probes, port, &self.gate)?);
+        }
+        for port in &self.ports {
+            let ready = ready::make_ready(&self.probes, port, &self.loan, &self.gate, self.seed)?;
+            self.failed.extend(ready.failed);
+            self.senders.extend(RunningSender::start(&self.probes, ready.senders, &self.gate)?);
+        }
+        Ok(())
+    }
+
+    fn start_at(&mut self, at: MonoTime) {
+        self.started = Some(at);
+        self.senders.iter().for_each(|sender| sender.start_at(at));
+    }
+
+    fn sample(&mut self) -> Result<CountSample, Error> {
+        Ok(CountSample { at: now(), ..CountSample::default() })
+    }
+
+    fn senders_done(&mut self) -> bool {
+        let is_done = self.senders.iter().all(RunningSender::is_done);
+        let is_over = is_done && (self.started.is_some_and(|at| now() >= at) || self.is_interrupted);
+        if is_over && self.started.is_some() {
+            self.senders_done.get_or_insert_with(now);
+        }
+        is_over
+    }
+
+    fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Ok(self.senders.iter().any(RunningSender::has_lost_lease))
+    }
+
+    fn stop_senders(&mut self) {
+        self.is_interrupted |= !self.senders_done();
+        self.senders.iter().for_each(RunningSender::stop);
+    }
+
+    fn finish(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
+        self.stop_senders();
+        let started = self.started.unwrap_or_else(now);
+        let mut sent = self.end();
+        sent.lines.append(&mut self.failed);
+        sent.lines.sort_by_key(|row| row.line);
+        let mut reflected = Vec::new();
+        for reflector in self.reflectors.drain(..) {
+            reflected.extend(reflector.end()?);
+        }
+        let interrupted = self.is_interrupted.then(|| Caveat {
+            doubt: CaveatKind::Interrupted,
+            subject: node.to_owned(),
+            text: "stopped before its probes were sent".to_owned(),
+            matters: true,
+        });
+        Ok(NodeResult {
+            node: node.to_owned(),
+            started,
+            senders_done: self.senders_done.unwrap_or_else(now),
+            ended: now(),
+            probes: Some(ProbeNodeResult {
+                lines: sent.lines,
+                reflected,
+                wall_clock: self.wall_clock(),
+                first: sent.first,
+            }),
+            caveats: interrupted.into_iter().collect(),
+            ..NodeResult::default()
+        })
+    }
+}
+
+const NOT_STEERED: Error = Error::Bug("probes were told to change");
+
+impl SteeredPlane for ProbePlane {
+    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {
+        Err(NOT_STEERED)
+    }
+
+    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
+        Err(NOT_STEERED)
+    }
+
+    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), Error> {
+        Err(NOT_STEERED)
+    }
+
+    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), Error> {
+        Err(NOT_STEERED)
+    }
+
+    fn undo(&mut self) -> Result<(), Error> {
+        Err(NOT_STEERED)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! What a line found, as the value that goes to the report.
+
+use super::ready::ChosenMechanism;
+use packetrig_probe::BudgetExceeded;
+use packetrig_probe::series::SeriesTimes;
+use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
+use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
+use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
+use packetrig_probe_io::ask::{LineEnd, LineOutcome};
+use packetrig_probe_io::send::SendOutcome;
+use packetrig_stats::probe::{
+    DirectionTimes, FirstProbe, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes,
+};
+use packetrig_sys::clock::RealtimeOffset;
+use packetrig_units::MonoTime;
+
+/// A line that was sent.
+pub(super) struct SentLine {
+    pub(super) number: usize,
+    pub(super) planned: u64,
+    pub(super) mechanism: ChosenMechanism,
+}
+
+/// How far the wall clock was ahead before and after a session.
+#[derive(Clone, Copy)]
+pub(super) struct SessionClock {
+    pub(super) before: RealtimeOffset,
+    pub(super) after: RealtimeOffset,
+}
+
+impl SessionClock {
+    /// The own wall clock as if it were the far one: how these two relate is found out where both results are.
+    const fn wall(self) -> OwnClock {
+        let (before, after) = (self.before, self.after);
+        let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
+        OwnClock {
+            offset_ns: after.offset_ns,
+            // If the wall clock was set meanwhile, it is unknown which stamps are before and which after that.
+            bound_ns: widest.saturating_add(after.offset_ns.abs_diff(before.offset_ns)),
+            error_ns: Some(0),
+        }
+    }
+}
+
+/// A line whose probes are answered. `compares`: the session compares the clocks itself.
+pub(super) fn of_answers(
+    line: SentLine,
+    outcome: &LineOutcome,
+    session: Option<&StampSender>,
+    clock: SessionClock,
+    compares: bool,
+) -> ProbeLineResult {
+    let summary = outcome.series.summary();
+    let counts = summary.counts;
+    let records = outcome.series.records();
+    let directions = session.map(|session| SessionFindings::of(session, records, clock, compares));
+    let lost = session.map(StampSender::directions).and_then(|told| told.lost_there.zip(told.lost_back));
+    ProbeLineResult {
+        counts: ProbeCounts {
+            planned: line.planned,
+            sent: counts.sent,
+            answered: counts.answered,
+            lost: counts.lost,
+            refused: counts.refused,
+            duplicates: counts.duplicates,
+            reordered: counts.reordered,
+            corrupted: counts.corrupted,
+            doubtful: summary.doubtful,
+        },
+        session_lost: lost,
+        round_trip: summary.rtt.map(times),
+        path: directions.as_ref().and_then(|found| found.path),
+        there: directions.as_ref().map(|found| found.there).unwrap_or_default(),
+        back: directions.map(|found| found.back).unwrap_or_default(),
+        release_error: release_error(records),
+        mechanism: line.mechanism.mechanism.to_string(),
+        why: line.mechanism.why,
+        ..ProbeLineResult::unsent(line.number, line.planned, end_of(outcome.end))
+    }
+}
+
+/// A line whose probes nobody answers.
+pub(super) fn of_sending(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
+    let summary = ReleaseSummary::of(&outcome.records);
+    let end = match outcome.refused {
+        Some(refused) => limits_end(refused),
+        None if summary.unsent > 0 => ProbeLineEnd::Stopped,
+        None => ProbeLineEnd::Done,
+    };
+    let doubtful = summary.late + summary.early + summary.stamps_missing + summary.stamps_disagree;
+    ProbeLineResult {
+        counts: ProbeCounts { planned: line.planned, sent: summary.sent, doubtful, ..ProbeCounts::default() },
+        release_error: release_error(&outcome.records),
+        mechanism: line.mechanism.mechanism.to_string(),
+        why: line.mechanism.why,
+        ..ProbeLineResult::unsent(line.number, line.planned, end)
+    }
+}
+
+fn end_of(end: LineEnd) -> ProbeLineEnd {
+    match end {
+        LineEnd::Done => ProbeLineEnd::Done,
+        LineEnd::Stopped => ProbeLineEnd::Stopped,
+        LineEnd::Lossy => ProbeLineEnd::Lossy,
+        LineEnd::Prohibited => ProbeLineEnd::Prohibited,
+        LineEnd::Limits(exceeded) => limits_end(exceeded),
+    }
+}
+
+fn limits_end(exceeded: BudgetExceeded) -> ProbeLineEnd {
+    match exceeded {
+        BudgetExceeded::Lease => ProbeLineEnd::LeaseEnded,
+        other => ProbeLineEnd::Limits(other.to_string()),
+    }
+}
+
+/// A line that stopped because the lease had ended says so.
+pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
+    if lost_lease && end == ProbeLineEnd::Stopped { ProbeLineEnd::LeaseEnded } else { end }
+}
+
+/// The first probe that left.
+pub(super) fn first(records: &[ProbeRecord]) -> Option<FirstProbe> {
+    let first = records.iter().find_map(|record| Some((record.planned, record.left_here()?)));
+    first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
+}
+
+/// What a session found about both directions.
+struct SessionFindings {
+    there: DirectionTimes,
+    back: DirectionTimes,
+    path: Option<ProbeTimes>,
+}
+
+impl SessionFindings {
+    fn of(session: &StampSender, records: &[ProbeRecord], clock: SessionClock, compares: bool) -> Self {
+        let follow_ups = session.follow_ups();
+        // Whatever the reflector says of UTC: its wall clock is compared with the own one elsewhere.
+        let told = DirectionKnowledge { is_far_synchronised: true, ..session.directions() };
+        let walls = delays::both_ways(records, follow_ups, &told, &ClockRelation::Utc(clock.wall()));
+        let exchanges = compares
+            .then(|| delays::both_ways(records, follow_ups, &told, &delays::compare(records, follow_ups)));
+        Self {
+            there: direction(&walls, exchanges.as_ref(), |both| both.there),
+            back: direction(&walls, exchanges.as_ref(), |both| both.back),
+            path: walls.path.map(times),
+        }
+    }
+}
+
+fn direction(
+    walls: &BothWays,
+    exchanges: Option<&BothWays>,
+    of: fn(&BothWays) -> DirectionDelays,
+) -> DirectionTimes {
+    DirectionTimes {
+        by_wall_clocks: of(walls).delay.map(times),
+        by_exchanges: exchanges.and_then(|both| of(both).delay).map(times),
+        variation: of(walls).variation.map(times),
+    }
+}
+
+const fn times(times: SeriesTimes) -> ProbeTimes {
+    ProbeTimes {
+        samples: times.samples,
+        min_ns: times.min_ns,
+        p50_ns: times.p50_ns,
+        p95_ns: times.p95_ns,
+        p99_ns: times.p99_ns,
+        max_ns: times.max_ns,
+        bound_ns: times.bound_ns,
+    }
+}
+
+fn release_error(records: &[ProbeRecord]) -> Option<ProbeTimes> {
+    let summary = ReleaseSummary::of(records);
+    let ErrorSpread { least, p50, p95, p99, most } = summary.release_error_ns?;
+    let bound_ns = summary.stamp_bound_ns.map_or(0, |bound| bound.most.unsigned_abs());
+    Some(ProbeTimes {
+        samples: summary.sent,
+        min_ns: least,
+        p50_ns: p50,
+        p95_ns: p95,
+        p99_ns: p99,
+        max_ns: most,
+        bound_ns,
+    })
+}

@@ -1,0 +1,158 @@
+//! What a node is asked to probe, and whether its owner allows that.
+//!
+//! Everything is asked before a socket is opened, and all refusals are reported at once.
+
+use super::ProbeLoan;
+use crate::plane::MachineLoan;
+use packetrig_engine::Error;
+use packetrig_engine::packet::guard;
+use packetrig_engine::rig::{PermitPort, PermitQuestion};
+use packetrig_fleet::message::RunPreparation;
+use packetrig_plan::probes::{PlannedProbeLine, ProbePlan};
+use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
+use packetrig_probe::{PermittedTarget, ReleaseMechanism};
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::netns::NetNs;
+use std::net::{IpAddr, SocketAddr};
+
+/// A port of this node that probes or is probed.
+#[derive(Clone, Debug)]
+pub(super) struct OwnProbePort {
+    /// Index in the plan.
+    pub(super) port: usize,
+    pub(super) location: PortLocation,
+    /// The address that it probes from and is probed at.
+    pub(super) address: Option<IpAddr>,
+    pub(super) lines: Vec<PermittedLine>,
+    /// The ports whose probes its reflector answers, with their addresses.
+    pub(super) askers: Vec<PermittedAsker>,
+}
+
+/// A line whose target may be probed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PermittedLine {
+    pub(super) number: usize,
+    pub(super) line: PlannedProbeLine,
+    pub(super) target: SocketAddr,
+    pub(super) permitted: PermittedTarget,
+}
+
+/// A port whose probes may be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PermittedAsker {
+    pub(super) port: usize,
+    pub(super) address: IpAddr,
+}
+
+/// The ports that are here; refused if the owner does not allow all that is asked of them.
+pub(super) fn own_ports(
+    preparation: &RunPreparation,
+    plan: &Plan,
+    probes: &ProbePlan,
+    lent: &MachineLoan,
+) -> Result<Vec<OwnProbePort>, Error> {
+    if preparation.terms.steered {
+        return Err(problem("x_probes", "a configuration that is served cannot have probes"));
+    }
+    let places = lent.places(preparation)?;
+    let is_unknown = |name: &String| name.parse::<ReleaseMechanism>().is_err();
+    if let Some(name) = probes.mechanism.as_ref().filter(|name| is_unknown(name)) {
+        return Err(problem("x_probes.mechanism", &format!("`{name}` is not a release mechanism")));
+    }
+    let here: Vec<(usize, PortLocation)> =
+        places.into_iter().enumerate().filter_map(|(port, place)| Some((port, place?))).collect();
+    ask_owner(preparation, plan, &here, lent)?;
+    let mut refusals = Vec::new();
+    let mut ports = Vec::with_capacity(here.len());
+    for (port, location) in here {
+        let address = probes.addresses.get(&port).copied();
+        check_interface(&location, address, lent)?;
+        let (lines, askers) = permitted(probes, port, &lent.probes, &mut refusals);
+        ports.push(OwnProbePort { port, location, address, lines, askers });
+    }
+    if refusals.is_empty() { Ok(ports) } else { Err(Error::NotPermitted(refusals)) }
+}
+
+fn problem(path: &str, message: &str) -> Error {
+    Error::Plan(PlanProblems(vec![PlanProblem::error(path, message.to_owned())]))
+}
+
+/// The owner's file: which ports are lent, to which addresses they may send, and how much.
+fn ask_owner(
+    preparation: &RunPreparation,
+    plan: &Plan,
+    here: &[(usize, PortLocation)],
+    lent: &MachineLoan,
+) -> Result<(), Error> {
+    let bound = plan.clone().bind(&vec![None; plan.ports.len()])?;
+    let ports: Vec<PermitPort> = here
+        .iter()
+        .map(|(port, interface)| PermitPort {
+            port: *port,
+            interface: interface.clone(),
+            link_speed: None,
+            back_end: None,
+        })
+        .collect();
+    let question = PermitQuestion { plan: &bound, ports: &ports, replays: &[], terms: &preparation.terms };
+    let objections = lent.permit.objections(&question);
+    if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
+}
+
+/// The interface is for tests or confirmed by the owner, and has the address that the plan gives it.
+fn check_interface(
+    location: &PortLocation,
+    address: Option<IpAddr>,
+    lent: &MachineLoan,
+) -> Result<(), Error> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let mut links = NamespaceLinks::open(&netns)?;
+    let index = links.by_name(&location.interface)?.index;
+    guard::permit_port(&netns, index, &location.to_string(), lent.confirmed.contains(location))?;
+    let Some(address) = address else { return Ok(()) };
+    let has_it = links.addresses()?.iter().any(|own| own.index == index && own.ip == address);
+    if has_it {
+        Ok(())
+    } else {
+        Err(problem("x_probes.addresses", &format!("{location} does not have the address {address}")))
+    }
+}
+
+/// The lines and askers of a port, if the permit for probes allows their addresses.
+fn permitted(
+    probes: &ProbePlan,
+    port: usize,
+    loan: &ProbeLoan,
+    refusals: &mut Vec<String>,
+) -> (Vec<PermittedLine>, Vec<PermittedAsker>) {
+    let today = (loan.today.0)();
+    let mut ask = |address: IpAddr, what: &str| {
+        let answer = loan.permit.permitted(address, &today);
+        // The advice of the command line, `--allow`, has no effect here.
+        answer.map_err(|_| refusals.push(refusal(what, address, loan, &today))).ok()
+    };
+    let mut lines = Vec::new();
+    for (number, line) in probes.lines_from(port) {
+        let Some(target) = probes.target(line) else { continue };
+        let permitted = ask(target.ip(), "probing");
+        lines.extend(permitted.map(|permitted| PermittedLine { number, line: *line, target, permitted }));
+    }
+    let mut askers = Vec::new();
+    for asker in probes.askers(port) {
+        let Some(address) = probes.addresses.get(&asker).copied() else { continue };
+        askers.extend(ask(address, "answering").map(|_| PermittedAsker { port: asker, address }));
+    }
+    (lines, askers)
+}
+
+fn refusal(what: &str, address: IpAddr, loan: &ProbeLoan, today: &str) -> String {
+    use packetrig_probe::PermitRefusal;
+    match loan.permit.permitted(address, today) {
+        Err(PermitRefusal::Ended(_, until)) => format!("{what} {address} was allowed until {until}"),
+        Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden"),
+        Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of one host"),
+        Err(PermitRefusal::NotAllowed(_)) | Ok(_) => {
+            format!("{what} {address} is not allowed by the permit for probes")
+        }
+    }
+}

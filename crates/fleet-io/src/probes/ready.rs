@@ -1,0 +1,252 @@
+//! Makes the lines of a port ready to send: path, release mechanism, schedule, own UDP port, listener.
+//!
+//! A line that cannot be made ready fails alone, with the reason in its result: one silent target must not end the probes to others.
+
+use super::ProbeLoan;
+use super::prepare::{OwnProbePort, PermittedLine};
+use packetrig_engine::Error;
+use packetrig_engine::gate::SendGate;
+use packetrig_plan::PortLocation;
+use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_probe::schedule::ScheduledTrain;
+use packetrig_probe::{ProbeBudget, ProbeSchedule, ReleaseMechanism, choice};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_probe_io::path::{self, ProbePath};
+use packetrig_probe_io::release::{self, ReleaseDispatcher, ReleaseOptions};
+use packetrig_stats::probe::{ProbeLineEnd, ProbeLineResult};
+use packetrig_sys::kernel;
+use packetrig_units::Nanos;
+use std::net::IpAddr;
+use std::thread;
+
+/// Paths that are looked for at the same time. Each may wait seconds for a neighbour that does not answer.
+const AT_ONCE: usize = 32;
+
+/// The lines of a port, ready or not.
+pub(super) struct ReadyLines {
+    pub(super) senders: Vec<ReadySender>,
+    pub(super) failed: Vec<ProbeLineResult>,
+}
+
+/// Lines that one thread sends.
+pub(super) struct ReadySender {
+    pub(super) lines: Vec<ReadyLine>,
+    /// Receives answers; absent if nobody answers.
+    pub(super) listener: Option<PacketListener>,
+    /// Keeps the kernel from answering what comes back.
+    pub(super) own_port: SilencedPort,
+    pub(super) about: Option<String>,
+    /// For identifiers that differ from run to run.
+    pub(super) number: u64,
+}
+
+/// A line that can be sent.
+pub(super) struct ReadyLine {
+    pub(super) number: usize,
+    pub(super) target_port: u16,
+    pub(super) way: ProbePath,
+    pub(super) dispatcher: ReleaseDispatcher,
+    pub(super) schedule: ProbeSchedule,
+    pub(super) shift: Nanos,
+    pub(super) mechanism: ChosenMechanism,
+}
+
+/// A release mechanism and the reason for it.
+#[derive(Clone, Debug)]
+pub(super) struct ChosenMechanism {
+    pub(super) mechanism: ReleaseMechanism,
+    pub(super) why: String,
+}
+
+pub(super) fn make_ready(
+    probes: &ProbePlan,
+    port: &OwnProbePort,
+    loan: &ProbeLoan,
+    gate: &SendGate,
+    seed: u64,
+) -> Result<ReadyLines, Error> {
+    let mut ready = ReadyLines { senders: Vec::new(), failed: Vec::new() };
+    if port.lines.is_empty() {
+        return Ok(ready);
+    }
+    let mechanism = choose(probes, port, loan);
+    let mut lines = Vec::with_capacity(port.lines.len());
+    for (line, found) in port.lines.iter().zip(paths(port)) {
+        let made = found.and_then(|way| {
+            check_path(port, probes, &way)?;
+            ready_line(probes, line, way, &mechanism, gate, seed)
+        });
+        match made {
+            Ok(line) => lines.push(line),
+            Err(why) => {
+                let planned = u64::from(probes.count).saturating_mul(probes.train.into());
+                ready.failed.push(ProbeLineResult::unsent(line.number, planned, ProbeLineEnd::Failed(why)));
+            }
+        }
+    }
+    if !lines.is_empty() {
+        ready.senders = senders(probes, port, lines, loan, seed)?;
+    }
+    Ok(ready)
+}
+
+/// The path of each line, in their order.
+fn paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
+    let mut found = Vec::with_capacity(port.lines.len());
+    let (namespace, interface) = (port.location.namespace.as_deref(), port.location.interface.as_str());
+    let find = |line: &PermittedLine| {
+        path::find(namespace, line.permitted, Some(interface)).map_err(|error| error.to_string())
+    };
+    for some in port.lines.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let running: Vec<_> = some.iter().map(|line| scope.spawn(|| find(line))).collect();
+            let ended = running.into_iter().map(|thread| thread.join());
+            found.extend(
+                ended.map(|path| path.unwrap_or_else(|_| Err("the search for a path failed".to_owned()))),
+            );
+        });
+    }
+    found
+}
+
+/// Refuses paths on which the probes would not be what the plan says.
+fn check_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Result<(), String> {
+    if way.is_loopback {
+        return Err(format!(
+            "{} is an address of this machine, so probes to it would not leave it",
+            way.ends.target
+        ));
+    }
+    if let Some(own) = port.address.filter(|own| *own != way.ends.source) {
+        return Err(format!(
+            "the route to {} leaves with the source address {}, not with {own}",
+            way.ends.target, way.ends.source
+        ));
+    }
+    if probes.size.kernel_len() > way.longest_frame() {
+        return Err(format!(
+            "a probe of {} B does not fit: the MTU of {} is {}",
+            probes.size.bytes(),
+            way.location,
+            way.mtu
+        ));
+    }
+    Ok(())
+}
+
+fn ready_line(
+    probes: &ProbePlan,
+    line: &PermittedLine,
+    way: ProbePath,
+    chosen: &ChosenMechanism,
+    gate: &SendGate,
+    seed: u64,
+) -> Result<ReadyLine, String> {
+    let options = ReleaseOptions::usual_for(chosen.mechanism);
+    let release =
+        release::open(&way.location, chosen.mechanism, options).map_err(|error| error.to_string())?;
+    let dispatcher =
+        ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits())).behind(gate.clone());
+    // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
+    let turns = u64::from(probes.lines_of(line.line.from)).max(1);
+    let shift = Nanos::new(probes.interval.as_u64() / turns * u64::from(line.line.turn));
+    Ok(ReadyLine {
+        number: line.number,
+        target_port: line.target.port(),
+        schedule: schedule(probes, differing_seed(seed, line.number))
+            .map_err(|refused| refused.to_string())?,
+        way,
+        dispatcher,
+        shift,
+        mechanism: chosen.clone(),
+    })
+}
+
+fn schedule(
+    probes: &ProbePlan,
+    seed: u64,
+) -> Result<ProbeSchedule, packetrig_probe::schedule::ScheduleRefusal> {
+    let length = u32::try_from(probes.size.kernel_len()).unwrap_or(u32::MAX);
+    let (count, every) = (probes.count, probes.interval);
+    match (probes.poisson, probes.train) {
+        (true, 1) => ProbeSchedule::poisson(count, every, length, seed),
+        (_, of) => ProbeSchedule::trains(count, every, ScheduledTrain { of, gap: probes.gap, length }),
+    }
+}
+
+/// A seed that differs from one line or port to the next.
+fn differing_seed(seed: u64, number: usize) -> u64 {
+    // SplitMix64's increment: neighbours in number are far apart.
+    seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// One sender for all lines that are answered, because one listener serves them all; one for each line without answers, because each waits
+/// for its own departures only.
+fn senders(
+    probes: &ProbePlan,
+    port: &OwnProbePort,
+    lines: Vec<ReadyLine>,
+    loan: &ProbeLoan,
+    seed: u64,
+) -> Result<Vec<ReadySender>, Error> {
+    let groups: Vec<Vec<ReadyLine>> = match probes.method {
+        PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
+        _ => vec![lines],
+    };
+    groups.into_iter().map(|lines| sender(probes, port, lines, loan, seed)).collect()
+}
+
+fn sender(
+    probes: &ProbePlan,
+    port: &OwnProbePort,
+    lines: Vec<ReadyLine>,
+    loan: &ProbeLoan,
+    seed: u64,
+) -> Result<ReadySender, Error> {
+    let mut addresses: Vec<IpAddr> = lines.iter().map(|line| line.way.ends.source).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let namespace = port.location.namespace.as_deref();
+    let (first, others) = addresses.split_first().ok_or(Error::Bug("a sender without lines"))?;
+    let mut own_port = SilencedPort::any_udp_port(namespace, *first).map_err(engine_error)?;
+    for other in others {
+        own_port.also_udp(namespace, *other).map_err(engine_error)?;
+    }
+    let index = lines.first().map_or(0, |line| line.way.index);
+    let is_answered = probes.method != PlannedMethod::Send;
+    let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
+    let listener = is_answered.then(|| listener(&port.location, index, &wanted)).transpose()?;
+    let number = differing_seed(seed, port.port);
+    Ok(ReadySender { lines, listener, own_port, about: loan.permit.about.clone(), number })
+}
+
+fn listener(location: &PortLocation, index: u32, wanted: &WantedPackets) -> Result<PacketListener, Error> {
+    PacketListener::open(location, index, wanted).map_err(engine_error)
+}
+
+/// An error of probing as one of the data plane.
+pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
+    use packetrig_probe_io::Error as ProbeError;
+    match error {
+        ProbeError::Kernel(error) => Error::Kernel(error),
+        ProbeError::Engine(error) => error,
+        ProbeError::Mechanism { source, .. } => Error::Kernel((*source).into()),
+        ProbeError::Gone => Error::Panicked("probe".to_owned()),
+        other => Error::NotPermitted(vec![other.to_string()]),
+    }
+}
+
+/// The mechanism that the plan names, or the one that a calibration of this kernel and driver suggests.
+fn choose(probes: &ProbePlan, port: &OwnProbePort, loan: &ProbeLoan) -> ChosenMechanism {
+    if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
+        return ChosenMechanism { mechanism, why: "asked for".to_owned() };
+    }
+    let driver = circumstances::driver(&port.location);
+    let calibration = loan.calibration.as_ref();
+    let calibration =
+        calibration.filter(|one| one.kernel == kernel::release() && driver.as_ref() == Some(&one.driver));
+    let can = |wanted| release::open(&port.location, wanted, ReleaseOptions::usual()).is_ok();
+    let (mechanism, why) = choice::choose(can, calibration);
+    ChosenMechanism { mechanism, why }
+}

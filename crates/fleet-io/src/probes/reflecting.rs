@@ -1,0 +1,131 @@
+//! The reflector of a port: a thread that answers the probes of the ports that the plan names, and of nobody else.
+//!
+//! Invariant: it answers only while the lease of the node holds.
+
+use super::prepare::OwnProbePort;
+use super::ready::engine_error;
+use packetrig_engine::Error;
+use packetrig_engine::gate::SendGate;
+use packetrig_plan::probes::ProbePlan;
+use packetrig_probe::session::StampReflector;
+use packetrig_probe::session::reflector::ReflectorSettings;
+use packetrig_probe_io::reflect::{self, RequestCounts};
+use packetrig_stats::probe::ReflectedRequests;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::udp::WatchedSocket;
+use packetrig_units::Nanos;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+/// Reflections to one address at once: probes that were held up come together.
+const BURST: u32 = 100;
+/// Nobody may be answered more often than this, whatever the plan says.
+const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
+
+#[derive(Debug)]
+pub(super) struct RunningReflector {
+    stop: Arc<AtomicBool>,
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<Result<Vec<ReflectedRequests>, packetrig_probe_io::Error>>>,
+}
+
+impl RunningReflector {
+    /// Starts the reflector of a port; `None` if nobody asks there.
+    pub(super) fn start(
+        probes: &ProbePlan,
+        port: &OwnProbePort,
+        gate: &SendGate,
+    ) -> Result<Option<Self>, Error> {
+        let Some(address) = port.address.filter(|_| !port.askers.is_empty()) else { return Ok(None) };
+        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+        let mut socket = WatchedSocket::bind(&netns, SocketAddr::new(address, probes.port))?;
+        let settings = ReflectorSettings {
+            key: None,
+            is_stateful: true,
+            // A probe that is held up and the next one may come at half the interval.
+            interval: Nanos::new(probes.interval.as_u64() / 2).max(LEAST_INTERVAL),
+            burst: BURST,
+            synchronised_ns: None,
+        };
+        let askers = port.askers.iter().map(|asker| (asker.address, asker.port)).collect();
+        let mut requests =
+            RequestsByAsker { at: port.port, gate: gate.clone(), askers, counts: RefCell::default() };
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let run = move || {
+            let all = reflect::run(
+                &mut socket,
+                &mut StampReflector::new(settings),
+                &|ip| requests.note(ip),
+                &|_: &RequestCounts| told.load(Ordering::Acquire),
+            )?;
+            Ok(requests.rows(&all))
+        };
+        let thread = Builder::new().name("reflector".to_owned()).spawn(run);
+        let thread = thread.map_err(|source| Error::Thread { name: "reflector".to_owned(), source })?;
+        Ok(Some(Self { stop, thread: Some(thread) }))
+    }
+
+    /// Ends it; what reached it.
+    pub(super) fn end(mut self) -> Result<Vec<ReflectedRequests>, Error> {
+        self.stop.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
+        let ended = thread.join().map_err(|_| Error::Panicked("reflector".to_owned()))?;
+        ended.map_err(engine_error)
+    }
+}
+
+impl Drop for RunningReflector {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; here nobody asks for the counts any more.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Counts the requests of each port.
+struct RequestsByAsker {
+    /// The port that answers.
+    at: usize,
+    gate: SendGate,
+    askers: BTreeMap<IpAddr, usize>,
+    counts: RefCell<AskerCounts>,
+}
+
+#[derive(Default)]
+struct AskerCounts {
+    requests: BTreeMap<usize, u64>,
+    /// Requests that came when the lease had ended.
+    unanswered: u64,
+}
+
+impl RequestsByAsker {
+    /// Counts a request. Says whether it may be answered.
+    fn note(&self, from: IpAddr) -> bool {
+        let Some(port) = self.askers.get(&from) else { return false };
+        let mut counts = self.counts.borrow_mut();
+        *counts.requests.entry(*port).or_default() += 1;
+        let is_open = self.gate.left() != Some(Nanos::ZERO);
+        counts.unanswered += u64::from(!is_open);
+        is_open
+    }
+
+    /// A row for each port that may ask, also if nothing came from it.
+    fn rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
+        let AskerCounts { requests, unanswered } = self.counts.take();
+        // Refusals are counted for all together, so with one of them nobody knows whose it was.
+        let is_all_answered = all.refused.is_empty() && all.unsent == 0 && unanswered == 0;
+        let rows = self.askers.values().map(|from| {
+            let requests = requests.get(from).copied().unwrap_or(0);
+            let reflected = is_all_answered.then_some(requests);
+            ReflectedRequests { at: self.at, from: *from, requests, reflected }
+        });
+        rows.collect()
+    }
+}

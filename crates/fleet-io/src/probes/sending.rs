@@ -1,0 +1,287 @@
+//! The threads that send the probes of a port: they wait for T, send by their schedules, and listen for answers.
+//!
+//! Invariant: a sender that finds the gate of the lease shut ends for good, and says that this was the reason.
+
+use super::findings::{self, SentLine, SessionClock};
+use super::ready::{ReadyLine, ReadySender};
+use crate::error::best_effort;
+use packetrig_engine::Error;
+use packetrig_engine::gate::SendGate;
+use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_probe::method::{EchoMethod, ProbeMethod};
+use packetrig_probe::session::TimeFormat;
+use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe_io::ask::{self, AskOptions, LineOutcome, ProbeLine};
+use packetrig_probe_io::send::{self, ProbeAim, ProbeContent};
+use packetrig_stats::probe::{FirstProbe, ProbeLineEnd, ProbeLineResult};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// How often a sender that waits for its start looks whether it was stopped.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the senders of a node found.
+#[derive(Debug, Default)]
+pub(super) struct SentLines {
+    pub(super) lines: Vec<ProbeLineResult>,
+    pub(super) first: Option<FirstProbe>,
+}
+
+impl SentLines {
+    pub(super) fn join(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+        self.first = self.first.into_iter().chain(other.first).min_by_key(|first| first.due);
+    }
+}
+
+/// Shared by a sender's thread and the plane.
+#[derive(Debug, Default)]
+struct SenderState {
+    stop: AtomicBool,
+    lost_lease: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct RunningSender {
+    state: Arc<SenderState>,
+    start: Sender<MonoTime>,
+    /// The lines, if the thread cannot tell of them any more.
+    lines: Vec<(usize, u64)>,
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<SentLines>>,
+}
+
+impl RunningSender {
+    /// Starts a thread for each sender. It sends nothing before it knows T.
+    pub(super) fn start(
+        probes: &ProbePlan,
+        ready: Vec<ReadySender>,
+        gate: &SendGate,
+    ) -> Result<Vec<Self>, Error> {
+        ready.into_iter().map(|sender| Self::start_one(probes, sender, gate)).collect()
+    }
+
+    fn start_one(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
+        let state = Arc::new(SenderState::default());
+        let (start, started) = mpsc::channel();
+        let lines =
+            ready.lines.iter().map(|line| (line.number, line.schedule.probes().len() as u64)).collect();
+        let job = SenderJob { probes: probes.clone(), gate: gate.clone(), state: Arc::clone(&state) };
+        let thread = Builder::new().name("probes".to_owned()).spawn(move || job.run(ready, &started));
+        let thread = thread.map_err(|source| Error::Thread { name: "probes".to_owned(), source })?;
+        Ok(Self { state, start, lines, thread: Some(thread) })
+    }
+
+    pub(super) fn start_at(&self, at: MonoTime) {
+        // A thread that has ended does not listen; its result says why.
+        best_effort(self.start.send(at));
+    }
+
+    pub(super) fn stop(&self) {
+        self.state.stop.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    pub(super) fn has_lost_lease(&self) -> bool {
+        self.state.lost_lease.load(Ordering::Acquire)
+    }
+
+    /// Stops it; what it found.
+    pub(super) fn end(mut self) -> SentLines {
+        self.stop();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(sent)) => sent,
+            // Nothing is known of its probes, and the result says so: the lines have no counts.
+            Some(Err(_)) | None => self.failed("the thread that sends probes panicked"),
+        }
+    }
+
+    fn failed(&self, why: &str) -> SentLines {
+        let end = ProbeLineEnd::Failed(why.to_owned());
+        let lines =
+            self.lines.iter().map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, end.clone()));
+        SentLines { lines: lines.collect(), first: None }
+    }
+}
+
+impl Drop for RunningSender {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed.
+            drop(thread.join());
+        }
+    }
+}
+
+struct SenderJob {
+    probes: ProbePlan,
+    gate: SendGate,
+    state: Arc<SenderState>,
+}
+
+impl SenderJob {
+    fn run(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentLines {
+        let lines: Vec<(usize, u64)> =
+            ready.lines.iter().map(|line| (line.number, line.schedule.probes().len() as u64)).collect();
+        let Some(start) = self.await_start(started) else {
+            let unsent = lines
+                .iter()
+                .map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, ProbeLineEnd::Stopped));
+            return SentLines { lines: unsent.collect(), first: None };
+        };
+        let sent = match self.probes.method {
+            PlannedMethod::Send => self.send(ready, start),
+            PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => self.ask(ready, start),
+        };
+        sent.unwrap_or_else(|error| {
+            let end = ProbeLineEnd::Failed(error.to_string());
+            let failed =
+                lines.iter().map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, end.clone()));
+            SentLines { lines: failed.collect(), first: None }
+        })
+    }
+
+    /// T, unless the sender is stopped before it knows it. A later T replaces an earlier one as long as that has not come.
+    fn await_start(&self, started: &Receiver<MonoTime>) -> Option<MonoTime> {
+        while !self.is_over() {
+            match started.recv_timeout(LOOK) {
+                Ok(at) => return Some(at),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.stop.load(Ordering::Acquire)
+    }
+
+    /// Whether to stop now. The lease comes first: when it ends, the agent stops its senders for that reason, too.
+    fn must_stop(&self) -> bool {
+        if self.gate.left() == Some(Nanos::ZERO) {
+            self.state.lost_lease.store(true, Ordering::Release);
+        }
+        self.is_over() || self.state.lost_lease.load(Ordering::Acquire)
+    }
+
+    /// Sends probes that are answered.
+    fn ask(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+        let ReadySender { lines, listener, own_port, about, number } = ready;
+        let clock = clock::realtime_offset();
+        let own = OwnIdentity { port: own_port.port(), about, number };
+        let mut methods: Vec<LineMethod> =
+            lines.iter().map(|line| self.method(line, &own, clock.offset_ns)).collect();
+        let mut kept = Vec::with_capacity(lines.len());
+        let mut asked = Vec::with_capacity(lines.len());
+        for (line, method) in lines.into_iter().zip(&mut methods) {
+            let ReadyLine { number, way, dispatcher, schedule, shift, mechanism, .. } = line;
+            kept.push(SentLine { number, planned: schedule.probes().len() as u64, mechanism });
+            asked.push(ProbeLine { way, method: method.lend(), dispatcher, schedule, shift });
+        }
+        let stop = || self.must_stop();
+        let options = AskOptions { answer: self.probes.wait, stop: &stop };
+        let mut ears: Vec<_> = listener.into_iter().collect();
+        let outcomes = ask::run_from(start, &mut asked, &mut ears, options, &mut |_| {})?;
+        drop(asked);
+        let clock = SessionClock { before: clock, after: clock::realtime_offset() };
+        Ok(self.found(kept, &outcomes, &methods, clock))
+    }
+
+    fn found(
+        &self,
+        kept: Vec<SentLine>,
+        outcomes: &[LineOutcome],
+        methods: &[LineMethod],
+        clock: SessionClock,
+    ) -> SentLines {
+        let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
+        let compares = self.probes.method == PlannedMethod::OneWay;
+        let mut sent = SentLines::default();
+        for ((line, outcome), method) in kept.into_iter().zip(outcomes).zip(methods) {
+            let session = method.session();
+            let mut row = findings::of_answers(line, outcome, session, clock, compares);
+            row.end = findings::with_lease(row.end, lost_lease);
+            sent.lines.push(row);
+            let first = findings::first(outcome.series.records());
+            sent.first = sent.first.into_iter().chain(first).min_by_key(|first| first.due);
+        }
+        sent
+    }
+
+    fn method(&self, line: &ReadyLine, own: &OwnIdentity, realtime_offset_ns: i64) -> LineMethod {
+        let ends = line.way.ends;
+        let [.., high, low] = own.number.to_be_bytes();
+        let identifier = u16::from_be_bytes([high, low]);
+        if self.probes.method == PlannedMethod::Ping {
+            return LineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
+        }
+        LineMethod::Stamp(StampSender::new(
+            ends,
+            SessionSettings {
+                ports: (own.port, line.target_port),
+                key: None,
+                format: TimeFormat::Ptp,
+                // Zero would mean that there is no number (RFC 8972).
+                number: identifier.max(1),
+                realtime_offset_ns,
+                synchronised_ns: None,
+                follow_up: true,
+            },
+        ))
+    }
+
+    /// Sends trains that nobody answers.
+    fn send(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+        let ReadySender { lines, own_port, about, .. } = ready;
+        let mut sent = SentLines::default();
+        for line in lines {
+            let ReadyLine { number, target_port, way, dispatcher, schedule, shift, mechanism } = line;
+            let ports = (own_port.port(), target_port);
+            let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
+            let mut aims = [ProbeAim { way, dispatcher, content }];
+            let outcome = send::perform_from(start + shift, &schedule, &mut aims, &|| self.must_stop())?;
+            let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
+            let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
+            let mut row = findings::of_sending(line, &outcome);
+            row.end = findings::with_lease(row.end, lost_lease);
+            sent.join(SentLines { lines: vec![row], first: findings::first(&outcome.records) });
+        }
+        Ok(sent)
+    }
+}
+
+/// By what the probes of a port are known.
+struct OwnIdentity {
+    port: u16,
+    about: Option<String>,
+    number: u64,
+}
+
+/// The method of a line. It is lent to the series, because it knows afterwards what reflections told.
+enum LineMethod {
+    Stamp(StampSender),
+    Echo(EchoMethod),
+}
+
+impl LineMethod {
+    fn lend(&mut self) -> Box<dyn ProbeMethod + '_> {
+        match self {
+            Self::Stamp(sender) => Box::new(sender),
+            Self::Echo(echo) => Box::new(echo),
+        }
+    }
+
+    const fn session(&self) -> Option<&StampSender> {
+        if let Self::Stamp(sender) = self { Some(sender) } else { None }
+    }
+}
