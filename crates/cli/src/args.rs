@@ -5,6 +5,7 @@ mod collect;
 mod criteria;
 mod execution;
 mod fleet;
+mod fleet_probe;
 mod flows;
 mod impair;
 mod log;
@@ -27,6 +28,9 @@ pub(crate) use execution::ExecutionArgs;
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
     ShowHistory, StartWith, StatusArgs, UpArgs,
+};
+pub(crate) use fleet_probe::{
+    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingRun, ProbingSchedule, TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;

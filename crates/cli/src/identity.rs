@@ -32,6 +32,11 @@ pub(crate) fn date(wall_clock_ns: u64) -> String {
     timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// The date now, UTC: `2026-11-22`.
+pub(crate) fn today() -> String {
+    timestamp(packetrig_sys::clock::wall_clock_ns()).strftime("%Y-%m-%d").to_string()
+}
+
 fn timestamp(wall_clock_ns: u64) -> Timestamp {
     // As in `flows::moment`: no `u64` is beyond jiff's range.
     Timestamp::from_nanosecond(i128::from(wall_clock_ns)).unwrap_or(Timestamp::MAX)

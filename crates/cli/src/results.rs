@@ -4,6 +4,7 @@ mod columns;
 mod judged;
 mod merged;
 mod nodes;
+mod probes;
 mod streams;
 mod whole;
 
@@ -27,6 +28,7 @@ pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
         ("Streams", streams::counts(report, style)),
         ("Sending", streams::sending(report, style)),
         ("Latency and jitter (one-way)", streams::latency(report, style)),
+        ("Probes", probes::probes(report)),
         ("Nodes", nodes::nodes(report, style)),
         ("Load", nodes::load(report)),
         ("Ports", whole::ports(report, style)),

@@ -37,6 +37,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         skew: None,
         load: None,
         streams: vec![measured, plain],
+        probes: None,
         ports: vec![port()],
         ledger: FrameLedger::default(),
         imbalances: vec![],

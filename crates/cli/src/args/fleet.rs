@@ -1,7 +1,7 @@
 //! `packetrig fleet` and `packetrig agent` as typed.
 
-use super::StoreArgs;
 use super::quantities::{PercentArg, host_and_port, positive, positive_time, socket_address};
+use super::{FleetProbeCommand, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::StartPolicy;
 use packetrig_fleet::labels::LabelChange;
@@ -25,6 +25,9 @@ pub(crate) enum FleetCommand {
     Invite(InviteArgs),
     /// Remove a node, and do not admit it again
     Remove(RemoveArgs),
+    /// Probe from the nodes to each other or to other hosts: one-way delays, losses, round trips
+    #[command(subcommand)]
+    Probe(FleetProbeCommand),
     /// Fetch captures that are still on the nodes of a run; an interrupted fetch resumes
     Fetch(FetchCaptures),
     /// End runs that a controller left unfinished, and collect their results from the nodes

@@ -61,6 +61,7 @@ pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Resu
     }
     // The worker reads it, too. Reading it here first ends the command at once if the user has to correct the file.
     let permit = worker::permit(arguments, &home)?;
+    worker::probe_loan(&permit)?;
     sandbox::limit_supervisor(&arguments.sandbox, !worker::namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join(arguments, &home))??;

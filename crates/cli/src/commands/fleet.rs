@@ -7,6 +7,7 @@ mod history;
 mod label;
 mod lead_reader;
 mod presence;
+mod probe;
 mod status;
 mod up;
 
@@ -36,6 +37,7 @@ pub(crate) fn perform(arguments: &FleetCommand, output: &mut CommandOutput) -> R
         FleetCommand::Label(arguments) => label::perform(arguments, output),
         FleetCommand::Invite(arguments) => invite(arguments, output),
         FleetCommand::Remove(arguments) => remove(arguments, output),
+        FleetCommand::Probe(arguments) => probe::perform(arguments, output),
         FleetCommand::Fetch(arguments) => fetch::perform(arguments, output),
         FleetCommand::Collect(arguments) => collect::perform(arguments, output),
     }

@@ -2,11 +2,11 @@
 
 mod allowed;
 mod asking;
-mod bounds;
+pub(crate) mod bounds;
 mod calibrate;
 mod caps;
 mod estimates;
-mod mechanism;
+pub(crate) mod mechanism;
 mod oneprobe;
 mod oneway;
 mod ping;

@@ -93,6 +93,7 @@ fn report() -> RunReport {
         skew: None,
         load: None,
         streams: vec![stream("a")],
+        probes: None,
         ports: Vec::new(),
         ledger,
         imbalances: Vec::new(),

@@ -9,6 +9,7 @@ use packetrig_sys::facts::{self, InterfaceFacts};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, disk, xdp};
 use packetrig_units::{BitRate, Nanos};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,6 +112,20 @@ impl NodeDescriber {
             speed: interface.speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000)),
             up: interface.link.up && interface.link.carrier,
             back_ends: usable.map(|(back_end, _)| back_end).collect(),
+            addresses: interface
+                .addresses
+                .iter()
+                .copied()
+                .filter(|address| !is_link_local(*address))
+                .collect(),
         }
+    }
+}
+
+/// An address that means nothing without the interface.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }

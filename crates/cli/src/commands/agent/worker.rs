@@ -5,6 +5,7 @@ use super::describe::NodeDescriber;
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
+use crate::commands::probe::{bounds, mechanism};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -20,12 +21,13 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
 use packetrig_fleet_io::{
-    CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ResultUplink, epoch,
-    serve_fleet,
+    CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ProbeLoan, ReadDate,
+    ResultUplink, epoch, serve_fleet,
 };
 use packetrig_nats::enrol::FleetMembership;
 use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_plan::PortLocation;
+use packetrig_probe::ProbePermit;
 use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
 use std::fs;
@@ -69,6 +71,23 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
     Ok(permit)
 }
 
+/// What probes of this node may do: what the owner of the machine allows all its probes, narrowed by the section of the node's own file.
+pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
+    let machine = bounds::owners_permit()?;
+    let permit = match &permit.probes {
+        None => machine.unwrap_or_default(),
+        Some(section) => {
+            let own = ProbePermit::from_text(section)
+                .map_err(|error| Error::Usage(format!("the section [probe] of the owner's file: {error}")))?;
+            match machine {
+                Some(machine) => own.under(machine),
+                None => own,
+            }
+        }
+    };
+    Ok(ProbeLoan { permit, calibration: mechanism::kept(), today: ReadDate(identity::today) })
+}
+
 pub(super) fn perform(
     arguments: &Arguments,
     home: &NodeHome,
@@ -80,6 +99,8 @@ pub(super) fn perform(
     process::end_with_parent()?;
     signal::latch()?;
     let permit = Arc::new(permit(arguments, home)?);
+    // Before the sandbox: its file is outside of the directories that this program needs.
+    let probes = probe_loan(&permit)?;
     // Before connecting: the message server refuses an expired certificate, the enrolment server still renews it.
     if let Err(error) = super::renew(home) {
         remark(format_args!("cannot renew the certificate of this node: {error}"));
@@ -123,6 +144,7 @@ pub(super) fn perform(
         limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
+        probes,
     };
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
     // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.

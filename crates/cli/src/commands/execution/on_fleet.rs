@@ -13,6 +13,7 @@ use crate::progress::RunProgressLine;
 use crate::{fleet_place, speeds};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
+use packetrig_fleet::members::MemberRow;
 use packetrig_fleet_io::fleet::{ChargedFleet, FleetGround};
 use packetrig_fleet_io::served::report_size;
 use packetrig_nats::NatsFabric;
@@ -63,6 +64,11 @@ impl TakenFleet {
 
     pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
         &self.charged.fleet
+    }
+
+    /// The members of the fleet, as of now.
+    pub(crate) fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
+        Ok(self.charged.fleet.members()?)
     }
 
     /// Runs a plan that was made after the fleet was taken, from what is known of its nodes.

@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::identity;
 use crate::output::remark;
 use packetrig_probe::{PermittedTarget, ProbePermit};
-use packetrig_sys::clock;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// What the owner and the user allow together.
 pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
-    let owner = read(Path::new(OWNERS_FILE))?;
+    let owner = owners_permit()?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
@@ -34,6 +33,11 @@ pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
         permit.allow(*network);
     }
     Ok(permit)
+}
+
+/// What the owner of this machine allows its probes; `None` without a file.
+pub(crate) fn owners_permit() -> Result<Option<ProbePermit>, Error> {
+    read(Path::new(OWNERS_FILE))
 }
 
 /// The permit in a file; `None` if there is no file.
@@ -68,7 +72,5 @@ pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarg
 
 /// The proof that an address may be probed now. A permission can have a last day.
 pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
-    let now = identity::date(clock::wall_clock_ns());
-    let today = now.split(' ').next().unwrap_or_default();
-    Ok(permit.permitted(target, today).map_err(packetrig_probe_io::Error::from)?)
+    Ok(permit.permitted(target, &identity::today()).map_err(packetrig_probe_io::Error::from)?)
 }

@@ -89,7 +89,7 @@ pub(super) fn place() -> Result<PathBuf, Error> {
 }
 
 /// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
-pub(super) fn kept() -> Option<CalibrationResult> {
+pub(crate) fn kept() -> Option<CalibrationResult> {
     let text = std::fs::read_to_string(place().ok()?).ok()?;
     serde_json::from_str(&text).ok()
 }

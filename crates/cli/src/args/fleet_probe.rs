@@ -1,0 +1,178 @@
+//! `packetrig fleet probe` as typed.
+
+use super::quantities::{port, positive};
+use super::{FleetPlace, MechanismArg, StartWith, StoreArgs};
+use clap::{Args, Subcommand};
+use packetrig_units::{FrameSize, Nanos};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+// It is a command of `fleet` and not of `probe`: it leads nodes, its run is in the catalogue, and the permit of each node decides, not that of
+// this machine.
+/// Probe from the nodes of a fleet to each other or to other hosts. All nodes begin at the same time; the permit
+/// of each node's owner decides what it may probe.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "It is a run of the fleet like any other: with leases, in the catalogue, and with the \
+    results of all nodes in one report. On one machine, use `packetrig probe`."
+)]
+pub(crate) enum FleetProbeCommand {
+    /// Measure one-way delay and loss between all pairs of nodes
+    Oneway(Box<MeshProbes>),
+    /// Measure times and loss of each direction with the STAMP reflectors of nodes or of other hosts
+    Stamp(Box<TargetProbes>),
+    /// Ping nodes or other hosts; targets need no special software
+    Ping(Box<TargetProbes>),
+    /// Send trains of probes that nobody answers, and report when they left
+    Send(Box<TrainProbes>),
+    /// Not possible on a fleet yet
+    #[command(hide = true, aliases = ["available", "oneprobe"])]
+    Capacity(ProbesOfOneMachine),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig fleet probe oneway\n  \
+    packetrig fleet probe oneway --from left,right --count 100 --interval 20ms --json")]
+pub(crate) struct MeshProbes {
+    #[command(flatten)]
+    pub(crate) nodes: ProbingNodes,
+    #[command(flatten)]
+    pub(crate) schedule: ProbingSchedule,
+    #[command(flatten)]
+    pub(crate) run: ProbingRun,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig fleet probe ping 192.0.2.1 192.0.2.2 --from left,right --count 10\n  \
+    packetrig fleet probe stamp --from left --to any-rack=2")]
+pub(crate) struct TargetProbes {
+    /// Addresses of hosts that are no nodes; with a port for STAMP if that is not 862 [default: the nodes in --to]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    pub(crate) targets: Vec<ProbedHost>,
+    #[command(flatten)]
+    pub(crate) nodes: ProbingNodes,
+    #[command(flatten)]
+    pub(crate) schedule: ProbingSchedule,
+    #[command(flatten)]
+    pub(crate) run: ProbingRun,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    packetrig fleet probe send 192.0.2.1 --from left,right --train 2 --interval 500ms")]
+pub(crate) struct TrainProbes {
+    /// Addresses of hosts that are no nodes; with a UDP port if that is not 9 [default: the nodes in --to]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    pub(crate) targets: Vec<ProbedHost>,
+    /// Number of probes in a train; 2 makes a pair
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) train: u32,
+    /// Time between the probes of a train; the whole train may last 10ms
+    #[arg(long, value_name = "TIME", default_value = "0ns")]
+    pub(crate) gap: Nanos,
+    #[command(flatten)]
+    pub(crate) nodes: ProbingNodes,
+    #[command(flatten)]
+    pub(crate) schedule: ProbingSchedule,
+    #[command(flatten)]
+    pub(crate) run: ProbingRun,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example, on the node itself:\n  packetrig probe capacity 192.0.2.1 --allow 192.0.2.0/24"
+)]
+pub(crate) struct ProbesOfOneMachine {
+    /// Whatever follows
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    pub(crate) rest: Vec<String>,
+}
+
+/// A host that is no node of the fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct ProbedHost(pub(crate) String);
+
+fn host(text: &str) -> Result<ProbedHost, String> {
+    let is_address = text.parse::<std::net::IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
+    let error =
+        || format!("`{text}` is not an IP address; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862");
+    is_address.then(|| ProbedHost(text.to_owned())).ok_or_else(error)
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Nodes")]
+pub(crate) struct ProbingNodes {
+    /// Nodes that send probes: names, or any-LABEL [default: all]
+    #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
+    pub(crate) from: Vec<String>,
+    /// Nodes that are probed: names, or any-LABEL [default: those of --from, unless hosts are named]
+    #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
+    pub(crate) to: Vec<String>,
+    /// Interface or label of the port at each node [default: its only port with an IP address]
+    #[arg(long, value_name = "IF|LABEL")]
+    pub(crate) through: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Schedule")]
+pub(crate) struct ProbingSchedule {
+    /// Number of probes, or of trains, of each pair
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    pub(crate) count: u32,
+    /// Time between two probes of the same pair
+    // The usual limit of a target is 20 probes/s.
+    #[arg(short, long, value_name = "TIME", default_value = "100ms")]
+    pub(crate) interval: Nanos,
+    /// Draw the intervals at random, with --interval as their mean (Poisson)
+    #[arg(long)]
+    pub(crate) poisson: bool,
+    /// Seed of random intervals, to send the same series again [default: random, written to the results]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Frame size in bytes, FCS included
+    #[arg(short, long, value_name = "SIZE", default_value = "102")]
+    pub(crate) size: FrameSize,
+    /// Time to wait for the answer to a probe
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) wait: Nanos,
+    /// UDP port of the reflectors that the nodes run for each other, and of hosts without a port of their own
+    /// [default: 18620 for nodes]
+    #[arg(long, value_name = "PORT", value_parser = port)]
+    pub(crate) port: Option<u16>,
+    /// How probes are released on time; see `packetrig probe send --help`
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) mechanism: MechanismArg,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Run")]
+pub(crate) struct ProbingRun {
+    /// Name of the run in the catalogue
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Also write the files of the run to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    pub(crate) fleet: FleetPlace,
+    /// Start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready or do not permit
+    /// the probes [default: all]. A node that is lost later never ends the probes of the others
+    #[arg(long, value_name = "N|PERCENT")]
+    pub(crate) start_with: Option<StartWith>,
+    /// Wait until other runs have released the nodes [default: refuse]
+    #[arg(long)]
+    pub(crate) wait_for_nodes: bool,
+    /// Print the plan and stop. `packetrig run` can run it
+    #[arg(long)]
+    pub(crate) print_plan: bool,
+    /// Print the report as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not show progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}

@@ -1,0 +1,307 @@
+//! `packetrig fleet probe`: makes a plan with probes from the nodes of the fleet, and runs it like any other plan.
+
+use crate::args::{
+    FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingRun, ProbingSchedule, TargetProbes,
+};
+use crate::commands::execution::{self, ExecutionRequest, ResultFormat, TakenFleet};
+use crate::document::PlanText;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::fleet_place::FleetPlace;
+use crate::output::CommandOutput;
+use packetrig_fleet::controller::{OnLoss, RunPolicies};
+use packetrig_fleet::hello::OfferedPort;
+use packetrig_fleet::members::MemberRow;
+use packetrig_units::Nanos;
+use serde_json::{Map, Value, json};
+use std::net::IpAddr;
+
+pub(super) fn perform(
+    arguments: &FleetProbeCommand,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let request = match arguments {
+        FleetProbeCommand::Oneway(probes) => {
+            ProbeRequest::new("oneway", &[], (&probes.nodes, &probes.schedule, &probes.run))
+        }
+        FleetProbeCommand::Stamp(probes) => ProbeRequest::of("stamp", probes),
+        FleetProbeCommand::Ping(probes) => ProbeRequest::of("ping", probes),
+        FleetProbeCommand::Send(probes) => ProbeRequest {
+            train: Some((probes.train, probes.gap)),
+            ..ProbeRequest::new("send", &probes.targets, (&probes.nodes, &probes.schedule, &probes.run))
+        },
+        FleetProbeCommand::Capacity(_) => return Err(not_on_a_fleet()),
+    };
+    request.perform(output)
+}
+
+fn not_on_a_fleet() -> Error {
+    let why = "capacity, available and oneprobe cannot be measured from a fleet yet: they choose each train by the \
+        answers to the last one; run `packetrig probe` on the node instead";
+    Error::Usage(why.to_owned())
+}
+
+/// A command, whatever its method.
+struct ProbeRequest<'a> {
+    method: &'static str,
+    /// Hosts that are no nodes.
+    hosts: Vec<&'a str>,
+    /// Probes of a train and the gap between them.
+    train: Option<(u32, Nanos)>,
+    nodes: &'a ProbingNodes,
+    schedule: &'a ProbingSchedule,
+    run: &'a ProbingRun,
+}
+
+impl<'a> ProbeRequest<'a> {
+    fn new(
+        method: &'static str,
+        hosts: &'a [ProbedHost],
+        (nodes, schedule, run): (&'a ProbingNodes, &'a ProbingSchedule, &'a ProbingRun),
+    ) -> Self {
+        let hosts = hosts.iter().map(|host| host.0.as_str()).collect();
+        Self { method, hosts, train: None, nodes, schedule, run }
+    }
+
+    fn of(method: &'static str, probes: &'a TargetProbes) -> Self {
+        Self::new(method, &probes.targets, (&probes.nodes, &probes.schedule, &probes.run))
+    }
+
+    fn perform(&self, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+        let place = FleetPlace::of(&self.run.fleet)?.existing()?;
+        let policies = RunPolicies {
+            start: self.run.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
+            // Each pair is a measurement of its own: a node that is lost leaves those of others as they are.
+            on_loss: OnLoss::Continue,
+        };
+        let mut taken = TakenFleet::take(&place, self.run.store.directory.as_deref(), policies)?;
+        let text = self.document(&taken.members()?)?;
+        let document = PlanText { name: "the options".to_owned(), text, is_from_options: true };
+        if self.run.print_plan {
+            return execution::print_plan(&document, &self.run.fleet, output);
+        }
+        let request = ExecutionRequest {
+            name: self.run.name.clone(),
+            out: self.run.out.clone(),
+            store: self.run.store.directory.clone(),
+            seed: self.schedule.seed,
+            format: ResultFormat::of_flags(self.run.json, false),
+            quiet: self.run.quiet,
+            fleet: self.run.fleet.clone(),
+            policies,
+            waits_for_nodes: self.run.wait_for_nodes,
+            ..ExecutionRequest::new(document)
+        };
+        taken.execute_new(&request, output)
+    }
+
+    /// The plan.
+    fn document(&self, members: &[MemberRow]) -> Result<String, Error> {
+        let from = self.chosen(&self.nodes.from, members)?;
+        let to = match (self.nodes.to.is_empty(), self.hosts.is_empty()) {
+            (true, true) => self.chosen(&self.nodes.from, members)?,
+            (true, false) => Vec::new(),
+            (false, _) => self.chosen(&self.nodes.to, members)?,
+        };
+        let mut all: Vec<&ProbedNode> = from.iter().chain(&to).collect();
+        all.sort_by_key(|node| &node.name);
+        all.dedup_by_key(|node| &node.name);
+        let names = |nodes: &[ProbedNode]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
+        let ports: Vec<Value> = all
+            .iter()
+            .map(|node| json!({"name": node.name, "location": format!("{}/{}", node.name, node.interface)}))
+            .collect();
+        let addresses: Vec<Value> =
+            all.iter().map(|node| json!({"port": node.name, "address": node.address})).collect();
+        let mut probes = self.timing();
+        probes.insert("from".into(), names(&from).into());
+        if !to.is_empty() {
+            probes.insert("to".into(), names(&to).into());
+        }
+        if !self.hosts.is_empty() {
+            probes.insert("targets".into(), self.hosts.clone().into());
+        }
+        probes.insert("addresses".into(), addresses.into());
+        let document = json!({"ports": ports, "x_probes": probes});
+        Ok(format!("{document:#}\n"))
+    }
+
+    /// What and when.
+    fn timing(&self) -> Map<String, Value> {
+        let schedule = self.schedule;
+        let mut probes = Map::new();
+        let mut set = |name: &str, value: Value| drop(probes.insert(name.to_owned(), value));
+        set("method", self.method.into());
+        set("count", schedule.count.into());
+        set("interval", schedule.interval.to_string().into());
+        set("size", schedule.size.bytes().into());
+        set("wait", schedule.wait.to_string().into());
+        if schedule.poisson {
+            set("poisson", true.into());
+        }
+        if let Some((train, gap)) = self.train {
+            set("train", train.into());
+            set("gap", gap.to_string().into());
+        }
+        if let Some(port) = schedule.port {
+            set("port", port.into());
+        }
+        if let MechanismArg::Only(mechanism) = schedule.mechanism {
+            set("mechanism", mechanism.name().into());
+        }
+        probes
+    }
+
+    /// The nodes that are named, or all; in the order of their names.
+    fn chosen(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
+        let mut rows: Vec<&MemberRow> = Vec::new();
+        for name in named {
+            let found: Vec<&MemberRow> = members.iter().filter(|row| is_meant(name, row)).collect();
+            if found.is_empty() {
+                return Err(no_such_node(name));
+            }
+            rows.extend(found);
+        }
+        if named.is_empty() {
+            rows.extend(members);
+        }
+        rows.sort_by_key(|row| &row.node);
+        rows.dedup_by_key(|row| &row.node);
+        if rows.is_empty() {
+            return Err(Error::Usage("the fleet has no node yet; see `packetrig fleet status`".to_owned()));
+        }
+        let through = self.nodes.through.as_deref();
+        let (found, refused): (Vec<_>, Vec<_>) =
+            rows.into_iter().map(|row| ProbedNode::of(row, through)).partition(Result::is_ok);
+        let refused: Vec<String> = refused.into_iter().filter_map(Result::err).collect();
+        if refused.is_empty() {
+            Ok(found.into_iter().flatten().collect())
+        } else {
+            Err(Error::Usage(refused.join("; ")))
+        }
+    }
+}
+
+fn is_meant(name: &str, row: &MemberRow) -> bool {
+    match name.strip_prefix("any-") {
+        Some(label) => {
+            let of_ports = row.hello.ports.iter().flat_map(|port| &port.labels);
+            row.labels().chain(of_ports).any(|has| has == label)
+        }
+        None => row.node.0 == name,
+    }
+}
+
+fn no_such_node(name: &str) -> Error {
+    match name.strip_prefix("any-") {
+        Some(label) => Error::Usage(format!("no node of the fleet has the label `{label}`")),
+        None => Error::Usage(format!(
+            "the fleet has no node called {name}, or it has never reported; `packetrig fleet status` lists the nodes"
+        )),
+    }
+}
+
+/// A node with the port that it probes from and is probed at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ProbedNode {
+    name: String,
+    interface: String,
+    address: IpAddr,
+}
+
+impl ProbedNode {
+    /// The port that is wanted, or the only one that has an address.
+    fn of(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
+        let name = &row.node.0;
+        let is_wanted = |port: &&OfferedPort| {
+            through.is_none_or(|wanted| {
+                port.interface == wanted || port.labels.iter().any(|label| label == wanted)
+            })
+        };
+        let wanted: Vec<&OfferedPort> = row.hello.ports.iter().filter(is_wanted).collect();
+        let with_address: Vec<(&OfferedPort, IpAddr)> =
+            wanted.iter().filter_map(|port| Some((*port, usual_address(port)?))).collect();
+        match with_address[..] {
+            [(port, address)] => Ok(Self { name: name.clone(), interface: port.interface.clone(), address }),
+            [] if wanted.is_empty() && through.is_some() => {
+                Err(format!("node {name} lends no port called or labelled {}", through.unwrap_or_default()))
+            }
+            [] => Err(format!(
+                "node {name} lends no port with an IP address; leave it out with --from and --to"
+            )),
+            _ => {
+                let ports: Vec<&str> = with_address.iter().map(|(port, _)| port.interface.as_str()).collect();
+                Err(format!(
+                    "node {name} lends several ports with an address ({}); choose with --through",
+                    ports.join(", ")
+                ))
+            }
+        }
+    }
+}
+
+/// The first IPv4 address, otherwise the first IPv6 address.
+fn usual_address(port: &OfferedPort) -> Option<IpAddr> {
+    let mut addresses = port.addresses.clone();
+    // A stable sort: the order of the kernel within each family.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    addresses.first().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::NodeName;
+    use packetrig_fleet::hello::NodeHello;
+    use packetrig_fleet::members::NodePresence;
+
+    fn port(interface: &str, labels: &[&str], addresses: &[&str]) -> OfferedPort {
+        OfferedPort {
+            interface: interface.into(),
+            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+            driver: String::new(),
+            speed: None,
+            up: true,
+            back_ends: Vec::new(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        }
+    }
+
+    fn row(node: &str, ports: Vec<OfferedPort>) -> MemberRow {
+        MemberRow {
+            node: NodeName(node.into()),
+            presence: NodePresence::Fresh,
+            silent: Nanos::ZERO,
+            restarts: 0,
+            skew: None,
+            operator_labels: Vec::new(),
+            overruled_labels: Vec::new(),
+            lead: None,
+            hello: NodeHello { ports, ..NodeHello::default() },
+        }
+    }
+
+    #[test]
+    fn a_node_is_probed_at_its_only_port_with_an_address_or_at_the_one_that_is_named() {
+        let two =
+            || vec![port("e1", &["lab"], &["2001:db8::1", "198.18.0.1"]), port("e2", &[], &["10.0.0.1"])];
+        let of = |ports, through| {
+            ProbedNode::of(&row("n", ports), through).map(|node| (node.interface, node.address.to_string()))
+        };
+        let found = |interface: &str, address: &str| Ok((interface.to_owned(), address.to_owned()));
+        assert_eq!(
+            of(vec![port("e0", &[], &[]), port("e1", &[], &["198.18.0.1"])], None),
+            found("e1", "198.18.0.1")
+        );
+        assert_eq!(of(two(), Some("lab")), found("e1", "198.18.0.1"));
+        assert_eq!(of(two(), Some("e2")), found("e2", "10.0.0.1"));
+        for (ports, through, why) in [
+            (two(), None, "e1, e2"),
+            (two(), Some("e3"), "called or labelled e3"),
+            (vec![port("e0", &[], &[])], None, "no port with an IP address"),
+        ] {
+            let refused = of(ports, through).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Probes between the nodes of a fleet: a matrix with a row for each sender and a column for each receiver, and lists where that is clearer.
+//!
+//! A cell without a number says why; it never shows a zero for something that was not measured.
+
+use super::{MOST_ROWS, left_out, short};
+use crate::table::table;
+use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
+use packetrig_stats::probe::ProbeTimes;
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// With up to this many columns, a cell has the median, the 99th percentile and the bound.
+const MOST_FULL_COLUMNS: usize = 5;
+/// Columns that a matrix has at most; a larger mesh is a list.
+const MOST_COLUMNS: usize = 24;
+
+/// The tables of the probes; empty for a run without probes.
+pub(super) fn probes(report: &RunReport) -> String {
+    let Some(probes) = &report.probes else { return String::new() };
+    let mut text = format!(
+        "  {}: {} for each of {} pairs, one each {}, {} B\n",
+        probes.method,
+        if probes.method == "send" {
+            format!("{} trains", probes.count)
+        } else {
+            format!("{} probes", probes.count)
+        },
+        probes.lines.len(),
+        probes.interval,
+        probes.size
+    );
+    let matrix = ProbeMatrix::of(probes);
+    let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MOST_COLUMNS;
+    match probes.method.as_str() {
+        "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
+        "ping" if is_matrix => text.push_str(&ping_tables(&matrix)),
+        "send" => text.push_str(&sending_list(probes)),
+        _ => text.push_str(&list(probes)),
+    }
+    text.push_str(&missing(probes));
+    text
+}
+
+/// Lines by their ends.
+struct ProbeMatrix<'a> {
+    rows: Vec<&'a str>,
+    columns: Vec<&'a str>,
+    cells: BTreeMap<(&'a str, &'a str), &'a ProbeLineReport>,
+}
+
+impl<'a> ProbeMatrix<'a> {
+    fn of(probes: &'a ProbesReport) -> Self {
+        let rows: BTreeSet<&str> = probes.lines.iter().map(|line| line.from.as_str()).collect();
+        let columns: BTreeSet<&str> = probes.lines.iter().map(|line| line.to.as_str()).collect();
+        let cells = probes.lines.iter().map(|line| ((line.from.as_str(), line.to.as_str()), line));
+        Self {
+            rows: rows.into_iter().collect(),
+            columns: columns.into_iter().collect(),
+            cells: cells.collect(),
+        }
+    }
+
+    /// A table with what `cell` says of each line.
+    fn table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
+        let names: Vec<String> = self.columns.iter().map(|name| shown(name)).collect();
+        let header: Vec<&str> = std::iter::once(corner).chain(names.iter().map(String::as_str)).collect();
+        let rows = self.rows.iter().map(|from| {
+            let cells = self.columns.iter().map(|to| match self.cells.get(&(from, to)) {
+                None => "·".to_owned(),
+                Some(line) => line.found.as_ref().map_or_else(|| "missing".to_owned(), &cell),
+            });
+            std::iter::once(shown(from)).chain(cells).collect::<Vec<String>>()
+        });
+        table(&header, rows)
+    }
+
+    fn findings(&self) -> impl Iterator<Item = &'a ProbeFindings> {
+        self.cells.values().filter_map(|line| line.found.as_ref())
+    }
+}
+
+fn shown(name: &str) -> String {
+    short(name)
+}
+
+fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
+    let delay = |found: &ProbeFindings| found.delay_there;
+    let mut text = if matrix.columns.len() <= MOST_FULL_COLUMNS {
+        format!(
+            "\n  One-way delay from row to column: median / p99 ± bound\n{}",
+            matrix.table("from", |found| cell(found, delay(found), full))
+        )
+    } else {
+        format!(
+            "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
+            matrix.table("from", |found| cell(found, delay(found), |times| length(times.p50_ns))),
+            matrix.table("from", |found| cell(found, delay(found), |times| length(times.p99_ns)))
+        )
+    };
+    text.push_str(&bounds(matrix.findings(), delay));
+    text.push_str(&format!(
+        "\n  Lost on the way from row to column\n{}",
+        matrix.table("from", |found| lost(found.lost_there, found.counts.sent))
+    ));
+    text
+}
+
+fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
+    let rtt = |found: &ProbeFindings| found.round_trip;
+    let mut text = format!(
+        "\n  Round trip from row to column and back: median / p99 ± bound\n{}",
+        matrix.table("from", |found| cell(found, rtt(found), full))
+    );
+    text.push_str(&format!(
+        "\n  Lost there or back\n{}",
+        matrix.table("from", |found| lost(Some(found.counts.lost + found.counts.refused), found.counts.sent))
+    ));
+    text
+}
+
+fn full(times: ProbeTimes) -> String {
+    format!("{} / {} ± {}", length(times.p50_ns), length(times.p99_ns), Nanos::new(times.bound_ns))
+}
+
+/// A time with its sign, to three digits: a table shows sizes, the files have all digits.
+fn length(ns: i64) -> String {
+    let size = ns.unsigned_abs();
+    let digits = size.checked_ilog10().unwrap_or(0);
+    let step = 10_u64.pow(digits.saturating_sub(2));
+    let rounded = size.saturating_add(step / 2) / step * step;
+    format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
+}
+
+/// A time of a line, or why there is none.
+fn cell(found: &ProbeFindings, times: Option<ProbeTimes>, words: impl Fn(ProbeTimes) -> String) -> String {
+    match times {
+        Some(times) => words(times),
+        None if found.counts.sent == 0 => "not sent".to_owned(),
+        None if found.counts.answered == 0 => "no answer".to_owned(),
+        None => "unknown".to_owned(),
+    }
+}
+
+fn lost(lost: Option<u64>, sent: u64) -> String {
+    match lost {
+        _ if sent == 0 => "not sent".to_owned(),
+        None => "unknown".to_owned(),
+        Some(lost) => format!("{lost} of {sent}"),
+    }
+}
+
+/// How far off the times of a table may be at most, and how the clocks were related.
+fn bounds<'a>(
+    findings: impl Iterator<Item = &'a ProbeFindings>,
+    of: fn(&ProbeFindings) -> Option<ProbeTimes>,
+) -> String {
+    let mut relations: BTreeMap<&str, u64> = BTreeMap::new();
+    for found in findings {
+        if let Some((clocks, times)) = found.clocks.zip(of(found)) {
+            let largest = relations.entry(clocks.name()).or_default();
+            *largest = times.bound_ns.max(*largest);
+        }
+    }
+    let line = |(clocks, bound): (&str, u64)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound));
+    relations.into_iter().map(line).collect()
+}
+
+/// A row for each line.
+fn list(probes: &ProbesReport) -> String {
+    let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
+    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+        let found = line.found.as_ref()?;
+        let time = |times: Option<ProbeTimes>| times.map_or_else(|| "unknown".to_owned(), full);
+        let direction =
+            |lost: Option<u64>| lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
+        let [there, back] = match probes.method.as_str() {
+            // Nobody tells the directions of a ping apart.
+            "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
+            _ => [direction(found.lost_there), direction(found.lost_back)],
+        };
+        let delays = [cell(found, found.delay_there, full), cell(found, found.delay_back, full)];
+        let [delay_there, delay_back] = delays;
+        Some(vec![
+            format!("{} -> {}", shown(&line.from), shown(&line.to)),
+            found.counts.sent.to_string(),
+            there,
+            back,
+            delay_there,
+            delay_back,
+            time(found.round_trip),
+        ])
+    });
+    let mut text = format!("\n{}", table(&header, rows));
+    text.push_str(&bounds(probes.lines.iter().filter_map(|line| line.found.as_ref()), |found| {
+        found.delay_there
+    }));
+    text.push_str(&left_out(probes.lines.len(), "pairs", "report.json"));
+    text
+}
+
+/// The same of probes that nobody answers.
+fn sending_list(probes: &ProbesReport) -> String {
+    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+        let found = line.found.as_ref()?;
+        let error = |of: fn(&ProbeTimes) -> i64| {
+            found.release_error.as_ref().map_or_else(|| "unknown".to_owned(), |times| length(of(times)))
+        };
+        Some(vec![
+            format!("{} -> {}", shown(&line.from), shown(&line.to)),
+            format!("{} of {}", found.counts.sent, found.counts.planned),
+            error(|times| times.p50_ns),
+            error(|times| times.p99_ns),
+            found.counts.doubtful.to_string(),
+            found.mechanism.clone(),
+        ])
+    });
+    let header = ["pair", "sent", "release error p50", "p99", "uncertain", "mechanism"];
+    format!("\n{}{}", table(&header, rows), left_out(probes.lines.len(), "pairs", "report.json"))
+}
+
+/// Pairs without a result, and those that ended early, each with the reason.
+fn missing(probes: &ProbesReport) -> String {
+    let reasons: Vec<String> = probes
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let why = line.missing.clone().or_else(|| line.found.as_ref()?.end.words())?;
+            Some(format!("{}: {}", shown(&line.name()), why))
+        })
+        .collect();
+    let mut text: String = reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")).collect();
+    text.push_str(&left_out(reasons.len(), "pairs", "report.json"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_to_three_digits() {
+        for (ns, text) in [(0, "0ns"), (7, "7ns"), (1_234, "1.23us"), (-98_765, "-98.8us"), (999_999, "1ms")]
+        {
+            assert_eq!(length(ns), text, "{ns}");
+        }
+    }
+}
