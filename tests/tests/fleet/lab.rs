@@ -195,6 +195,43 @@ impl Fleet {
         }
     }
 
+    /// Gives the test port of each node an IP address, and waits until all nodes have told theirs.
+    pub(crate) fn give_addresses(&self) {
+        for (index, port) in self.lab.ports().iter().enumerate() {
+            let address = format!("198.18.0.{}/24", index + 1);
+            ip(&["-n", port.namespace(), "addr", "add", &address, "dev", INTERFACE]);
+        }
+        let has_address = |row: &Value| !is_empty(&row["hello"]["ports"][0]["addresses"]);
+        self.await_status("all have addresses", |rows| rows.iter().all(has_address));
+    }
+
+    /// Puts a tap into the cable of a node: the bridge is at its end B. It impairs until it is dropped.
+    pub(crate) fn impair(&self, node: &str, spec: [&str; 2]) -> ImpairedCable {
+        let bridge = self.bridge_namespace();
+        let port = format!("port{}", number(node));
+        ip(&["-n", &bridge, "link", "set", &port, "nomaster"]);
+        let cable = ["link", "add", "tap-b", "type", "veth", "peer", "name", "tap-c"];
+        ip(&[&["-n", &bridge][..], &cable].concat());
+        ip(&["-n", &bridge, "link", "set", "tap-c", "master", "br0", "up"]);
+        ip(&["-n", &bridge, "link", "set", "tap-b", "up"]);
+        let ends = [format!("{bridge}/{port}"), format!("{bridge}/tap-b")];
+        let [option, spec] = spec;
+        let command = self.command(
+            &self.control.name,
+            "tap",
+            &["tap", &ends[0], &ends[1], option, spec, "--back-end", "packet"],
+        );
+        let child = self.start(command, "tap");
+        await_that("the tap forwards", || self.said("tap").contains("forwarding"), || self.said("tap"));
+        ImpairedCable(child)
+    }
+
+    /// The namespace of the test network's bridge.
+    fn bridge_namespace(&self) -> String {
+        let first = self.lab.ports()[0].namespace();
+        format!("{}dut", first.strip_suffix("p0").expect("the first port is p0"))
+    }
+
     /// Does it where the controller is.
     pub(crate) fn beside_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         NetNs::open(&self.control.name).and_then(|netns| netns.run_in(work)).expect("the namespace is ours")
@@ -395,8 +432,7 @@ impl Fleet {
 
     /// Frames that a node has sent into the test network, by the count of the bridge there.
     pub(crate) fn sent_by(&self, node: &str) -> u64 {
-        let first = self.lab.ports()[0].namespace();
-        let bridge = format!("{}dut", first.strip_suffix("p0").expect("the first port is p0"));
+        let bridge = self.bridge_namespace();
         let port = format!("port{}", number(node));
         let printed = ip(&["-n", &bridge, "-j", "-s", "link", "show", &port]);
         let links: Value = serde_json::from_str(&printed).expect("ip prints JSON");
@@ -438,6 +474,16 @@ impl Fleet {
 
 fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// A tap in a cable, until this is dropped.
+pub(crate) struct ImpairedCable(Child);
+
+impl Drop for ImpairedCable {
+    fn drop(&mut self) {
+        kill_process(pid(self.0.id()), Signal::TERM).ok();
+        drop(self.0.wait());
+    }
 }
 
 /// The OTG API, until this is dropped.

@@ -12,6 +12,7 @@ mod hostile_node;
 mod lab;
 mod nodes;
 mod operating;
+mod probes;
 mod refusals;
 mod run;
 mod served;

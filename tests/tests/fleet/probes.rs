@@ -1,0 +1,244 @@
+//! Probes between the nodes of a fleet: all pairs, and what becomes of the others when one node forbids, is slow or dies.
+
+use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish};
+use packetrig_tests::program::Report;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Each owner allows probes in the test network.
+const PERMITTED: &str = "[probe]\n[[probe.target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 1000\n\
+    bits_per_s = \"10Mbps\"\nloss_percent = 100\n";
+/// A busy machine may be too late for a start.
+const STARTS: usize = 5;
+
+fn permitted() -> Option<Fleet> {
+    let fleet = Fleet::up(Wish { owner: PERMITTED, ..Wish::default() })?;
+    fleet.give_addresses();
+    Some(fleet)
+}
+
+/// How a command ended.
+struct Mesh {
+    code: Option<i32>,
+    said: String,
+    report: Report,
+}
+
+impl Mesh {
+    fn of(fleet: &Fleet, more: &[&str]) -> Self {
+        let all =
+            [&["fleet", "probe", "oneway", "--json", "--interval", "50ms", "--mechanism", "sleep"], more]
+                .concat();
+        for _ in 0..STARTS {
+            let (code, printed, said) = fleet.ask(&all);
+            if said.contains("split_start") {
+                continue;
+            }
+            let report =
+                serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code:?} {printed}{said}"));
+            return Self { code, said, report: Report(report) };
+        }
+        panic!("no run begins here")
+    }
+
+    fn line(&self, from: &str, to: &str) -> &Value {
+        let lines = self.report.0["probes"]["lines"].as_array().expect("a report of probes has lines");
+        let found = lines.iter().find(|line| line["from"] == from && line["to"] == to);
+        found.unwrap_or_else(|| panic!("no line {from} -> {to}"))
+    }
+
+    fn median_ns(&self, from: &str, to: &str) -> i64 {
+        let delay = &self.line(from, to)["found"]["delay_there"];
+        delay["p50_ns"].as_i64().unwrap_or_else(|| panic!("{from} -> {to}: {}", self.line(from, to)))
+    }
+
+    fn count(&self, from: &str, to: &str, name: &str) -> u64 {
+        let found = &self.line(from, to)["found"];
+        let value = if found[name].is_null() { &found["counts"][name] } else { &found[name] };
+        value.as_u64().unwrap_or_else(|| panic!("{from} -> {to}: no {name} in {found}"))
+    }
+
+    fn assert_pair_is_whole(&self, from: &str, to: &str, count: u64) {
+        for (name, wanted) in [("sent", count), ("answered", count), ("lost_there", 0), ("lost_back", 0)] {
+            assert_eq!(self.count(from, to, name), wanted, "{from} -> {to}: {name}: {}", self.line(from, to));
+        }
+        assert_eq!(self.line(from, to)["found"]["end"]["why"], "done");
+    }
+}
+
+fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = || SENDERS.into_iter().chain(RECEIVERS);
+    all().flat_map(move |from| all().map(move |to| (from, to))).filter(|(from, to)| from != to)
+}
+
+#[test]
+fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
+    let Some(fleet) = permitted() else { return };
+    let mesh = Mesh::of(&fleet, &["--count", "10"]);
+    assert_eq!(mesh.code, Some(0), "{} {}", mesh.said, mesh.report.0["verdict"]);
+    assert_eq!(mesh.report.0["probes"]["lines"].as_array().map(Vec::len), Some(30));
+    for (from, to) in pairs() {
+        mesh.assert_pair_is_whole(from, to, 10);
+        assert_eq!(mesh.line(from, to)["found"]["clocks"], "one", "one kernel has one clock");
+    }
+    let skew = &mesh.report.0["skew"]["spread"];
+    assert!(skew.is_u64(), "all begin at T: {}", mesh.report.0["skew"]);
+    // Everything that goes to r1 is late by 30 ms, and a part of it is lost. What comes from it is not.
+    let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=20%"]);
+    let mesh = Mesh::of(&fleet, &["--count", "30"]);
+    for (from, to) in pairs() {
+        let is_slow = mesh.median_ns(from, to) >= 30_000_000;
+        assert_eq!(is_slow, to == "r1", "{from} -> {to}: {}", mesh.line(from, to));
+        assert_eq!(
+            mesh.count(from, to, "lost_there") > 0,
+            to == "r1",
+            "{from} -> {to}: {}",
+            mesh.line(from, to)
+        );
+        assert_eq!(
+            mesh.count(from, to, "lost_back") > 0,
+            from == "r1",
+            "{from} -> {to}: {}",
+            mesh.line(from, to)
+        );
+    }
+}
+
+#[test]
+fn people_read_a_matrix_and_can_probe_other_hosts() {
+    let Some(fleet) = permitted() else { return };
+    let quick = ["--count", "3", "--interval", "50ms", "--mechanism", "sleep", "--quiet"];
+    let ask = |command: &[&str]| fleet.ask(&[&["fleet", "probe"], command, &quick].concat());
+    let (code, printed, said) = ask(&["oneway", "--from", "s1,s2,r1"]);
+    assert_eq!(code, Some(0), "{printed}{said}");
+    for words in
+        ["One-way delay from row to column", "Lost on the way", "by one clock: ±", "0 of 3", "Verdict: PASS"]
+    {
+        assert!(printed.contains(words), "no `{words}` in {printed}");
+    }
+    // The address of r3, which takes no part: its kernel answers.
+    let (code, printed, said) = ask(&["ping", "198.18.0.6", "--from", "s1,s2"]);
+    assert_eq!(code, Some(0), "{printed}{said}");
+    assert!(printed.contains("s2 -> 198.18.0.6"), "{printed}");
+    let (code, printed, said) = ask(&["send", "--from", "s1", "--to", "any-rx", "--train", "2"]);
+    assert_eq!(code, Some(0), "{printed}{said}");
+    assert!(printed.contains("s1 -> r2") && printed.contains("6 of 6"), "{printed}");
+    let (code, printed, said) = ask(&["ping", "198.18.0.99", "--from", "s1"]);
+    assert_eq!(code, Some(7), "{printed}{said}");
+    assert!(printed.contains("198.18.0.99 does not answer ARP"), "{printed}");
+    let (code, _, said) = fleet.ask(&["fleet", "probe", "capacity", "198.18.0.6"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("capacity"), "{said}");
+}
+
+#[test]
+fn a_node_whose_owner_does_not_permit_probes_is_named_and_sends_none() {
+    let Some(mut fleet) = permitted() else { return };
+    // This owner says nothing of probes, so they go to the node itself only.
+    fleet.restart_agent("r3", fleet.line().to_owned());
+    fleet.await_status("r3 is back", |rows| rows.len() == 6);
+    let (code, printed, said) = fleet.ask(&["fleet", "probe", "oneway", "--json"]);
+    assert_eq!(code, Some(8), "{printed}{said}");
+    assert!(
+        said.contains("r3") && said.contains("198.18.0.1 is not allowed by the permit for probes"),
+        "{said}"
+    );
+    let mesh = Mesh::of(&fleet, &["--count", "5", "--start-with", "5"]);
+    assert_eq!(mesh.code, Some(7), "{}", mesh.said);
+    for (from, to) in pairs() {
+        if from == "r3" {
+            assert!(mesh.line(from, to)["found"].is_null(), "{}", mesh.line(from, to));
+            assert_eq!(mesh.line(from, to)["missing"], "node r3 did not report");
+        } else if to == "r3" {
+            assert_eq!(mesh.count(from, to, "answered"), 0, "its reflector was never there");
+        } else {
+            mesh.assert_pair_is_whole(from, to, 5);
+        }
+    }
+    // Owners allow addresses, whatever a plan says.
+    let (code, printed, said) = fleet.ask(&["fleet", "probe", "ping", "192.0.2.7", "--from", "s1"]);
+    assert_eq!(code, Some(8), "{printed}{said}");
+    assert!(said.contains("192.0.2.7"), "{said}");
+}
+
+#[test]
+fn a_node_that_dies_leaves_the_pairs_of_the_others_as_they_are() {
+    let Some(fleet) = permitted() else { return };
+    let mesh = long_mesh(&fleet, |fleet| fleet.signal("s3", Signal::KILL));
+    assert_eq!(mesh.code, Some(7), "{}", mesh.said);
+    for (from, to) in pairs() {
+        match (from, to) {
+            ("s3", _) => assert_eq!(mesh.line(from, to)["missing"], "node s3 did not report"),
+            (_, "s3") => {
+                let (sent, answered) = (mesh.count(from, to, "sent"), mesh.count(from, to, "answered"));
+                assert!(answered < sent, "{}", mesh.line(from, to));
+            }
+            _ => mesh.assert_pair_is_whole(from, to, LONG),
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_ends_stops_probes_and_reflector_and_the_report_says_so() {
+    let Some(fleet) = permitted() else { return };
+    let mesh = long_mesh(&fleet, |fleet| {
+        fleet.cable("s1", false);
+        fleet.await_quiet("s1");
+    });
+    assert_eq!(mesh.code, Some(7), "{}", mesh.said);
+    mesh.assert_pair_is_whole("s2", "r1", LONG);
+    // Its result waits on the node until it can be collected.
+    fleet.cable("s1", true);
+    let lines = || fleet.latest().0["probes"]["lines"].as_array().cloned().unwrap_or_default();
+    crate::lab::await_that(
+        "the report is complete",
+        || {
+            fleet.ask(&["fleet", "collect"]);
+            lines().iter().all(|line| line["missing"].is_null())
+        },
+        || format!("{:?}", fleet.latest().0["coverage"]),
+    );
+    for line in lines().iter().filter(|line| line["from"] == "s1") {
+        assert_eq!(line["found"]["end"]["why"], "lease_ended", "{line}");
+        assert!(line["found"]["counts"]["sent"].as_u64() < Some(LONG), "{line}");
+    }
+}
+
+/// Probes of each pair in a run that something happens to.
+const LONG: u64 = 200;
+
+/// A run of 10 s, to which `fault` happens when it has begun.
+fn long_mesh(fleet: &Fleet, fault: impl FnOnce(&Fleet)) -> Mesh {
+    let count = LONG.to_string();
+    let all = [
+        "fleet",
+        "probe",
+        "oneway",
+        "--json",
+        "--interval",
+        "50ms",
+        "--mechanism",
+        "sleep",
+        "--count",
+        &count,
+    ];
+    let mut fault = Some(fault);
+    for number in 0..STARTS {
+        let log = format!("mesh-{number}");
+        let mut child = fleet.begin_command(&all, &log);
+        let mut ended = || child.try_wait().expect("a child can be waited for");
+        let has_begun = || fleet.said(&log).contains("run: sending");
+        crate::lab::await_that("it begins or ends", || ended().is_some() || has_begun(), || fleet.said(&log));
+        if !has_begun() {
+            continue;
+        }
+        fault.take().expect("one run begins")(fleet);
+        crate::lab::await_that("it ends", || ended().is_some(), || fleet.said(&log));
+        let code = ended().and_then(|status| status.code());
+        let read = |kind: &str| std::fs::read_to_string(fleet.place().join(format!("{log}.{kind}")));
+        let (printed, said) = (read("out").unwrap_or_default(), read("err").unwrap_or_default());
+        let report = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code:?} {printed}{said}"));
+        return Mesh { code, said, report: Report(report) };
+    }
+    panic!("no run begins here")
+}
