@@ -9,6 +9,7 @@
 
 use crate::run::Run;
 use packetrig_sys::clock;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -207,6 +208,12 @@ impl Fleet {
 
     /// Puts a tap into the cable of a node: the bridge is at its end B. It impairs until it is dropped.
     pub(crate) fn impair(&self, node: &str, spec: [&str; 2]) -> ImpairedCable {
+        // A tap forwards frames as it gets them. Those of a cable within one kernel lack checksums that no card will write.
+        for port in self.lab.ports() {
+            let netns = NetNs::open(port.namespace()).expect("the namespace is ours");
+            let calls = EthtoolCalls::open(&netns).expect("the kernel has ethtool");
+            calls.set_offload(INTERFACE, Offload::TxCsum, false).expect("a veth can write checksums");
+        }
         let bridge = self.bridge_namespace();
         let port = format!("port{}", number(node));
         ip(&["-n", &bridge, "link", "set", &port, "nomaster"]);

@@ -84,7 +84,7 @@ fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
     let skew = &mesh.report.0["skew"]["spread"];
     assert!(skew.is_u64(), "all begin at T: {}", mesh.report.0["skew"]);
     // Everything that goes to r1 is late by 30 ms, and a part of it is lost. What comes from it is not.
-    let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=20%"]);
+    let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=30%"]);
     let mesh = Mesh::of(&fleet, &["--count", "30"]);
     for (from, to) in pairs() {
         let is_slow = mesh.median_ns(from, to) >= 30_000_000;

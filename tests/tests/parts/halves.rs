@@ -20,9 +20,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-const NODES: [&str; 2] = ["east", "west"];
+pub(crate) const NODES: [&str; 2] = ["east", "west"];
 
-fn wait_ms(ms: u64) {
+pub(crate) fn wait_ms(ms: u64) {
     clock::sleep_until_ns(clock::monotonic_ns() + ms * 1_000_000);
 }
 
@@ -41,14 +41,14 @@ fn document(lab: &Lab) -> String {
     Document::new(&locations).flow(there).flow(back).capture(1, "pcap").text()
 }
 
-fn places(lab: &Lab) -> Vec<PortPlace> {
+pub(crate) fn places(lab: &Lab) -> Vec<PortPlace> {
     let place = |n: usize| PortPlace { node: NodeName(NODES[n].into()), interface: lab.location(n) };
     (0..2).map(place).collect()
 }
 
 /// Allows everything.
 #[derive(Debug)]
-struct Generous;
+pub(crate) struct Generous;
 
 impl OwnerPermit for Generous {
     fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {

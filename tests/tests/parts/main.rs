@@ -7,3 +7,4 @@
 
 mod halves;
 mod lease;
+mod probes;

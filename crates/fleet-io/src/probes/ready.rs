@@ -101,7 +101,7 @@ fn paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
     for some in port.lines.chunks(AT_ONCE) {
         thread::scope(|scope| {
             let running: Vec<_> = some.iter().map(|line| scope.spawn(|| find(line))).collect();
-            let ended = running.into_iter().map(|thread| thread.join());
+            let ended = running.into_iter().map(thread::ScopedJoinHandle::join);
             found.extend(
                 ended.map(|path| path.unwrap_or_else(|_| Err("the search for a path failed".to_owned()))),
             );

@@ -1,1 +1,69 @@
+use super::prepare::{PermittedAsker, permitted};
+use super::*;
+use packetrig_plan::ReadOptions;
+use packetrig_probe::ProbePermit;
 
+fn probes(text: &str) -> ProbePlan {
+    let text = format!(
+        "{{ports: [{{name: a, location: n1/eth0}}, {{name: b, location: n2/eth0}}], x_probes: {{{text}, \
+        addresses: [{{port: a, address: 198.18.0.1}}, {{port: b, address: 198.18.0.2}}]}}}}"
+    );
+    let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() });
+    plan.unwrap().probes.unwrap()
+}
+
+fn loan(permit: &str) -> ProbeLoan {
+    let permit = ProbePermit::from_text(permit).unwrap();
+    ProbeLoan { permit, today: ReadDate(|| "2026-11-25".to_owned()), ..ProbeLoan::default() }
+}
+
+fn refusals(probes: &ProbePlan, port: usize, permit: &str) -> Vec<String> {
+    let mut refusals = Vec::new();
+    permitted(probes, port, &loan(permit), &mut refusals);
+    refusals
+}
+
+#[test]
+fn a_node_asks_its_permit_about_each_target_and_each_asker() {
+    let mesh = probes("method: oneway, from: [a, b], to: [a, b]");
+    let both = refusals(&mesh, 0, "");
+    let not_allowed = |what: &str| format!("{what} 198.18.0.2 is not allowed by the permit for probes");
+    assert_eq!(both, [not_allowed("probing"), not_allowed("answering")]);
+    let network = "[[target]]\nnetwork = \"198.18.0.0/24\"\n";
+    assert_eq!(refusals(&mesh, 0, network), Vec::<String>::new());
+    assert_eq!(
+        refusals(&mesh, 0, &format!("{network}until = \"2026-11-24\""))[0],
+        "probing 198.18.0.2 was allowed until 2026-11-24"
+    );
+    let never = format!("never = [\"198.18.0.2/32\"]\n{network}");
+    assert_eq!(
+        refusals(&mesh, 0, &never),
+        ["probing 198.18.0.2 is forbidden", "answering 198.18.0.2 is forbidden"]
+    );
+    assert_eq!(refusals(&mesh, 1, &never), Vec::<String>::new());
+    // A ping is answered by the kernel, which answers everybody anyway.
+    let ping = probes("method: ping, from: [b], to: [a]");
+    assert_eq!(refusals(&ping, 0, ""), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_answers_the_ports_that_the_plan_names_and_no_others() {
+    let one_way = probes("method: oneway, from: [a], to: [b]");
+    let (lines, askers) =
+        permitted(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+    assert!(lines.is_empty());
+    assert!(matches!(askers[..], [PermittedAsker { port: 0, .. }]), "{askers:?}");
+    let (lines, askers) =
+        permitted(&one_way, 0, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+    assert_eq!((lines.len(), askers.len()), (1, 0));
+}
+
+#[test]
+fn without_a_date_a_permission_with_a_last_day_is_over() {
+    let permit =
+        ProbePermit::from_text("[[target]]\nnetwork = \"198.18.0.0/24\"\nuntil = \"2999-12-31\"").unwrap();
+    let loan = ProbeLoan { permit, ..ProbeLoan::default() };
+    let mut refusals = Vec::new();
+    permitted(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
+    assert_eq!(refusals, ["probing 198.18.0.2 was allowed until 2999-12-31"]);
+}

@@ -35,7 +35,7 @@ impl AskedLoad {
     /// Adds the probes that a port sends, and the answers of its reflector.
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
-        let lines = probes.lines_of(port) as u64 + probes.askers(port).count() as u64;
+        let lines = u64::from(probes.lines_of(port)) + probes.askers(port).count() as u64;
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);
         let bits = bits_per_frame(probes).saturating_mul(in_1000_s) / 1000;

@@ -172,12 +172,7 @@ mod tests {
     }
 
     fn problems(probes: &str) -> String {
-        read(probes)
-            .unwrap_err()
-            .0
-            .iter()
-            .map(|problem| format!("{}: {}\n", problem.path, problem.message))
-            .collect()
+        read(probes).unwrap_err().to_string()
     }
 
     #[test]
