@@ -147,6 +147,7 @@ pub(crate) struct ProbingSchedule {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 #[command(next_help_heading = "Run")]
 pub(crate) struct ProbingRun {
     /// Name of the run in the catalogue

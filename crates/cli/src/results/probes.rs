@@ -98,10 +98,10 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
         )
     };
     text.push_str(&bounds(matrix.findings(), delay));
-    text.push_str(&format!(
+    text.extend([format!(
         "\n  Lost on the way from row to column\n{}",
         matrix.table("from", |found| lost(found.lost_there, found.counts.sent))
-    ));
+    )]);
     text
 }
 
@@ -111,10 +111,10 @@ fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
         "\n  Round trip from row to column and back: median / p99 ± bound\n{}",
         matrix.table("from", |found| cell(found, rtt(found), full))
     );
-    text.push_str(&format!(
+    text.extend([format!(
         "\n  Lost there or back\n{}",
         matrix.table("from", |found| lost(Some(found.counts.lost + found.counts.refused), found.counts.sent))
-    ));
+    )]);
     text
 }
 
@@ -162,7 +162,9 @@ fn bounds<'a>(
         }
     }
     let line = |(clocks, bound): (&str, u64)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound));
-    relations.into_iter().map(line).collect()
+    let mut text = String::new();
+    text.extend(relations.into_iter().map(line));
+    text
 }
 
 /// A row for each line.
@@ -228,7 +230,8 @@ fn missing(probes: &ProbesReport) -> String {
             Some(format!("{}: {}", shown(&line.name()), why))
         })
         .collect();
-    let mut text: String = reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")).collect();
+    let mut text = String::new();
+    text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
     text.push_str(&left_out(reasons.len(), "pairs", "report.json"));
     text
 }

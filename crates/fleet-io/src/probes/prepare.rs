@@ -119,7 +119,7 @@ fn check_interface(
 }
 
 /// The lines and askers of a port, if the permit for probes allows their addresses.
-fn permitted(
+pub(super) fn permitted(
     probes: &ProbePlan,
     port: usize,
     loan: &ProbeLoan,
