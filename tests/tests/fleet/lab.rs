@@ -7,9 +7,10 @@
 //! ```
 //! Invariant: whatever a test leaves running ends with this value.
 
+mod probing;
+
 use crate::run::Run;
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -194,43 +195,6 @@ impl Fleet {
             let taught = bridge.run_in(|| Command::new("bridge").args(arguments).status());
             assert!(taught.is_ok_and(|ended| ended.is_ok_and(|status| status.success())), "{arguments:?}");
         }
-    }
-
-    /// Gives the test port of each node an IP address, and waits until all nodes have told theirs.
-    pub(crate) fn give_addresses(&self) {
-        for (index, port) in self.lab.ports().iter().enumerate() {
-            let address = format!("198.18.0.{}/24", index + 1);
-            ip(&["-n", port.namespace(), "addr", "add", &address, "dev", INTERFACE]);
-        }
-        let has_address = |row: &Value| !is_empty(&row["hello"]["ports"][0]["addresses"]);
-        self.await_status("all have addresses", |rows| rows.iter().all(has_address));
-    }
-
-    /// Puts a tap into the cable of a node: the bridge is at its end B. It impairs until it is dropped.
-    pub(crate) fn impair(&self, node: &str, spec: [&str; 2]) -> ImpairedCable {
-        // A tap forwards frames as it gets them. Those of a cable within one kernel lack checksums that no card will write.
-        for port in self.lab.ports() {
-            let netns = NetNs::open(port.namespace()).expect("the namespace is ours");
-            let calls = EthtoolCalls::open(&netns).expect("the kernel has ethtool");
-            calls.set_offload(INTERFACE, Offload::TxCsum, false).expect("a veth can write checksums");
-        }
-        let bridge = self.bridge_namespace();
-        let port = format!("port{}", number(node));
-        ip(&["-n", &bridge, "link", "set", &port, "nomaster"]);
-        let cable = ["link", "add", "tap-b", "type", "veth", "peer", "name", "tap-c"];
-        ip(&[&["-n", &bridge][..], &cable].concat());
-        ip(&["-n", &bridge, "link", "set", "tap-c", "master", "br0", "up"]);
-        ip(&["-n", &bridge, "link", "set", "tap-b", "up"]);
-        let ends = [format!("{bridge}/{port}"), format!("{bridge}/tap-b")];
-        let [option, spec] = spec;
-        let command = self.command(
-            &self.control.name,
-            "tap",
-            &["tap", &ends[0], &ends[1], option, spec, "--back-end", "packet"],
-        );
-        let child = self.start(command, "tap");
-        await_that("the tap forwards", || self.said("tap").contains("forwarding"), || self.said("tap"));
-        ImpairedCable(child)
     }
 
     /// The namespace of the test network's bridge.
@@ -481,16 +445,6 @@ impl Fleet {
 
 fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
-}
-
-/// A tap in a cable, until this is dropped.
-pub(crate) struct ImpairedCable(Child);
-
-impl Drop for ImpairedCable {
-    fn drop(&mut self) {
-        kill_process(pid(self.0.id()), Signal::TERM).ok();
-        drop(self.0.wait());
-    }
 }
 
 /// The OTG API, until this is dropped.

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 54] = [
+    let pages: [(&str, &[&str]); 59] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -65,6 +65,11 @@ fn every_help_page_is_as_committed() {
         ("help-fleet-invite", &["fleet", "invite", "--help"]),
         ("help-fleet-collect", &["fleet", "collect", "--help"]),
         ("help-fleet-remove", &["fleet", "remove", "--help"]),
+        ("help-fleet-probe", &["fleet", "probe", "--help"]),
+        ("help-fleet-probe-oneway", &["fleet", "probe", "oneway", "--help"]),
+        ("help-fleet-probe-stamp", &["fleet", "probe", "stamp", "--help"]),
+        ("help-fleet-probe-ping", &["fleet", "probe", "ping", "--help"]),
+        ("help-fleet-probe-send", &["fleet", "probe", "send", "--help"]),
         ("help-test", &["test", "--help"]),
         ("help-test-calibrate", &["test", "calibrate", "--help"]),
         ("help-doctor", &["doctor", "--help"]),

@@ -41,9 +41,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
     let probes = probes::report(plan, &facts.places, &results, &lookup);
-    let is_cut_short = stopped_early(&streams, &timelines, &outcome)
-        || outcome.was_stopped() && probes.as_ref().is_some_and(ProbesReport::is_cut_short);
-    let mut caveats = caveats(findings, is_cut_short);
+    let mut caveats = caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), &outcome));
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
     let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
@@ -196,13 +194,20 @@ fn caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     caveats
 }
 
-fn stopped_early(streams: &[StreamReport], timelines: &[StreamTimeline], outcome: &RunOutcome) -> bool {
+fn stopped_early(
+    streams: &[StreamReport],
+    timelines: &[StreamTimeline],
+    probes: Option<&ProbesReport>,
+    outcome: &RunOutcome,
+) -> bool {
     // A stream without an end is meant to be stopped. One with an end is cut short if frames of it were not
     // sent.
     let mut rows = streams.iter().zip(timelines);
-    outcome.was_stopped()
-        && rows.any(|(stream, timeline)| {
+    let mut is_cut_short = || {
+        rows.any(|(stream, timeline)| {
             let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
             timeline.total().is_some_and(|total| sent < total)
         })
+    };
+    outcome.was_stopped() && (is_cut_short() || probes.is_some_and(ProbesReport::is_cut_short))
 }
