@@ -61,8 +61,7 @@ pub(super) fn own_ports(
     }
     let here: Vec<(usize, PortLocation)> =
         places.into_iter().enumerate().filter_map(|(port, place)| Some((port, place?))).collect();
-    ask_owner(preparation, plan, &here, lent)?;
-    let mut refusals = Vec::new();
+    let mut refusals = ask_owner(preparation, plan, &here, lent)?;
     let mut ports = Vec::with_capacity(here.len());
     for (port, location) in here {
         let address = probes.addresses.get(&port).copied();
@@ -77,13 +76,13 @@ fn problem(path: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message.to_owned())]))
 }
 
-/// The owner's file: which ports are lent, to which addresses they may send, and how much.
+/// What the owner's file objects to: ports that are not lent, addresses that they may not send to, rates.
 fn ask_owner(
     preparation: &RunPreparation,
     plan: &Plan,
     here: &[(usize, PortLocation)],
     lent: &MachineLoan,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let bound = plan.clone().bind(&vec![None; plan.ports.len()])?;
     let ports: Vec<PermitPort> = here
         .iter()
@@ -95,8 +94,7 @@ fn ask_owner(
         })
         .collect();
     let question = PermitQuestion { plan: &bound, ports: &ports, replays: &[], terms: &preparation.terms };
-    let objections = lent.permit.objections(&question);
-    if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
+    Ok(lent.permit.objections(&question))
 }
 
 /// The interface is for tests or confirmed by the owner, and has the address that the plan gives it.
