@@ -333,6 +333,22 @@ mod tests {
     }
 
     #[test]
+    fn every_part_of_a_plan_with_probes_has_all_of_them() {
+        let port = |node: usize| format!("{{name: p{node}, location: node{node}/eth1}}");
+        let address = |node: usize| format!("{{port: p{node}, address: 198.18.0.{node}}}");
+        let list = |what: &dyn Fn(usize) -> String| (1..=100).map(what).collect::<Vec<_>>().join(", ");
+        let names = list(&|node| format!("p{node}"));
+        let document = format!(
+            "{{ports: [{}], x_probes: {{method: oneway, poisson: true, count: 7, from: [{names}], to: [{names}], addresses: [{}]}}}}",
+            list(&port),
+            list(&address)
+        );
+        let part = PlanParts::of(&document).unwrap().part(&[7]);
+        let (whole, own) = (read(&document).probes, read_part(&part.document).probes);
+        assert!(whole.is_some() && whole == own);
+    }
+
+    #[test]
     fn only_a_node_that_is_given_a_part_reads_one() {
         let part = PlanParts::of(&mesh(40)).unwrap().part(&[7]).document;
         assert!(Plan::read_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());

@@ -239,6 +239,91 @@ fn missing(probes: &ProbesReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_fleet::report::ClockRelationSource;
+    use packetrig_stats::probe::{ProbeCounts, ProbeLineEnd};
+
+    fn found(p50_ns: i64, lost_there: u64) -> ProbeFindings {
+        let times = ProbeTimes {
+            samples: 9,
+            min_ns: p50_ns,
+            p50_ns,
+            p95_ns: p50_ns,
+            p99_ns: p50_ns + 10_000,
+            max_ns: p50_ns + 10_000,
+            bound_ns: 1_500,
+        };
+        ProbeFindings {
+            end: ProbeLineEnd::Done,
+            counts: ProbeCounts {
+                planned: 10,
+                sent: 10,
+                answered: 10 - lost_there,
+                ..ProbeCounts::default()
+            },
+            far_end_reported: true,
+            lost_there: Some(lost_there),
+            lost_back: Some(0),
+            clocks: Some(ClockRelationSource::One),
+            delay_there: Some(times),
+            delay_back: Some(times),
+            variation_there: None,
+            variation_back: None,
+            round_trip: None,
+            path: None,
+            release_error: None,
+            mechanism: "spin".into(),
+            why: String::new(),
+        }
+    }
+
+    /// A mesh of three nodes: c did not report, and the direction from a to b is slow.
+    fn mesh() -> ProbesReport {
+        let line = |from: &str, to: &str| ProbeLineReport {
+            from: from.into(),
+            from_node: from.into(),
+            to: to.into(),
+            to_node: Some(to.into()),
+            target: String::new(),
+            missing: (from == "c").then(|| "node c did not report".to_owned()),
+            found: match (from, to) {
+                ("c", _) => None,
+                ("a", "b") => Some(found(30_100_000, 2)),
+                ("b", "c") => Some(ProbeFindings { lost_there: None, ..found(41_234, 0) }),
+                _ => Some(found(41_234, 0)),
+            },
+        };
+        let pairs = [("a", "b"), ("a", "c"), ("b", "a"), ("b", "c"), ("c", "a"), ("c", "b")];
+        ProbesReport {
+            method: "oneway".into(),
+            count: 10,
+            interval: Nanos::from_millis(100),
+            size: 102,
+            lines: pairs.into_iter().map(|(from, to)| line(from, to)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_matrix_has_a_reason_where_it_has_no_number() {
+        let mesh = mesh();
+        let text = [one_way_tables(&ProbeMatrix::of(&mesh)), missing(&mesh)].concat();
+        let wanted = "
+  One-way delay from row to column: median / p99 ± bound
+  from                        a                        b                        c
+  a                           ·  30.1ms / 30.1ms ± 1.5us  41.2us / 51.2us ± 1.5us
+  b     41.2us / 51.2us ± 1.5us                        ·  41.2us / 51.2us ± 1.5us
+  c                     missing                  missing                        ·
+  by one clock: ± 1.5us at most
+
+  Lost on the way from row to column
+  from        a        b        c
+  a           ·  2 of 10  0 of 10
+  b     0 of 10        ·  unknown
+  c     missing  missing        ·
+  c -> a: node c did not report
+  c -> b: node c did not report
+";
+        assert_eq!(text, wanted, "{text}");
+    }
 
     #[test]
     fn a_time_is_shown_to_three_digits() {
