@@ -11,7 +11,8 @@ use crate::{Error, disk};
 use compact::CompactArrays;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::report::columns::{
-    NodeTable, OutageTable, PortTable, QualityTable, ReceiverTable, ReportTable, SeriesTable, StreamTable,
+    NodeTable, OutageTable, PortTable, ProbeTable, QualityTable, ReceiverTable, ReportTable, SeriesTable,
+    StreamTable,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -41,6 +42,9 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
     // A local run has one node, about which the table would say nothing new.
     if report.nodes.len() > 1 {
         files.push(table::<NodeTable>(report));
+    }
+    if report.probes.is_some() {
+        files.push(table::<ProbeTable>(report));
     }
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
     let metadata = csv_metadata(&names);

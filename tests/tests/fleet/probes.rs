@@ -109,8 +109,11 @@ fn people_read_a_matrix_and_can_probe_other_hosts() {
     let Some(fleet) = permitted() else { return };
     let quick = ["--count", "3", "--interval", "50ms", "--quiet"];
     let ask = |command: &[&str]| fleet.ask(&[&["fleet", "probe"], command, &quick].concat());
-    let (code, printed, said) = ask(&["oneway", "--from", "s1,s2,r1"]);
+    let out = fleet.place().join("out");
+    let (code, printed, said) = ask(&["oneway", "--from", "s1,s2,r1", "--out", &out.display().to_string()]);
     assert_eq!(code, Some(0), "{printed}{said}");
+    let table = std::fs::read_to_string(out.join("probes.csv")).unwrap_or_default();
+    assert_eq!(table.lines().count(), 1 + 6, "a row for each pair: {table}");
     for words in
         ["One-way delay from row to column", "Lost on the way", "by one clock: ±", "0 of 3", "Verdict: PASS"]
     {

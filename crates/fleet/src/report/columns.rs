@@ -5,11 +5,13 @@
 
 mod arrivals;
 mod ports;
+mod probes;
 mod series;
 mod streams;
 
 pub use arrivals::{OutageTable, QualityTable, ReceiverTable};
 pub use ports::{NodeTable, PortTable};
+pub use probes::ProbeTable;
 pub use series::SeriesTable;
 pub use streams::StreamTable;
 
@@ -200,7 +202,7 @@ pub struct ColumnDescription {
 
 impl TableDescription {
     /// All tables of a report.
-    pub fn all() -> [Self; 7] {
+    pub fn all() -> [Self; 8] {
         [
             Self::of::<StreamTable>(),
             Self::of::<ReceiverTable>(),
@@ -209,6 +211,7 @@ impl TableDescription {
             Self::of::<SeriesTable>(),
             Self::of::<PortTable>(),
             Self::of::<NodeTable>(),
+            Self::of::<ProbeTable>(),
         ]
     }
 

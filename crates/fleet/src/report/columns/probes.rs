@@ -1,0 +1,108 @@
+//! One row per pair of a run with probes.
+
+use super::ColumnKind::{Frames, Nanoseconds, SignedNanoseconds, Text};
+use super::{CellValue, ReportColumn, ReportTable, word};
+use crate::report::{ProbeFindings, ProbeLineReport, RunReport};
+use packetrig_stats::probe::ProbeTimes;
+
+/// `probes.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeTable;
+
+impl ReportTable for ProbeTable {
+    const FILE: &'static str = "probes.csv";
+    const ABOUT: &'static str = "One row per pair of a run with probes.";
+    const COLUMNS: &'static [ReportColumn<Self>] = PROBE_COLUMNS;
+    type Row<'a> = &'a ProbeLineReport;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        report.probes.iter().flat_map(|probes| &probes.lines).collect()
+    }
+}
+
+type ProbeColumn = ReportColumn<ProbeTable>;
+
+fn count(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<u64>) -> Option<CellValue> {
+    of(line.found.as_ref()?).map(CellValue::Count)
+}
+
+fn time(
+    line: &ProbeLineReport,
+    of: fn(&ProbeFindings) -> Option<ProbeTimes>,
+    figure: fn(&ProbeTimes) -> i64,
+) -> Option<CellValue> {
+    of(line.found.as_ref()?).map(|times| CellValue::Signed(figure(&times)))
+}
+
+fn bound(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
+    of(line.found.as_ref()?).map(|times| CellValue::Count(times.bound_ns))
+}
+
+const PROBE_COLUMNS: &[ProbeColumn] = &[
+    ProbeColumn::new("from", Text, "The sending port.", |row| Some(CellValue::from(&row.from))),
+    ProbeColumn::new("from_node", Text, "Its node.", |row| Some(CellValue::from(&row.from_node))),
+    ProbeColumn::new("to", Text, "The receiving port, or the address of a host.", |row| {
+        Some(CellValue::from(&row.to))
+    }),
+    ProbeColumn::new("to_node", Text, "Its node; absent for a host that is none.", |row| {
+        row.to_node.as_ref().map(CellValue::from)
+    }),
+    ProbeColumn::new("target", Text, "The address that was probed.", |row| {
+        Some(CellValue::from(&row.target))
+    }),
+    ProbeColumn::new("missing", Text, "Why nothing is known of it; absent if a result is here.", |row| {
+        row.missing.as_ref().map(CellValue::from)
+    }),
+    ProbeColumn::new("ended_early", Text, "Why it ended before all probes were sent.", |row| {
+        row.found.as_ref()?.end.words().as_ref().map(CellValue::from)
+    }),
+    ProbeColumn::new("planned", Frames, "Probes of the plan.", |row| {
+        count(row, |found| Some(found.counts.planned))
+    }),
+    ProbeColumn::new("sent", Frames, "Probes that left.", |row| count(row, |found| Some(found.counts.sent))),
+    ProbeColumn::new("answered", Frames, "Probes with a sound answer.", |row| {
+        count(row, |found| Some(found.counts.answered))
+    }),
+    ProbeColumn::new(
+        "lost_there",
+        Frames,
+        "Probes lost on the way there; absent if that is not known.",
+        |row| count(row, |found| found.lost_there),
+    ),
+    ProbeColumn::new(
+        "lost_back",
+        Frames,
+        "Answers lost on the way back; absent if that is not known.",
+        |row| count(row, |found| found.lost_back),
+    ),
+    ProbeColumn::new("clocks", Text, "How the clocks of both ends were related.", |row| {
+        word(row.found.as_ref()?.clocks?)
+    }),
+    ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay there.", |row| {
+        time(row, |found| found.delay_there, |times| times.p50_ns)
+    }),
+    ProbeColumn::new("delay_there_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
+        time(row, |found| found.delay_there, |times| times.p99_ns)
+    }),
+    ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+        bound(row, |found| found.delay_there)
+    }),
+    ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
+        time(row, |found| found.delay_back, |times| times.p50_ns)
+    }),
+    ProbeColumn::new("delay_back_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
+        time(row, |found| found.delay_back, |times| times.p99_ns)
+    }),
+    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+        bound(row, |found| found.delay_back)
+    }),
+    ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
+        time(row, |found| found.round_trip, |times| times.p50_ns)
+    }),
+    ProbeColumn::new("round_trip_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
+        time(row, |found| found.round_trip, |times| times.p99_ns)
+    }),
+    ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+        bound(row, |found| found.round_trip)
+    }),
+];
