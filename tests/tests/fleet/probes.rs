@@ -104,6 +104,27 @@ fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
     }
 }
 
+/// A node of another machine has a clock of its own. Here all have one, and do not take that for granted.
+#[test]
+fn clocks_that_are_compared_over_the_network_show_the_slow_direction_too() {
+    let wish = Wish { owner: PERMITTED, arguments: &["--compare-clocks"], ..Wish::default() };
+    let Some(fleet) = Fleet::up(wish) else { return };
+    fleet.give_addresses();
+    let _cable = fleet.impair("r1", ["--impair-ba", "delay=200ms"]);
+    let mesh = Mesh::of(&fleet, &["--count", "10", "--from", "s1,r1"]);
+    assert_eq!(mesh.code, Some(0), "{} {}", mesh.said, mesh.report.0["verdict"]);
+    for (from, to, truth_ns) in [("s1", "r1", 200_000_000), ("r1", "s1", 0)] {
+        // The probes themselves see the round trip only, and would halve it.
+        assert_eq!(mesh.line(from, to)["found"]["clocks"], "fleet", "{}", mesh.line(from, to));
+        let delay = &mesh.line(from, to)["found"]["delay_there"];
+        let (least, bound) = (delay["min_ns"].as_i64(), delay["bound_ns"].as_i64());
+        let (least, bound) = least.zip(bound).expect("there is a delay");
+        assert!(bound < 100_000_000, "{delay}");
+        assert!(least + bound >= truth_ns, "{from} -> {to}: {delay}");
+        assert!((least - bound > 100_000_000) == (to == "r1"), "{from} -> {to}: {delay}");
+    }
+}
+
 #[test]
 fn people_read_a_matrix_and_can_probe_other_hosts() {
     let Some(fleet) = permitted() else { return };
