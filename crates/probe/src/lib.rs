@@ -24,6 +24,7 @@ pub mod record;
 pub mod schedule;
 pub mod script;
 pub mod series;
+pub mod service;
 pub mod session;
 mod summary;
 
