@@ -32,7 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet",
-            "fleet-io", "flow-io", "probe", "probe-io", "store", "server", "nats", "testkit",
+            "fleet-io", "flow-io", "probe", "probe-io", "release", "store", "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),

@@ -3,8 +3,8 @@
 //! Invariant: what the service sends while another answer is awaited is kept, and `next_event` gives it out in order.
 
 use crate::message::{
-    AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, PacketToRelease, ServiceFacts, ServiceMessage,
-    ServiceState, VERSION,
+    AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, PacketToRelease, ServiceFacts,
+    ServiceMessage, ServiceState, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::runtime_directory;
@@ -37,7 +37,9 @@ pub enum ReleaseError {
     Refused(String),
     #[error("the release service did not answer within {} s", PATIENCE.as_secs())]
     Silent,
-    #[error("the release service sent a message that breaks the protocol; both ends must speak version {VERSION}")]
+    #[error(
+        "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
+    )]
     Broken,
     #[error("a batch of {packets} packets and {bytes} bytes is too large; divide it")]
     TooLarge { packets: usize, bytes: usize },

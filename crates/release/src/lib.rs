@@ -10,9 +10,10 @@ mod client;
 mod fields;
 pub mod message;
 
-pub use client::{BatchAcceptance, ReleaseClient, ReleaseError, ReleaseEvent, SOCKET_VARIABLE, default_socket};
+pub use client::{
+    BatchAcceptance, ReleaseClient, ReleaseError, ReleaseEvent, SOCKET_VARIABLE, default_socket,
+};
 pub use message::{
-    AnswerFilter, PacketKind, PacketOutcome, PacketReport, PacketStamp, PacketToRelease, ReleaseClock, ReportFlags, ServiceFacts,
-    StampClockName,
-    StampReader,
+    AnswerFilter, PacketKind, PacketOutcome, PacketReport, PacketStamp, PacketToRelease, ReleaseClock,
+    ReportFlags, ServiceFacts, StampClockName, StampReader,
 };

@@ -69,7 +69,8 @@ impl SeqpacketListener {
         let listener = Self { socket, path: path.to_owned() };
         if access == SocketAccess::AllUsers {
             let mode = std::fs::Permissions::from_mode(0o666);
-            std::fs::set_permissions(path, mode).map_err(|error| Error::call("chmod", object.clone(), error))?;
+            std::fs::set_permissions(path, mode)
+                .map_err(|error| Error::call("chmod", object.clone(), error))?;
         }
         rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen", &object))?;
         Ok(listener)
@@ -139,7 +140,8 @@ impl SeqpacketStream {
     /// Takes a message that waits. The length is that of the whole message, also if the buffer is shorter.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<ReceivedMessage, Error> {
         loop {
-            return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)
+            {
                 Ok((_, 0)) | Err(Errno::CONNRESET) => Ok(ReceivedMessage::Closed),
                 Ok((_, length)) => Ok(ReceivedMessage::Message(length)),
                 Err(Errno::AGAIN) => Ok(ReceivedMessage::Nothing),
@@ -192,7 +194,11 @@ mod tests {
         assert!(client.send(b"one").unwrap() && client.send(b"three").unwrap());
         let mut buffer = [0; 4];
         assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Message(3));
-        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Message(5), "it says that it was cut");
+        assert_eq!(
+            server.receive(&mut buffer).unwrap(),
+            ReceivedMessage::Message(5),
+            "it says that it was cut"
+        );
         assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Nothing);
         drop(client);
         server.wait(false, SECOND).unwrap();

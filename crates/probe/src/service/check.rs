@@ -8,7 +8,8 @@
 
 use super::PacketRefusal;
 use crate::frame::{
-    ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP, UDP,
+    ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
+    UDP,
 };
 use packetrig_wire::checksum;
 use std::net::IpAddr;
@@ -23,9 +24,17 @@ const ECHO_REQUEST_V6: u8 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PacketFlow {
     /// The identifier of an echo or timestamp request.
-    Icmp { identifier: u16 },
-    Tcp { own_port: u16, target_port: u16 },
-    Udp { own_port: u16, target_port: u16 },
+    Icmp {
+        identifier: u16,
+    },
+    Tcp {
+        own_port: u16,
+        target_port: u16,
+    },
+    Udp {
+        own_port: u16,
+        target_port: u16,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +147,10 @@ mod tests {
             all.push((frame.clone(), PacketFlow::Udp { own_port: 7, target_port: 9 }));
             ends.echo(77, 1, b"", &mut frame);
             all.push((frame.clone(), PacketFlow::Icmp { identifier: 77 }));
-            ends.tcp(&TcpSegment { source_port: 1, target_port: 2, flags: 2, ..TcpSegment::default() }, &mut frame);
+            ends.tcp(
+                &TcpSegment { source_port: 1, target_port: 2, flags: 2, ..TcpSegment::default() },
+                &mut frame,
+            );
             all.push((frame.clone(), PacketFlow::Tcp { own_port: 1, target_port: 2 }));
         }
         all
@@ -187,7 +199,9 @@ mod tests {
             assert!(check_frame(&changed(&echo, 34, kind)).is_err(), "ICMP type {kind}");
         }
         let (six, _) = frames().remove(4);
-        for (at, to, what) in [(54, 133, "neighbour discovery"), (54, 137, "a redirect"), (20, 43, "a routing header")] {
+        for (at, to, what) in
+            [(54, 133, "neighbour discovery"), (54, 137, "a redirect"), (20, 43, "a routing header")]
+        {
             let mut frame = six.clone();
             frame[at] = to;
             assert!(check_frame(&frame).is_err(), "{what}");

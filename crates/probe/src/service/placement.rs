@@ -86,12 +86,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn burst(priority: u8, usage: u64, due: u64, length: u64) -> BurstSpan {
-        let rank = BurstRank {
-            priority: Reverse(priority),
-            usage,
-            due: MonoTime::from_nanos(due),
-            order: due,
-        };
+        let rank =
+            BurstRank { priority: Reverse(priority), usage, due: MonoTime::from_nanos(due), order: due };
         BurstSpan { rank, length: Nanos::new(length), latest: None }
     }
 

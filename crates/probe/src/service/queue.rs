@@ -10,6 +10,7 @@ use crate::{PermittedTarget, small_count};
 use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Packets of a train that are nearer to each other than this are released together.
 const BURST_GAP: Nanos = Nanos::from_millis(1);
@@ -59,6 +60,8 @@ pub struct QueuedBurst {
     /// Of the whole train, if this is its first burst: when each frame is due and how long it is.
     pub train_begins: Option<Vec<(MonoTime, u32)>>,
     order: u64,
+    /// The order of the first burst of its train.
+    train_order: u64,
 }
 
 impl QueuedBurst {
@@ -127,8 +130,9 @@ impl ReleaseQueue {
         };
         load.packets += packets;
         load.bytes += bytes;
+        let train_order = self.order;
         for (part, train_begins) in bursts(train) {
-            let burst = QueuedBurst { part, train_begins, order: self.order };
+            let burst = QueuedBurst { part, train_begins, order: self.order, train_order };
             self.waiting.insert((burst.due(), self.order), burst);
             self.order += 1;
         }
@@ -137,18 +141,24 @@ impl ReleaseQueue {
 
     /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
     pub fn cancel(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedBurst> {
-        let is_cancelled = |_: &(MonoTime, u64), burst: &mut QueuedBurst| burst.is_of(client, batch, train);
-        let cancelled: Vec<_> = self.waiting.extract_if(.., is_cancelled).map(|(_, burst)| burst).collect();
-        cancelled.iter().for_each(|burst| self.unload(burst));
-        cancelled
+        self.take_out(|burst| burst.is_of(client, batch, train))
     }
 
     /// Takes out all packets to a target.
-    pub fn cancel_target(&mut self, target: std::net::IpAddr) -> Vec<QueuedBurst> {
-        let is_to = |_: &(MonoTime, u64), burst: &mut QueuedBurst| burst.part.target.ip() == target;
-        let cancelled: Vec<_> = self.waiting.extract_if(.., is_to).map(|(_, burst)| burst).collect();
-        cancelled.iter().for_each(|burst| self.unload(burst));
-        cancelled
+    pub fn cancel_target(&mut self, target: IpAddr) -> Vec<QueuedBurst> {
+        self.take_out(|burst| burst.part.target.ip() == target)
+    }
+
+    /// Takes out the bursts of a train of which this burst was taken.
+    pub fn cancel_rest(&mut self, of: &QueuedBurst) -> Vec<QueuedBurst> {
+        self.take_out(|burst| burst.train_order == of.train_order)
+    }
+
+    fn take_out(&mut self, is_meant: impl Fn(&QueuedBurst) -> bool) -> Vec<QueuedBurst> {
+        let taken: Vec<_> =
+            self.waiting.extract_if(.., |_, burst| is_meant(burst)).map(|(_, burst)| burst).collect();
+        taken.iter().for_each(|burst| self.unload(burst));
+        taken
     }
 
     /// When the next packet is due.
@@ -161,7 +171,9 @@ impl ReleaseQueue {
         let mut taken = Vec::new();
         let mut packets = 0;
         while packets < most {
-            let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= until) else { break };
+            let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= until) else {
+                break;
+            };
             let burst = first.remove();
             packets += burst.part.packets.len();
             self.unload(&burst);
@@ -269,11 +281,24 @@ mod tests {
         let taken = queue.take_due(at(500), 100);
         assert_eq!(cookies(&taken), [vec![500, 600]]);
         let whole = taken[0].train_begins.as_ref().unwrap();
-        assert_eq!(whole.iter().map(|(due, _)| *due).collect::<Vec<_>>(), [500, 600, 2_000, 2_010, 9_000].map(at));
+        assert_eq!(
+            whole.iter().map(|(due, _)| *due).collect::<Vec<_>>(),
+            [500, 600, 2_000, 2_010, 9_000].map(at)
+        );
         let taken = queue.take_due(at(2_000), 100);
         assert_eq!(cookies(&taken), [vec![550], vec![2_000, 2_010]]);
         assert!(taken[0].train_begins.is_some() && taken[1].train_begins.is_none());
         assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (1, 0));
+    }
+
+    #[test]
+    fn the_rest_of_a_train_is_that_train_and_no_other_of_its_number() {
+        let mut queue = queue(100);
+        queue.push(train(ONE, 1, 7, &[0, 2_000, 4_000])).unwrap();
+        queue.push(train(ONE, 1, 7, &[6_000])).unwrap();
+        let first = queue.take_due(at(0), 100).remove(0);
+        assert_eq!(cookies(&queue.cancel_rest(&first)), [vec![2_000], vec![4_000]]);
+        assert_eq!(queue.queued(ONE), 1);
     }
 
     #[test]
@@ -285,7 +310,8 @@ mod tests {
         assert!(taken.len() >= 7, "{}", taken.len());
         let dense: Vec<u64> = (0..400).collect();
         queue.push(train(ONE, 1, 1, &dense)).unwrap();
-        let lengths: Vec<_> = queue.take_due(at(1_000_000), usize::MAX).iter().map(|b| b.part.packets.len()).collect();
+        let lengths: Vec<_> =
+            queue.take_due(at(1_000_000), usize::MAX).iter().map(|b| b.part.packets.len()).collect();
         assert_eq!(lengths, [256, 144]);
     }
 

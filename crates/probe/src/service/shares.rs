@@ -60,9 +60,7 @@ impl TargetShares {
 
     /// Forgets targets that nobody has probed lately, so that memory is bounded by what is in use.
     pub fn forget_idle(&mut self, now: MonoTime) {
-        self.targets.retain(|_, shared| {
-            !shared.clients.is_empty() || !shared.budget.is_full(now)
-        });
+        self.targets.retain(|_, shared| !shared.clients.is_empty() || !shared.budget.is_full(now));
     }
 }
 
@@ -135,7 +133,9 @@ mod tests {
     }
 
     fn usual() -> PermittedTarget {
-        target("[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 1000\nbits_per_s = \"10Gbps\"\nburst = 40\nmost = 100000")
+        target(
+            "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 1000\nbits_per_s = \"10Gbps\"\nburst = 40\nmost = 100000",
+        )
     }
 
     /// What each client gets of a second in which it wants a probe every so many microseconds.

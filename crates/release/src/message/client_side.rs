@@ -88,20 +88,40 @@ pub struct AnswerFilter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMessage {
-    Hello { id: u64, version: u16, priority: u8, name: String },
-    Submit { batch: u64, packets: Vec<PacketToRelease> },
+    Hello {
+        id: u64,
+        version: u16,
+        priority: u8,
+        name: String,
+    },
+    Submit {
+        batch: u64,
+        packets: Vec<PacketToRelease>,
+    },
     /// `batch` 0: all batches. `train` 0: all trains of it.
-    Cancel { id: u64, batch: u64, train: u32 },
+    Cancel {
+        id: u64,
+        batch: u64,
+        train: u32,
+    },
     /// `filter` `None`: no answers any more.
-    Listen { id: u64, filter: Option<AnswerFilter> },
-    Status { id: u64 },
+    Listen {
+        id: u64,
+        filter: Option<AnswerFilter>,
+    },
+    Status {
+        id: u64,
+    },
 }
 
 impl ClientMessage {
     /// The number that the answer repeats.
     pub const fn id(&self) -> u64 {
         match self {
-            Self::Hello { id, .. } | Self::Cancel { id, .. } | Self::Listen { id, .. } | Self::Status { id } => *id,
+            Self::Hello { id, .. }
+            | Self::Cancel { id, .. }
+            | Self::Listen { id, .. }
+            | Self::Status { id } => *id,
             Self::Submit { batch, .. } => *batch,
         }
     }
@@ -118,7 +138,9 @@ impl ClientMessage {
             Self::Cancel { id, batch, train } => written(CANCEL, *id, |fields| {
                 fields.u64(*batch).u32(*train).u32(0);
             }),
-            Self::Listen { id, filter } => written(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields)),
+            Self::Listen { id, filter } => {
+                written(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
+            }
             Self::Status { id } => written(STATUS, *id, |_| {}),
         }
     }

@@ -35,8 +35,12 @@ pub struct PacketStamp {
 }
 
 impl PacketStamp {
-    const READERS: [(u8, StampReader); 4] =
-        [(1, StampReader::Program), (2, StampReader::Bpf), (3, StampReader::Kernel), (4, StampReader::Hardware)];
+    const READERS: [(u8, StampReader); 4] = [
+        (1, StampReader::Program),
+        (2, StampReader::Bpf),
+        (3, StampReader::Kernel),
+        (4, StampReader::Hardware),
+    ];
 
     pub(super) fn write(stamp: Option<&Self>, fields: &mut FieldWriter) {
         let Some(stamp) = stamp else {
@@ -48,7 +52,13 @@ impl PacketStamp {
             StampClockName::Device(device) => (2, device),
         };
         let reader = Self::READERS.iter().find(|(_, reader)| *reader == stamp.reader);
-        fields.u64(stamp.lo).u64(stamp.hi).u8(clock).u8(reader.map_or(0, |(number, _)| *number)).u16(device).u32(0);
+        fields
+            .u64(stamp.lo)
+            .u64(stamp.hi)
+            .u8(clock)
+            .u8(reader.map_or(0, |(number, _)| *number))
+            .u16(device)
+            .u32(0);
     }
 
     /// `Some(None)`: the stamp is not known.

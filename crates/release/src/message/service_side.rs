@@ -124,7 +124,12 @@ impl ServiceMessage {
             Self::Answer(answer) => written(ANSWER, 0, |fields| write_answer(answer, fields)),
             Self::State { id, state } => written(STATE, *id, |fields| {
                 fields.u32(state.queued).u32(state.clients);
-                fields.u64(state.sent).u64(state.late).u64(state.shifted).u64(state.refused).u64(state.answers);
+                fields
+                    .u64(state.sent)
+                    .u64(state.late)
+                    .u64(state.shifted)
+                    .u64(state.refused)
+                    .u64(state.answers);
             }),
             Self::Error { id, code, closes, text } => written(ERROR, *id, |fields| {
                 fields.u16(*code as u16).u8(u8::from(*closes)).u8(0).u32(0).text(text, TEXT);
@@ -146,7 +151,9 @@ impl ServiceMessage {
             REPORT => {
                 let count = fields.u32()?;
                 fields.reserved(4)?;
-                Self::Report { reports: (0..count).map(|_| PacketReport::read(&mut fields)).collect::<Option<_>>()? }
+                Self::Report {
+                    reports: (0..count).map(|_| PacketReport::read(&mut fields)).collect::<Option<_>>()?,
+                }
             }
             CANCELLED => {
                 let count = fields.u32()?;
@@ -167,9 +174,19 @@ impl ServiceMessage {
 }
 
 fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
-    fields.u16(facts.version).u16(facts.mechanism).u32(facts.interface).u32(facts.mtu).u32(facts.batch_packets);
+    fields
+        .u16(facts.version)
+        .u16(facts.mechanism)
+        .u32(facts.interface)
+        .u32(facts.mtu)
+        .u32(facts.batch_packets);
     fields.u32(facts.quota_packets).u32(0).u64(facts.quota_bytes).u64(facts.lead_ns).u64(facts.tolerance_ns);
-    fields.u64(facts.horizon_ns).raw(&facts.mac).u8(facts.priority).u8(0).text(&facts.interface_name, INTERFACE);
+    fields
+        .u64(facts.horizon_ns)
+        .raw(&facts.mac)
+        .u8(facts.priority)
+        .u8(0)
+        .text(&facts.interface_name, INTERFACE);
 }
 
 fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {

@@ -70,8 +70,16 @@ fn what_the_service_says_is_read_as_it_was_written() {
         ServiceMessage::Answer(answer),
         ServiceMessage::Cancelled { id: 1, count: 5 },
         ServiceMessage::Listening { id: 77 },
-        ServiceMessage::State { id: 1, state: ServiceState { queued: 1, late: 2, ..ServiceState::default() } },
-        ServiceMessage::Error { id: 2, code: ProtocolErrorCode::CannotListen, closes: false, text: "é".into() },
+        ServiceMessage::State {
+            id: 1,
+            state: ServiceState { queued: 1, late: 2, ..ServiceState::default() },
+        },
+        ServiceMessage::Error {
+            id: 2,
+            code: ProtocolErrorCode::CannotListen,
+            closes: false,
+            text: "é".into(),
+        },
     ];
     for message in all {
         assert_eq!(ServiceMessage::read(&message.write()), Some(message));
@@ -102,15 +110,17 @@ fn messages_that_break_the_rules_are_refused() {
 }
 
 fn client_messages() -> impl Strategy<Value = ClientMessage> {
-    let clock = prop::sample::select(vec![ReleaseClock::Realtime, ReleaseClock::Monotonic, ReleaseClock::Tai]);
+    let clock =
+        prop::sample::select(vec![ReleaseClock::Realtime, ReleaseClock::Monotonic, ReleaseClock::Tai]);
     let kind = prop::sample::select(vec![PacketKind::Frame, PacketKind::IpPacket]);
     let bytes = prop::collection::vec(any::<u8>(), 0..100);
     let packets = (any::<u32>(), clock, kind, bytes).prop_map(|(t, c, k, b)| packet(t, c, k, b));
     let from = prop::option::of(any::<[u8; 4]>().prop_map(|ip| std::net::IpAddr::from(ip)))
         .prop_filter("zeros mean all", |from| from.is_none_or(|ip| !ip.is_unspecified()));
-    let filter = (prop::option::of(1_u8..), prop::option::of(1_u16..), from, prop::option::of(1_u32..)).prop_map(
-        |(protocol, own_port, from, most_bytes)| AnswerFilter { protocol, own_port, from, most_bytes },
-    );
+    let filter =
+        (prop::option::of(1_u8..), prop::option::of(1_u16..), from, prop::option::of(1_u32..)).prop_map(
+            |(protocol, own_port, from, most_bytes)| AnswerFilter { protocol, own_port, from, most_bytes },
+        );
     prop_oneof![
         (any::<u64>(), any::<u8>(), "[a-zé]{0,10}").prop_map(|(id, priority, name)| ClientMessage::Hello {
             id,
@@ -121,7 +131,8 @@ fn client_messages() -> impl Strategy<Value = ClientMessage> {
         (1_u64.., prop::collection::vec(packets, 1..5))
             .prop_map(|(batch, packets)| ClientMessage::Submit { batch, packets }),
         any::<(u64, u64, u32)>().prop_map(|(id, batch, train)| ClientMessage::Cancel { id, batch, train }),
-        (any::<u64>(), prop::option::of(filter)).prop_map(|(id, filter)| ClientMessage::Listen { id, filter }),
+        (any::<u64>(), prop::option::of(filter))
+            .prop_map(|(id, filter)| ClientMessage::Listen { id, filter }),
         any::<u64>().prop_map(|id| ClientMessage::Status { id }),
     ]
 }
