@@ -9,6 +9,7 @@ mod clients;
 mod oneprobe;
 mod ping;
 mod send;
+mod serve;
 mod sessions;
 mod shaped;
 mod stations;

@@ -19,6 +19,7 @@ mod peers;
 mod referee;
 mod released;
 mod sender;
+mod service;
 mod trains;
 mod truth;
 mod way;
@@ -37,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("probe", &directory("probe"), effort)?;
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("trains", trains::evaluate),
         ("pairs", pairs::evaluate),
         ("departures", departures::evaluate),
@@ -47,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         ("available", available::evaluate),
         ("answers", answers::evaluate),
         ("truth", truth::evaluate),
+        ("service", service::evaluate),
     ];
     let mut failed = Vec::new();
     for (name, evaluate) in parts {
