@@ -149,7 +149,7 @@ eval-fleet: ## Measure the fleet: 1000 agents, fleets that grow (on paper to 10 
 	@scripts/setup.sh eval
 	eval/run.sh fleet
 
-eval-failover: ## Measure a pair of meters: reboots beside keepalived and ucarp, faults of all kinds, cost of a standby (EVAL_QUICK=1; EVAL_ONLY=reboots; EVAL_SEED; EVAL_TRIALS)
+eval-failover: ## Measure a pair of meters: reboots beside keepalived and ucarp, faults of all kinds, cost of a standby; faults go on where they were stopped (EVAL_QUICK=1; EVAL_ONLY=reboots; EVAL_SEED; EVAL_TRIALS)
 	@scripts/setup.sh eval
 	eval/run.sh failover
 
