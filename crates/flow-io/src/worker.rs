@@ -31,6 +31,8 @@ const ROUNDS: u32 = 16;
 /// Most flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
 const DUE: usize = 4096;
+/// Slots of the table whose flows are told again between two visits to the source.
+const TOLD: usize = 4096;
 /// How long to wait for packets before timing out flows again.
 const PAUSE_NS: u64 = 20_000_000;
 /// How often counters are published and incomplete batches are sent.
@@ -115,6 +117,8 @@ pub(crate) struct MeterWorker {
     pub(crate) reorder: Option<ReorderBuffer>,
     /// All flows that were due by then have left the table.
     pub(crate) settled_ns: u64,
+    /// From which slot on the export is to be told of the flows that go on.
+    pub(crate) tell_from: Option<usize>,
 }
 
 impl MeterWorker {
@@ -144,7 +148,7 @@ impl MeterWorker {
                     break;
                 }
             }
-            let is_done = self.advance(taken);
+            let is_done = self.advance(taken) & self.tell_open();
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
                 self.attend()?;
@@ -175,6 +179,19 @@ impl MeterWorker {
             self.settled_ns = now_ns;
         }
         is_done
+    }
+
+    /// After a takeover, tells the export of some of the flows that go on; `true` if none are left.
+    fn tell_open(&mut self) -> bool {
+        if self.outbox.wants_open_flows() {
+            self.tell_from = Some(0);
+        }
+        let Some(from) = self.tell_from else { return true };
+        self.tell_from = self.table.tell_open(from, TOLD, &mut self.outbox);
+        if self.tell_from.is_none() {
+            self.outbox.flush();
+        }
+        self.tell_from.is_none()
     }
 
     /// Meters the packets that are held back: nothing more arrives.

@@ -20,6 +20,7 @@ mod memory;
 mod opening;
 mod options;
 mod slot;
+mod telling;
 mod wheel;
 
 pub use hints::{FlowOutlet, MemoryHints};

@@ -58,6 +58,11 @@ impl Dispatcher {
         self.inlet.accounts.delivery()
     }
 
+    /// This meter exports for its group from now on: workers tell of the flows that go on.
+    pub(super) fn announce_takeover(&self) {
+        self.inlet.takeovers.add_one();
+    }
+
     /// How long the end may take.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger

@@ -108,6 +108,7 @@ impl ExportGate {
             }
             // Counted now, because batches leave while later ones come.
             self.seat.set_replayed(self.kept.records());
+            dispatcher.announce_takeover();
         }
         self.role = view.role;
     }

@@ -48,7 +48,10 @@ impl KeptBatches {
                 records.shrink_to_fit();
                 records.len() * RECORD_BYTES
             }
-            WorkerBatch::Sim(events) => size_of_val(events.as_slice()),
+            WorkerBatch::Sim(events) => {
+                events.shrink_to_fit();
+                size_of_val(events.as_slice())
+            }
         };
         self.bytes += bytes;
         self.batches.push_back(KeptBatch { at_ns, batch, bytes });
