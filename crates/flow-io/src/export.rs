@@ -33,7 +33,7 @@ pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
 pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_of, queue};
 pub use target::{ExportTarget, HostPort, TargetError};
 
-use crate::group::{GroupError, GroupMember, GroupSeat};
+use crate::group::{GroupError, GroupMember, GroupSeat, steady_ns};
 use crate::patience::OutputQueue;
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
@@ -141,7 +141,7 @@ fn written(options: &MeterExport) -> Option<WrittenMessages> {
 }
 
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {
-    GroupMember::start(group.member.clone(), MeterCoverage::since(clock::wall_clock_ns()))
+    GroupMember::start(group.member.clone(), MeterCoverage::since(steady_ns()))
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {

@@ -13,6 +13,7 @@
 
 use crate::Error;
 use crate::export::WorkerProgress;
+use crate::group::steady_ns;
 use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
@@ -224,8 +225,11 @@ impl MeterWorker {
         }
         self.outbox.flush();
         let ring_dropped = self.note(None);
-        let progress =
-            WorkerProgress { settled_ns: self.settled_ns, packets: self.source.delivered(), ring_dropped };
+        // How far the source is behind, not where it is: packets have times of a clock that may be set. If it is set back while
+        // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
+        let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
+        let settled_ns = steady_ns().saturating_sub(behind_ns);
+        let progress = WorkerProgress { settled_ns, packets: self.source.delivered(), ring_dropped };
         self.outbox.settle(progress);
         Ok(())
     }

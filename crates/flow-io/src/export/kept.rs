@@ -11,7 +11,7 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 struct KeptBatch {
-    /// When it was handed over, nanoseconds since 1970. Its records left the table before.
+    /// When it was handed over, by the time of the group. Its records left the table before.
     at_ns: u64,
     batch: WorkerBatch,
     bytes: usize,

@@ -32,7 +32,7 @@ pub fn batches_of(bytes: usize) -> usize {
 /// How far a worker has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerProgress {
-    /// All flows that were due by this time, nanoseconds since 1970, have left the table and were offered.
+    /// All flows that were due by this time, by the time of the group, have left the table and were offered.
     pub settled_ns: u64,
     /// Packets of its source.
     pub packets: u64,

@@ -1,12 +1,13 @@
 //! The thread of a member: it hears the others, lets the election decide, and advertises.
 
 use super::orders::OrderSource;
+use super::steady::{HeldOffset, PeerClocks, moved, moved_time, steady_ns};
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupSeat, GroupStatus, PeerStatus,
     RoleSwitch,
 };
 use crossbeam_channel::bounded;
-use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage};
+use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage, RoleChange};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
@@ -64,6 +65,8 @@ impl GroupMember {
             seat: seat.clone(),
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
+            clocks: PeerClocks::default(),
+            wall: HeldOffset::default(),
             active_heard_at: now,
             reported_at: now,
         };
@@ -127,6 +130,16 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
     }
 }
 
+/// What a display and collectors are told.
+fn by_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
+    match change {
+        RoleChange::BecameActive { term, replay_from_ns } => {
+            RoleChange::BecameActive { term, replay_from_ns: moved_time(replay_from_ns, offset) }
+        }
+        RoleChange::BecameStandby { active } => RoleChange::BecameStandby { active },
+    }
+}
+
 struct MemberThread {
     options: GroupOptions,
     codec: AdvertisementCodec,
@@ -137,6 +150,9 @@ struct MemberThread {
     flags: Arc<EndFlags>,
     /// Where each peer's last advertisement came from.
     addresses: BTreeMap<u32, SocketAddr>,
+    clocks: PeerClocks,
+    /// From the time of the group to the wall clock.
+    wall: HeldOffset,
     /// When an active member was last heard, or when this one began.
     active_heard_at: MonoTime,
     reported_at: MonoTime,
@@ -190,7 +206,9 @@ impl MemberThread {
 
     fn take(&mut self, bytes: &[u8], from: SocketAddr) {
         match self.codec.decode(bytes, clock::wall_clock_ns()) {
-            Ok(advertisement) => {
+            Ok((sent, sent_ns)) => {
+                let tolerance = self.options.clock_tolerance;
+                let advertisement = self.clocks.localize(&sent, sent_ns, steady_ns(), tolerance);
                 let outcome = self.election.heard(&advertisement, now());
                 if outcome == HeardOutcome::Accepted {
                     // For the data: how long nobody had exported when this member took over.
@@ -215,13 +233,23 @@ impl MemberThread {
         if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
             self.reported_at = now;
             let silent_for = now.since(self.active_heard_at);
-            let switch = |change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), silent_for, change };
+            let offset = self.wall_offset();
+            let switch = |change| RoleSwitch {
+                at_wall_ns: clock::wall_clock_ns(),
+                silent_for,
+                change: by_wall_clock(change, offset),
+            };
             self.report(now, step.change.map(switch));
         }
     }
 
-    fn send(&self, advertisement: &Advertisement) {
-        let bytes = self.codec.encode(advertisement, clock::wall_clock_ns());
+    fn wall_offset(&mut self) -> i64 {
+        self.wall.follow(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
+    }
+
+    fn send(&mut self, advertisement: &Advertisement) {
+        let advertisement = moved(advertisement, self.wall_offset());
+        let bytes = self.codec.encode(&advertisement, clock::wall_clock_ns());
         let failures =
             self.options.peers.iter().filter(|peer| self.socket.send(&bytes, **peer).is_err()).count();
         self.seat.update_status(|status| {
@@ -230,7 +258,8 @@ impl MemberThread {
         });
     }
 
-    fn report(&self, now: MonoTime, switch: Option<RoleSwitch>) {
+    fn report(&mut self, now: MonoTime, switch: Option<RoleSwitch>) {
+        let offset = self.wall_offset();
         let peers = self.election.peers().map(|peer| PeerStatus {
             meter: peer.advertisement.meter,
             address: self.addresses.get(&peer.advertisement.meter).copied(),
@@ -240,7 +269,7 @@ impl MemberThread {
             seen_packets: peer.advertisement.seen_packets,
             priority: peer.advertisement.priority,
             term: peer.advertisement.term,
-            watermark_ns: peer.advertisement.watermark_ns,
+            watermark_ns: moved_time(peer.advertisement.watermark_ns, offset),
             silent_for: now.since(peer.heard_at),
         });
         let peers: Vec<PeerStatus> = peers.collect();
@@ -252,7 +281,7 @@ impl MemberThread {
             status.can_export = inputs.can_export;
             status.seen_packets = inputs.seen_packets;
             status.coverage = inputs.coverage;
-            status.watermark_ns = self.election.watermark();
+            status.watermark_ns = self.election.watermark().map(|ns| moved_time(ns, offset));
             status.active_peer = self.election.active_peer(now);
             status.peers = peers;
             if let Some(switch) = switch {
@@ -270,7 +299,7 @@ impl MemberThread {
         }
     }
 
-    fn say_farewell(self) {
+    fn say_farewell(mut self) {
         let farewell = self.election.clone().leave(now());
         // Before the farewell: the successor may export at once.
         self.seat.end();
