@@ -93,9 +93,12 @@ test-vm: ## Tests inside QEMU guests with Debian's kernel: VLAN devices, netem, 
 	@scripts/steps.sh test-vm build-tests test-guest test-guest-fleet
 
 # Built outside and only run inside, where the machine's files are read-only and processors are slow.
+GUEST_TESTS = PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test $(TESTED) --test guest \
+	--config 'target."cfg(unix)".runner = ["$(XTASK)", "vm"$(VM_FLAGS:%=, "%"), "--"]' -- --ignored
+# Tests that set the clock have a guest of their own.
 test-guest:
-	PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test $(TESTED) --test guest \
-		--config 'target."cfg(unix)".runner = ["$(XTASK)", "vm"$(VM_FLAGS:%=, "%"), "--"]' -- --ignored
+	$(GUEST_TESTS) --skip failover::
+	$(GUEST_TESTS) --test-threads 1 failover::
 
 test-guest-fleet:
 	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) vm-fleet $(VM_FLAGS)

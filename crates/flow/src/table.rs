@@ -245,6 +245,9 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Moves the clock of the table.
     #[inline]
     fn set_time(&mut self, now_ns: u64) {
+        if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
+            histories.set_back(before_ns, now_ns);
+        }
         match self.now_ns {
             None => {
                 self.wheel.begin(wheel::tick(now_ns));

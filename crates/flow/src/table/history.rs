@@ -58,6 +58,8 @@ pub(super) struct FlowHistories {
     idle: u64,
     /// The table may have missed or forgotten flows until then.
     unsure_ns: u64,
+    /// The clock was set back: moments up to this one come twice.
+    twice_until_ns: u64,
     slots: Vec<SlotHistory>,
 }
 
@@ -68,6 +70,7 @@ impl FlowHistories {
             active: active.max(1),
             idle,
             unsure_ns: u64::MAX,
+            twice_until_ns: 0,
             slots: vec![SlotHistory::default(); slots],
         }
     }
@@ -113,6 +116,14 @@ impl FlowHistories {
         self.slots[slot].end = self.slots[slot].end.min(ToldEnd::Once);
     }
 
+    /// It is `now_ns` after it has been `before_ns`, which is later.
+    pub(super) fn set_back(&mut self, before_ns: u64, now_ns: u64) {
+        // Packets that overtook each other are closer together.
+        if before_ns.saturating_sub(now_ns) >= Self::QUIET_NS {
+            self.twice_until_ns = self.twice_until_ns.max(before_ns);
+        }
+    }
+
     /// A flow begins with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
         let is_whole = at_ns >= Self::kept_until(self.unsure_ns.saturating_add(self.idle));
@@ -143,9 +154,12 @@ impl FlowHistories {
     }
 
     /// Whether the flow was quiet when its part was cut that is reported because of what happened at `at_ns`.
-    pub(super) fn quiet_cut(&self, hot: &HotSlot, at_ns: u64) -> u64 {
+    pub(super) fn quiet_cut(&self, slot: usize, hot: &HotSlot, at_ns: u64) -> u64 {
         let cut_ns = hot.start.saturating_add(self.active);
-        let is_quiet = cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
+        // Of a moment that comes twice, another meter may mean the other time. A part that goes back does not end at a moment.
+        let is_shared = cut_ns > self.twice_until_ns && self.part_start(slot, cut_ns) == cut_ns;
+        let is_quiet = is_shared
+            && cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
             && at_ns.saturating_sub(cut_ns) >= Self::QUIET_NS;
         if is_quiet { cut_ns } else { 0 }
     }

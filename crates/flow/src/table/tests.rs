@@ -1,5 +1,6 @@
 use super::slot::HAS_RARE;
 use super::*;
+use crate::history::GroupMark;
 use crate::packet::{MAPPED, TunnelKind, protocol};
 use crate::record::FlowRecord;
 use packetrig_units::Nanos;
@@ -486,4 +487,29 @@ fn open_flows_are_told_again_as_they_were_opened() {
     }
     told.0.sort_by_key(|(.., at_ns)| *at_ns);
     assert_eq!(told.0, opened.0[1..]);
+}
+
+/// Of two meters, one has cut a part before the clock was set back and the other has not: a collector that took the moment for the
+/// same one would place the second where the first was.
+#[test]
+fn a_moment_that_comes_twice_because_the_clock_was_set_back_is_not_named_again() {
+    let moments = |is_cut_before: bool| {
+        let group = Some(GroupMark { group: 9, meter: 1, lane: 0 });
+        let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::from_secs(2), group, ..small() });
+        // Halfway between two packets.
+        let moment = 1000 * SECOND + table.flow_id(&packet(1, 2, 0)) % (2 * SECOND);
+        let from = |at_ns: u64| (0..).map(move |n| packet(1, 2, at_ns + (2 * n + 1) * SECOND / 20));
+        let mut records = metered(&mut table, &from(moment - SECOND).take(10).collect::<Vec<_>>());
+        table.advance(if is_cut_before { moment + 2 * TICK } else { moment + 1 }, &mut records);
+        assert_eq!(records.len(), usize::from(is_cut_before));
+        // Set back by less than a part: the moment comes again.
+        records.extend(metered(&mut table, &from(moment - SECOND).take(50).collect::<Vec<_>>()));
+        let cuts = records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut_ns);
+        (moment, cuts.collect::<Vec<_>>())
+    };
+    let (moment, cuts) = moments(true);
+    assert_eq!(cuts.iter().filter(|at_ns| **at_ns == moment).count(), 1, "{cuts:?}");
+    assert!(cuts.contains(&(moment + 2 * SECOND)), "later ones are named again: {cuts:?}");
+    let (moment, cuts) = moments(false);
+    assert!(!cuts.contains(&moment), "{cuts:?}");
 }

@@ -62,7 +62,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     }
     output.table("faults", &table)?;
     output.goal("faults", &format!("{wrong} packets missing or twice"), "0", &(wrong == 0).into());
-    let why = "the clock of this machine cannot be set for one process; offsets of clocks are in the property tests".to_owned();
+    let why = "the clock of this machine is that of everything on it; `make test-vm` sets that of a guest (tests/tests/guest/failover.rs)".to_owned();
     output.goal("clock steps", "nothing", "0 missing", &Goal::Unsupported(why));
     Ok(())
 }
