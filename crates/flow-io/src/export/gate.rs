@@ -21,8 +21,10 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
 
-/// How often progress is passed on.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often progress is passed on. Workers tell theirs about as often.
+const LOOK: Duration = Duration::from_millis(50);
+/// The same at the end.
+const LAST_LOOK: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
 const MOST_AT_ONCE: usize = 64;
 /// What left the table this long before a watermark may not have been exported.
@@ -143,7 +145,7 @@ impl ExportGate {
                 break;
             }
             // Not at the channel of changes: it may have an old item.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LAST_LOOK);
         }
         let is_left = !self.role.is_active() && is_exported(&self.seat);
         while let Some(batch) = self.kept.pop() {

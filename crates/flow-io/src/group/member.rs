@@ -17,9 +17,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// The thread looks at least this often whether it is to end, and for orders in a file.
-const LOOK_NS: u64 = 10_000_000;
+/// The thread looks at least this often whether it is to end.
+const LOOK_NS: u64 = 50_000_000;
+/// And this often for orders in a file.
+const ORDER_LOOK_NS: u64 = 10_000_000;
 /// Datagrams that are taken before the election decides, at most, so that a flood cannot keep the member from advertising.
 const BATCH: usize = 256;
 /// A display need not be newer than this, but for changes of the role.
@@ -292,10 +295,16 @@ impl MemberThread {
 
     fn wait(&self) {
         let now = now();
-        let left_ns = self.election.next_deadline(now).since(now).as_u64().min(LOOK_NS);
-        if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
+        let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
+        let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
+        // What an active member hears can wait until it advertises: each wake-up costs as much as an advertisement. A standby must
+        // know exactly when it heard the active one.
+        let is_deaf = self.election.role().is_active() && self.orders.waits_for().is_none();
+        if is_deaf {
+            std::thread::sleep(Duration::from_nanos(left_ns));
+        } else if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
             // Without a wait this loop would take a whole processor.
-            std::thread::sleep(std::time::Duration::from_nanos(LOOK_NS));
+            std::thread::sleep(Duration::from_nanos(ORDER_LOOK_NS));
         }
     }
 
