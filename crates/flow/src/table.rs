@@ -134,8 +134,9 @@ impl<H: MemoryHints> FlowTable<H> {
     pub fn new(options: &TableOptions) -> Self {
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
+        let active = options.active.as_u64();
         let limits = TableLimits {
-            active: options.active.as_u64(),
+            active: if options.group.is_some() { FlowHistories::part(active) } else { active },
             idle: options.idle.as_u64(),
             pause: match options.group {
                 Some(_) => FlowHistories::pause(options.idle.as_u64()),

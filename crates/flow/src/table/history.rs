@@ -5,7 +5,8 @@
 //! A flow whose timeout has passed is reported, and its slot is kept for a little longer. A packet that comes meanwhile is a
 //! beginning only for meters whose clocks say so: it resumes the flow here, see [`FlowHistory`].
 //!
-//! Parts end at moments that all meters share: at multiples of the active timeout, moved for each flow by its number. So what one
+//! Parts end at moments that all meters share: at multiples of a little less than the active timeout, moved for each flow by its
+//! number. So what one
 //! meter has reported no other one still holds back, but for packets around such a moment. For these every flow has a last record,
 //! even one without packets: a meter that takes over sends it, and it says what the flow had in all.
 //!
@@ -40,7 +41,7 @@ struct SlotHistory {
     reported: [CountTotals; 2],
     /// What of this was before it resumed.
     before: [CountTotals; 2],
-    /// Its parts end at multiples of the active timeout and this.
+    /// Its parts end at multiples of their length and this.
     phase: u64,
     /// What its last record says of its end.
     end: ToldEnd,
@@ -73,6 +74,12 @@ impl FlowHistories {
             twice_until_ns: 0,
             slots: vec![SlotHistory::default(); slots],
         }
+    }
+
+    /// The length of a part: a little less than the active timeout. Packets that come once in that time would otherwise come at the
+    /// same moments as the ends of parts, and such a flow would never be quiet then.
+    pub(super) const fn part(active: u64) -> u64 {
+        active - active / 37
     }
 
     /// The shortest silence that another meter may take for one of the idle timeout.

@@ -45,7 +45,11 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         "records sent twice",
     ]);
     let mut wrong = 0;
+    let only = std::env::var("EVAL_FAULT").ok();
     for (name, traffic, fault) in FAULTS {
+        if only.as_deref().is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
         let mut sum = TrialCounts::default();
         for number in 0..trials {
             let trial = TrialName { fault: name, number };
