@@ -1,11 +1,12 @@
 use super::slot::HAS_RARE;
 use super::*;
-use crate::history::GroupMark;
 use crate::packet::{MAPPED, TunnelKind, protocol};
 use crate::record::FlowRecord;
 use packetrig_units::Nanos;
 
 mod model;
+mod parts;
+mod telling;
 
 const SECOND: u64 = 1_000_000_000;
 /// An end is noticed within a tick.
@@ -455,83 +456,4 @@ fn a_clock_that_is_set_back_sets_all_timers_anew() {
     assert_eq!(records.len(), 100 - 10 - 1);
     assert!(records.iter().all(|record| record.end == EndReason::Idle));
     assert_eq!(table.counts().evicted, 0);
-}
-
-/// Flows as they are told to an outlet.
-#[derive(Default)]
-struct ToldFlows(Vec<(u64, FlowKey, u64)>);
-
-impl FlowOutlet for ToldFlows {
-    fn record(&mut self, _: &FlowRecord) {}
-
-    fn opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {
-        self.0.push((flow_id, *key, at_ns));
-    }
-}
-
-#[test]
-fn open_flows_are_told_again_as_they_were_opened() {
-    let mut table = FlowTable::<()>::new(&small());
-    let mut opened = ToldFlows::default();
-    for n in 1..=9 {
-        table.meter(&[packet(n, 100, SECOND * u64::from(n))], SECOND * u64::from(n), &mut opened);
-        // An answer does not turn the key round.
-        table.meter(&[packet(100, n, SECOND * u64::from(n) + 1)], SECOND * u64::from(n) + 1, &mut opened);
-    }
-    table.advance(11 * SECOND + 2 * TICK, &mut opened);
-    assert_eq!((opened.0.len(), table.flows()), (9, 8), "the first one has ended");
-    let mut told = ToldFlows::default();
-    let mut from = Some(0);
-    while let Some(at) = from {
-        from = table.tell_open(at, 3, &mut told);
-    }
-    told.0.sort_by_key(|(.., at_ns)| *at_ns);
-    assert_eq!(told.0, opened.0[1..]);
-}
-
-/// Of two meters, one has cut a part before the clock was set back and the other has not: a collector that took the moment for the
-/// same one would place the second where the first was.
-#[test]
-fn a_moment_that_comes_twice_because_the_clock_was_set_back_is_not_named_again() {
-    let moments = |is_cut_before: bool| {
-        let group = Some(GroupMark { group: 9, meter: 1, lane: 0 });
-        let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::from_secs(2), group, ..small() });
-        // Halfway between two packets.
-        let moment = moment_after(1000 * SECOND, &table, &packet(1, 2, 0), 2 * SECOND);
-        let from = |at_ns: u64| (0..).map(move |n| packet(1, 2, at_ns + (2 * n + 1) * SECOND / 20));
-        let mut records = metered(&mut table, &from(moment - SECOND).take(10).collect::<Vec<_>>());
-        table.advance(if is_cut_before { moment + 2 * TICK } else { moment + 1 }, &mut records);
-        assert_eq!(records.len(), usize::from(is_cut_before));
-        // Set back by less than a part: the moment comes again.
-        records.extend(metered(&mut table, &from(moment - SECOND).take(50).collect::<Vec<_>>()));
-        let cuts = records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut_ns);
-        (moment, cuts.collect::<Vec<_>>())
-    };
-    let (moment, cuts) = moments(true);
-    assert_eq!(cuts.iter().filter(|at_ns| **at_ns == moment).count(), 1, "{cuts:?}");
-    assert!(cuts.iter().any(|at_ns| *at_ns > moment), "later ones are named again: {cuts:?}");
-    let (moment, cuts) = moments(false);
-    assert!(!cuts.contains(&moment), "{cuts:?}");
-}
-
-/// The first moment from a time on at which parts of a packet's flow end.
-fn moment_after(at_ns: u64, table: &FlowTable<()>, packet: &PacketInfo, active: u64) -> u64 {
-    let part = FlowHistories::part(active);
-    let phase = table.flow_id(packet) % part;
-    at_ns + (part + phase - at_ns % part) % part
-}
-
-/// A flow with a packet each active timeout, a moment after a part ends: it was cut at a packet each time, and no meter that came
-/// late was ever placed in it.
-#[test]
-fn a_flow_with_the_period_of_the_active_timeout_is_quiet_when_its_parts_are_cut() {
-    let group = Some(GroupMark { group: 9, meter: 1, lane: 0 });
-    let active = 2 * SECOND;
-    let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::new(active), group, ..small() });
-    let from = 1000 * SECOND + table.flow_id(&packet(1, 2, 0)) % active;
-    let mut records =
-        metered(&mut table, &(0..4).map(|n| packet(1, 2, from + n * active + 1)).collect::<Vec<_>>());
-    table.advance(from + 4 * active, &mut records);
-    let mut cuts = records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut_ns);
-    assert!(cuts.any(|at_ns| at_ns > 0), "{records:?}");
 }

@@ -46,19 +46,9 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     ]);
     let mut wrong = 0;
     let only = std::env::var("EVAL_FAULT").ok();
-    for (name, traffic, fault) in FAULTS {
-        if only.as_deref().is_some_and(|only| !name.contains(only)) {
-            continue;
-        }
-        let mut sum = TrialCounts::default();
-        for number in 0..trials {
-            let trial = TrialName { fault: name, number };
-            let counts = match journal.finished(trial) {
-                Some(counts) => counts,
-                None => journal.append(trial, perform(traffic, fault, Draw::of(seed, number))?)?,
-            };
-            sum.add(counts);
-        }
+    for fault in FAULTS.iter().filter(|fault| only.as_deref().is_none_or(|only| fault.0.contains(only))) {
+        let name = fault.0;
+        let sum = sum_trials(fault, trials, seed, &mut journal)?;
         wrong += sum.missing + sum.surplus;
         let cells = [trials, sum.sent, sum.missing, sum.surplus, sum.repeated];
         let cells = cells.into_iter().map(|number| number.to_string());
@@ -69,6 +59,25 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let why = "the clock of this machine is that of everything on it; `make test-vm` sets that of a guest (tests/tests/guest/failover.rs)".to_owned();
     output.goal("clock steps", "nothing", "0 missing", &Goal::Unsupported(why));
     Ok(())
+}
+
+/// Of trials that were performed before, and of the others, which are performed now.
+fn sum_trials(
+    &(name, traffic, fault): &(&'static str, EchoTraffic, Fault),
+    trials: u64,
+    seed: u64,
+    journal: &mut TrialJournal,
+) -> anyhow::Result<TrialCounts> {
+    let mut sum = TrialCounts::default();
+    for number in 0..trials {
+        let trial = TrialName { fault: name, number };
+        let counts = match journal.finished(trial) {
+            Some(counts) => counts,
+            None => journal.append(trial, perform(traffic, fault, Draw::of(seed, number))?)?,
+        };
+        sum.add(counts);
+    }
+    Ok(sum)
 }
 
 fn perform(traffic: EchoTraffic, fault: Fault, mut draw: Draw) -> anyhow::Result<TrialCounts> {
