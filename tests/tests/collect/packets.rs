@@ -128,6 +128,14 @@ impl NumberedTraffic {
         }
     }
 
+    /// So long that a standby has forgotten how the flows began.
+    fn send_slowly(&mut self, port: &LabPort) {
+        for _ in 0..70 {
+            self.send(port);
+            std::thread::sleep(20 * PAUSE);
+        }
+    }
+
     fn send_some(&mut self, port: &LabPort) {
         for _ in 0..100 {
             self.send(port);
@@ -145,6 +153,7 @@ fn a_takeover_repeats_packets_and_loses_none() {
     let port = &pair.link.lab.ports()[0];
     let mut traffic = NumberedTraffic::default();
     traffic.send_until(port, &mut two, "meter 2 is ready");
+    traffic.send_slowly(port);
     // Frozen, and going on: it must find that it is not the active one any more.
     one.signal(Signal::STOP);
     traffic.send_until(port, &mut two, "meter 2 is active");
