@@ -41,7 +41,9 @@ fn document(locations: &[String]) -> String {
 }
 
 fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
+    engine: None,
     RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: 9, back_end: Some(back_end), ..RunTerms::default() },
         confirmed: BTreeSet::new(),
