@@ -3,10 +3,11 @@
 A generator's own module describes it by a class like this and calls `serve` with it:
 
     class Generator:
-        def hello(self): ...              # (version, abilities)
-        def command(self, stream, interface, directory): ...  # one process for each stream; raises Refused
-        def count(self, text, stream): ...  # (frames, bytes, refused, seconds) from its output, or None
-        def lead(self, stream): ...       # seconds from its start to its first frame
+        def hello(self): ...                     # (version, abilities)
+        def command(self, stream, interface): ...  # one process for each stream; raises Refused
+        def input(self, stream): ...             # pieces of its standard input, or None; it sends when that ends
+        def lead(self, stream): ...              # without input: seconds from its start to its first frame
+        def count(self, text): ...               # (frames, bytes, refused, seconds) from its output, or None
 
 It needs Python 3.7 or newer and nothing else.
 """
@@ -14,6 +15,7 @@ It needs Python 3.7 or newer and nothing else.
 import json
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -86,37 +88,55 @@ class Sender:
     def __init__(self, generator, stream, preparation):
         self.generator = generator
         self.stream = stream
-        self.command = generator.command(stream, preparation["interface"], preparation["directory"])
+        command = generator.command(stream, preparation["interface"])
+        # Without it, what a generator says would come when it ends.
+        self.command = (["stdbuf", "--output=L"] if shutil.which("stdbuf") else []) + command
         self.output_file = os.path.join(preparation["directory"], "%d.out" % stream["stream"])
         self.lead_ns = int(generator.lead(stream) * 1e9)
         self.process = None
+        self.released = False
         self.over = False
-        self.due_ns = None
         self.started_ns = None
         self.ended_ns = None
+        pieces = generator.input(stream)
+        if pieces is not None:
+            self.spawn(subprocess.PIPE)
+            for piece in pieces:
+                self.process.stdin.write(piece)
+            self.process.stdin.flush()
+
+    def spawn(self, source):
+        with open(self.output_file, "wb") as output:
+            self.process = subprocess.Popen(
+                self.command, stdin=source, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def release(self):
+        """Has it send: the end of its input is what it waits for, or it is started now."""
+        self.released = True
+        self.started_ns = now_ns()
+        if self.process is None:
+            self.spawn(subprocess.DEVNULL)
+        else:
+            self.process.stdin.close()
 
     def look(self, start_ns):
         """Starts the process when it is time, and notices its end."""
-        now = now_ns()
-        self.due_ns = start_ns + self.stream["delay_ns"]
-        if self.process is None and now >= self.due_ns - self.lead_ns:
-            self.started_ns = now
-            with open(self.output_file, "wb") as output:
-                self.process = subprocess.Popen(
-                    self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-                )
-        if self.process is not None and not self.over and self.process.poll() is not None:
+        if not self.released and self.wait_ns(start_ns) == 0:
+            self.release()
+        if self.process is not None and self.process.poll() is not None:
             self.ended_ns = now_ns()
             self.over = True
 
     def wait_ns(self, start_ns):
-        """How long until it has to be started; None if it was."""
-        if self.process is not None or self.over:
+        """How long until it has to be released; None if it was."""
+        if self.released or self.over:
             return None
         return max(0, start_ns + self.stream["delay_ns"] - self.lead_ns - now_ns())
 
     def stop(self):
-        if self.process is None:
+        if not self.released:
+            self.kill()
             self.over = True
         elif not self.over:
             self.process.send_signal(signal.SIGINT)
@@ -135,12 +155,12 @@ class Sender:
         """What it says it has sent."""
         told = {"stream": self.stream["stream"], "frames": 0, "bytes": 0}
         text = self.text()
-        found = self.generator.count(text, self.stream)
+        found = self.generator.count(text) if self.released else None
         if found is None:
-            if self.over and self.process is not None:
+            if self.over and self.released:
                 # The counts are all that a generator has to say at its end.
                 last = [line for line in text.splitlines() if line.strip()]
-                raise RuntimeError("%s: %s" % (self.command[0], last[-1].strip() if last else "it said nothing"))
+                raise RuntimeError(last[-1].strip() if last else "the generator ended and said nothing")
             return told
         frames, size, refused, seconds = found
         told.update(frames=frames, bytes=size, refused=refused)

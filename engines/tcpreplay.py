@@ -20,7 +20,7 @@ class Tcpreplay:
         }
         return (version.group(1) if version else "", abilities)
 
-    def command(self, stream, interface, directory):
+    def command(self, stream, interface):
         command = ["tcpreplay", "--intf1=" + interface, "--timer=nano", "--stats=1"]
         if stream["burst"] is None:
             rate = stream["rate"]
@@ -35,10 +35,14 @@ class Tcpreplay:
     def loops(self, stream):
         return "--loop=%d" % -(-stream["count"] // stream["capture"]["frames"])
 
-    def lead(self, stream):
-        return 0.002
+    def input(self, stream):
+        return None
 
-    def count(self, text, stream):
+    def lead(self, stream):
+        # It takes about 60 ms from its start to its first frame. Rather a little late than too early.
+        return 0.05
+
+    def count(self, text):
         sent = re.findall(r"Actual: (\d+) packets \((\d+) bytes\) sent in ([\d.]+) seconds", text)
         if not sent:
             return None

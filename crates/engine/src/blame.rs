@@ -19,7 +19,9 @@ impl Error {
             | Self::Recording { .. }
             | Self::NoCaptureDirectory => Blame::Plan,
             Self::Guard(_) | Self::NotPermitted(_) => Blame::Unconfirmed,
-            Self::Unresolved { .. } | Self::Engine { .. } | Self::Thread { .. } | Self::Injected { .. } => Blame::World,
+            Self::Unresolved { .. } | Self::Engine { .. } | Self::Thread { .. } | Self::Injected { .. } => {
+                Blame::World
+            }
             Self::Panicked(_) | Self::Bug(_) => Blame::Bug,
         }
     }

@@ -56,7 +56,6 @@ impl OwnerPermit for Generous {
 }
 
 fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
-    engine: None,
     let place = |place: Option<&str>| place.map(|text| text.parse::<PortLocation>().unwrap());
     RigOptions {
         engine: None,

@@ -7,6 +7,7 @@ use crate::Error;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{
     Pid, Signal, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    test_kill_process_group,
 };
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -46,6 +47,12 @@ pub fn kill_group(child: &Child) -> Result<(), Error> {
     let object = format!("process group {}", child.id());
     kill_process_group(pid_of(child, &object)?, Signal::KILL)
         .map_err(|error| Error::call("kill", object, error))
+}
+
+/// Whether a process of the group that a child led is left. A member that has ended and was not collected counts.
+pub fn has_group(child: &Child) -> bool {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    group.is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
 /// Has reads and writes of our end of a pipe return at once, with `WouldBlock` if nothing can be done.
@@ -94,12 +101,14 @@ mod tests {
         assert_eq!(line, "started\n");
         kill_group(&child).expect("it is there");
         assert_eq!(std::io::Read::read(&mut output, &mut [0]).expect("both have ended"), 0);
+        assert!(has_group(&child), "it was not waited for");
         assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
     }
 
     #[test]
     fn an_empty_pipe_is_not_waited_for() {
-        let mut child = Command::new("sleep").arg("1000").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new("sleep").arg("1000").stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().expect("it is piped");
         never_wait(&output).expect("a pipe has flags");
         let error = std::io::Read::read(&mut output, &mut [0]).unwrap_err();

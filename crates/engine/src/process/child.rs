@@ -25,6 +25,8 @@ use std::thread::JoinHandle;
 const READS_WITHIN: Nanos = Nanos::from_secs(5);
 /// How long a killed process may take to be gone.
 const GONE_WITHIN: Nanos = Nanos::from_secs(2);
+/// How long what it started may take to be gone.
+const COLLECTED_WITHIN: Nanos = Nanos::from_millis(500);
 const PAUSE: Nanos = Nanos::from_millis(2);
 
 /// A directory of an engine's own.
@@ -81,8 +83,8 @@ impl EngineProcess {
             let spawned = spawn(prepared);
             let is_running = spawned.is_ok();
             if started.send(spawned).is_ok() && is_running {
-                // Nothing is ever sent: this waits until the other end is dropped, which is an error by design.
-                let _ = released.recv();
+                // Nothing is ever sent: the iterator ends when the other end is dropped.
+                released.iter().for_each(drop);
             }
             Ok(())
         })?;
@@ -192,6 +194,11 @@ impl EngineProcess {
         drop(child::kill_group(&self.child));
         let give_up = self.clock.now() + GONE_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
+            self.clock.wait(self.clock.now() + PAUSE);
+        }
+        // Others of the group may still be on their way out, and send meanwhile. One that nobody collects stays for ever.
+        let give_up = self.clock.now() + COLLECTED_WITHIN;
+        while child::has_group(&self.child) && self.clock.now() < give_up {
             self.clock.wait(self.clock.now() + PAUSE);
         }
         self.release = None;

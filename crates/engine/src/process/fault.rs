@@ -62,7 +62,10 @@ mod tests {
     #[test]
     fn a_fault_says_what_happened() {
         assert_eq!(EngineFault::Ended(String::new()).to_string(), "it ended too early");
-        assert_eq!(EngineFault::Ended("no such device".into()).to_string(), "it ended too early: no such device");
+        assert_eq!(
+            EngineFault::Ended("no such device".into()).to_string(),
+            "it ended too early: no such device"
+        );
         assert!(EngineFault::Version(2).to_string().ends_with("packetrig speaks version 1"));
     }
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// Significant digits of the send-time histograms, as in the generic sender.
 const DIGITS: u8 = 2;
-/// How far before the start an engine's times may be: clocks of other programs are coarser than ours.
-const EARLY: Nanos = Nanos::from_millis(100);
+/// By how much an engine's times may be wrong: clocks of other programs are coarser than ours.
+const COARSE: Nanos = Nanos::from_millis(100);
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -48,9 +48,14 @@ impl EngineLane {
         self.told.refused
     }
 
-    /// Takes what the engine says; an error says why it cannot be.
-    pub(super) fn take(&mut self, told: EngineCount, start: MonoTime, now: MonoTime) -> Result<(), String> {
-        self.check(&told, start, now).map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
+    /// Takes what the engine says; an error says why it cannot be. It cannot have sent before or after the times of `span`.
+    pub(super) fn take(
+        &mut self,
+        told: EngineCount,
+        start: MonoTime,
+        span: (MonoTime, MonoTime),
+    ) -> Result<(), String> {
+        self.check(&told, span).map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
         let frames = told.frames - self.told.frames;
         let bytes = with_fcs(told.bytes, told.frames) - with_fcs(self.told.bytes, self.told.frames);
         self.first = told.first_ns.map(MonoTime::from_nanos).or(self.first);
@@ -58,14 +63,14 @@ impl EngineLane {
         self.told = EngineCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
         if frames > 0 {
             let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
-            let until = self.last.unwrap_or(now).max(from);
+            let until = self.last.unwrap_or(span.1).max(from);
             spread(&mut self.series, start, (from, until), (frames, bytes));
             self.counted_at = Some(until);
         }
         Ok(())
     }
 
-    fn check(&self, told: &EngineCount, start: MonoTime, now: MonoTime) -> Result<(), String> {
+    fn check(&self, told: &EngineCount, (from, now): (MonoTime, MonoTime)) -> Result<(), String> {
         let EngineCount { frames, bytes, refused, .. } = *told;
         let before = self.told;
         if frames < before.frames || bytes < before.bytes || refused < before.refused {
@@ -77,10 +82,11 @@ impl EngineLane {
         }
         let [shortest, longest] = self.bytes.map(|bytes| bytes.saturating_mul(frames));
         if !(shortest..=longest).contains(&bytes) {
-            return Err(format!("cannot be: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"));
+            return Err(format!(
+                "cannot be: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"
+            ));
         }
-        // Unpaced by mistake is a rate, too; but no engine sends before the start or in the future.
-        let possible = (start - EARLY).as_nanos()..=(now + EARLY).as_nanos();
+        let possible = (from - COARSE).as_nanos()..=(now + COARSE).as_nanos();
         let times = [told.first_ns, told.last_ns];
         if let Some(wrong) = times.into_iter().flatten().find(|time| !possible.contains(time)) {
             return Err(format!("have the time {wrong} ns, which is not between the start and now"));
@@ -94,6 +100,11 @@ impl EngineLane {
     /// How long after it was due the first frame left; `None` if that is not known.
     pub(super) fn lag(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| first.since(start + self.spec.timeline.delay))
+    }
+
+    /// How long before it was due the first frame left; `None` if that is not known.
+    pub(super) fn lead(&self, start: MonoTime) -> Option<Nanos> {
+        self.first.map(|first| (start + self.spec.timeline.delay).since(first))
     }
 
     /// When it should be over, counted from the start: its end, and half as long again; `None` if it has no end.
@@ -182,4 +193,28 @@ fn spread(
         at = next;
     }
     series.add(origin, until, frames - added.0, bytes - added.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_spread_over_the_seconds_and_none_is_lost(
+            from in 0u64..5_000_000_000, length in 0u64..5_000_000_000, frames in 0u64..10_000_000, size in 60u64..1500,
+        ) {
+            let origin = MonoTime::from_nanos(7);
+            let from = origin + Nanos::new(from);
+            let until = from + Nanos::new(length);
+            let mut series = RateSeries::with_room(20);
+            spread(&mut series, origin, (from, until), (frames, frames * size));
+            let all = series.seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
+            prop_assert_eq!(all, (frames, frames * size));
+            let whole = series.seconds.iter().map(|(frames, _)| *frames).max().unwrap_or(0);
+            // No second has more than its share, but for rounding.
+            prop_assert!(length < SECOND || u128::from(whole) <= u128::from(frames) * u128::from(SECOND) / u128::from(length) + 2);
+        }
+    }
 }

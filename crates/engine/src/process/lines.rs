@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_message_may_come_in_pieces() {
-        let mut reader = MessageReader::new(Pieces(vec![b"{\"type\":", b"\"ready\"}\n{\"type\":\"ready\"}\n{", b""]));
+        let mut reader =
+            MessageReader::new(Pieces(vec![b"{\"type\":", b"\"ready\"}\n{\"type\":\"ready\"}\n{", b""]));
         assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
         assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
         assert_eq!(reader.next(NOW), Ok(LineStep::Ended), "half a line is none");
@@ -169,7 +170,10 @@ mod tests {
         for _ in 0..MOST_MESSAGES {
             assert!(matches!(reader.next(NOW), Ok(LineStep::Message(_))));
         }
-        assert!(matches!(reader.next(NOW + SECOND), Ok(LineStep::Message(_))), "the next second is another one");
+        assert!(
+            matches!(reader.next(NOW + SECOND), Ok(LineStep::Message(_))),
+            "the next second is another one"
+        );
         let later = NOW + SECOND + SECOND;
         let flooded = (0..=MOST_MESSAGES).find_map(|_| reader.next(later).err());
         assert_eq!(flooded, Some(EngineFault::Flood(MOST_MESSAGES)));
@@ -177,7 +181,8 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_shown() {
-        let error = MessageReader::new(&b"hello, I am \x1b an engine\n"[..]).next(NOW).unwrap_err().to_string();
+        let error =
+            MessageReader::new(&b"hello, I am \x1b an engine\n"[..]).next(NOW).unwrap_err().to_string();
         assert!(error.starts_with("`hello, I am   an engine` is not a message"), "{error}");
     }
 

@@ -142,6 +142,7 @@ pub struct EngineHello {
 /// What an engine can do. What it does not mention, it cannot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an ability of its own, as it is in the message")]
 pub struct EngineAbilities {
     /// Sends this many streams side by side; 0 counts as 1.
     pub streams: u64,
@@ -232,7 +233,10 @@ mod tests {
     fn replies_may_say_more_than_is_known() {
         let hello = r#"{"type":"hello","protocol":1,"name":"x","license":"MIT","abilities":{"bursts":true,"sings":1}}"#;
         let EngineReply::Hello(hello) = serde_json::from_str(hello).unwrap() else { panic!("no hello") };
-        assert_eq!((hello.name.as_str(), hello.abilities.bursts, hello.abilities.endless), ("x", true, false));
+        assert_eq!(
+            (hello.name.as_str(), hello.abilities.bursts, hello.abilities.endless),
+            ("x", true, false)
+        );
         assert_eq!(
             serde_json::from_str::<EngineReply>(r#"{"type":"ready","in":3}"#).unwrap(),
             EngineReply::Ready
@@ -243,9 +247,11 @@ mod tests {
             serde_json::from_str::<EngineReply>(counters).unwrap(),
             EngineReply::Counters { streams: vec![count] }
         );
-        for wrong in
-            ["{}", r#"{"type":"sing"}"#, r#"{"type":"counters","streams":[{"stream":0,"frames":-1,"bytes":0}]}"#]
-        {
+        for wrong in [
+            "{}",
+            r#"{"type":"sing"}"#,
+            r#"{"type":"counters","streams":[{"stream":0,"frames":-1,"bytes":0}]}"#,
+        ] {
             assert!(serde_json::from_str::<EngineReply>(wrong).is_err(), "{wrong}");
         }
     }

@@ -75,6 +75,8 @@ pub struct ProcessTx {
     start: Option<MonoTime>,
     /// When the caller stopped what was not over by itself.
     stopped: Option<MonoTime>,
+    /// When it was told the start: it has sent nothing before that.
+    ordered_at: MonoTime,
     heard_at: MonoTime,
     notes: usize,
     fault: Option<EngineFault>,
@@ -99,6 +101,7 @@ impl ProcessTx {
             phase: EnginePhase::Waiting,
             start: None,
             stopped: None,
+            ordered_at: MonoTime::default(),
             heard_at: MonoTime::default(),
             notes: 0,
             fault: None,
@@ -126,10 +129,8 @@ impl ProcessTx {
     }
 
     fn await_ready(&mut self, preparation: &EnginePreparation) -> Result<(), Error> {
-        let failed = |fault: EngineFault| Error::Engine {
-            engine: self.hello.name.clone(),
-            reason: fault.to_string(),
-        };
+        let failed =
+            |fault: EngineFault| Error::Engine { engine: self.hello.name.clone(), reason: fault.to_string() };
         self.engine.send(&EngineOrder::Prepare(preparation)).map_err(failed)?;
         loop {
             match self.engine.await_reply("ready", READY_WITHIN).map_err(failed)? {
@@ -144,6 +145,7 @@ impl ProcessTx {
 
     fn begin(&mut self, start: MonoTime) {
         let now = self.clock.now();
+        self.ordered_at = now;
         self.heard_at = now.max(start);
         self.phase = EnginePhase::Sending;
         let order = EngineOrder::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
@@ -211,9 +213,10 @@ impl ProcessTx {
         let start = self.start.unwrap_or(now);
         for told in streams {
             let lane = self.lanes.iter_mut().find(|lane| lane.spec.number == told.stream);
-            let lane = lane
-                .ok_or_else(|| EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream)))?;
-            lane.take(*told, start, now).map_err(EngineFault::Impossible)?;
+            let lane = lane.ok_or_else(|| {
+                EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream))
+            })?;
+            lane.take(*told, start, (self.ordered_at.min(start), now)).map_err(EngineFault::Impossible)?;
         }
         Ok(())
     }
@@ -233,7 +236,6 @@ impl ProcessTx {
     /// Ends what takes too long.
     fn watch(&mut self, now: MonoTime) {
         match self.phase {
-            EnginePhase::Waiting | EnginePhase::Over => {}
             EnginePhase::Sending if now > self.heard_at + SILENCE => {
                 self.fail(EngineFault::Silent(now.since(self.heard_at)));
             }
@@ -246,7 +248,10 @@ impl ProcessTx {
                 self.fail(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
             }
             EnginePhase::Leaving { since } if now > since + EXIT_WITHIN => self.end(),
-            EnginePhase::Stopping { .. } | EnginePhase::Leaving { .. } => {}
+            EnginePhase::Waiting
+            | EnginePhase::Stopping { .. }
+            | EnginePhase::Leaving { .. }
+            | EnginePhase::Over => {}
         }
     }
 
@@ -262,10 +267,14 @@ impl ProcessTx {
     /// What has to be said once all is sent.
     fn tell_lag(&self) {
         let Some(start) = self.start else { return };
-        let lag = self.lanes.iter().filter_map(|lane| lane.lag(start)).max();
-        if let Some(lag) = lag.filter(|lag| *lag > LATE_AFTER) {
-            let Self { hello, site, .. } = self;
-            self.doubts.note(format!("{}: engine {} started {lag} late", site.interface, hello.name));
+        let Self { hello, site, .. } = self;
+        let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
+            self.lanes.iter().filter_map(|lane| of(lane, start)).max().filter(|time| *time > LATE_AFTER)
+        };
+        for (time, word) in [(most(EngineLane::lag), "late"), (most(EngineLane::lead), "early")] {
+            if let Some(time) = time {
+                self.doubts.note(format!("{}: engine {} started {time} {word}", site.interface, hello.name));
+            }
         }
     }
 
@@ -316,7 +325,7 @@ impl StreamTx for ProcessTx {
         }
         // Who steps without waiting in between, at the end of a run, would turn a processor.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
-            self.clock.wait(now + LOOK);
+            self.clock.wait(self.clock.now() + LOOK);
         }
         Ok(NextStep::IdleUntil(now + LOOK))
     }
@@ -336,8 +345,9 @@ impl StreamTx for ProcessTx {
             handed_over: sent,
             refused,
             on_wire: interface.map(|counters| counters.tx_frames),
-            dropped: interface
-                .map(|counters| crate::packet::lost_on_transmit(sent, counters.tx_frames, counters.tx_dropped)),
+            dropped: interface.map(|counters| {
+                crate::packet::lost_on_transmit(sent, counters.tx_frames, counters.tx_dropped)
+            }),
         })
     }
 

@@ -89,7 +89,8 @@ impl ReceiverLane {
 
     /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
-        let sent = found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
+        let sent =
+            found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
 

@@ -68,9 +68,9 @@ impl RigAccount<'_> {
         }
         for book in self.ports {
             let faults = book.sender_fault.iter().cloned();
-            result.caveats.extend(
-                faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)),
-            );
+            result
+                .caveats
+                .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)));
             let port = self.port(book, result);
             self.doubt_port(&port, &mut result.caveats);
             result.ports.push(port);

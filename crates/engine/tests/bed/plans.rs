@@ -49,7 +49,6 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Stream
 }
 
 pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
-    engine: None,
     let capture_all = capture_dir.is_some();
     RigOptions {
         engine: None,

@@ -2,8 +2,8 @@
 
 use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
 use crate::document::PlanText;
-use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_engine::process::EngineCommand;
+use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;

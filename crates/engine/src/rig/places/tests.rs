@@ -30,7 +30,6 @@ fn plan(ports: &[&str]) -> Plan {
 }
 
 fn options(site: RigSite) -> RigOptions {
-    engine: None,
     RigOptions {
         engine: None,
         terms: RunTerms { tag_key: 1, ..RunTerms::default() },
@@ -43,7 +42,6 @@ fn options(site: RigSite) -> RigOptions {
 }
 
 fn part(places: &[Option<&str>]) -> RigOptions {
-    engine: None,
     let place = |place: Option<&str>| place.map(|text| text.parse().unwrap());
     let permit = Arc::new(NotingOpener("secret"));
     options(RigSite::PartOfFleet { places: places.iter().copied().map(place).collect(), permit })
