@@ -88,13 +88,6 @@ fn greet(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
     }
 }
 
-/// Starts an engine in the caller's namespace, asks what it can do, and ends it.
-pub fn inspect(command: &EngineCommand) -> Result<EngineHello, Error> {
-    let here = packetrig_sys::netns::NetNs::current()?;
-    let mut engine = EngineProcess::start(command, &here)?;
-    greet(&mut engine).map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })
-}
-
 /// Keeps a port ours.
 #[derive(Debug)]
 struct EngineHold {

@@ -5,7 +5,7 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::device::{
     DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, RulePositions,
 };
-use packetrig_tests::document::{Document, Flow, ethernet, ipv4, udp, value, vlan};
+use packetrig_tests::document::{Document, Flow, ethernet, udp, value, vlan};
 use packetrig_tests::program::{Finished, Report, Running};
 use packetrig_tests::skip;
 use rustix::process::Signal;
@@ -144,7 +144,7 @@ fn a_flow_without_an_end_goes_on_until_the_user_stops_it() {
         if !has_engine(engine) {
             continue;
         }
-        let Some(lab) = skip::lab(Lab::pair) else { return };
+        let Some(lab) = skip::lab(|| Lab::with_device(2, FaultPlan::none())) else { return };
         let endless = Flow::new("f", 1)
             .with("metrics", json!({"enable": false}))
             .with("duration", json!({"choice": "continuous"}));
