@@ -134,12 +134,11 @@ class Sender:
             return None
         return max(0, start_ns + self.stream["delay_ns"] - self.lead_ns - now_ns())
 
-    def stop(self):
+    def give_up(self):
+        """Ends it if it has not begun to send."""
         if not self.released:
             self.kill()
             self.over = True
-        elif not self.over:
-            self.process.send_signal(signal.SIGINT)
 
     def kill(self):
         if self.process is not None and self.process.poll() is None:
@@ -186,13 +185,16 @@ def run(orders, senders):
             return ledger(senders)
         if message["type"] == "start":
             start = message["at_ns"]
+    stopped = False
     told_at = now_ns()
     while not all(sender.over for sender in senders):
         waits = [wait for wait in (sender.wait_ns(start) for sender in senders) if wait is not None]
         message = orders.next(min(waits + [20_000_000]) / 1e9)
-        if orders.ended or (message is not None and message["type"] == "stop"):
-            for sender in senders:
-                sender.stop()
+        if orders.ended:
+            time.sleep(0.02)
+        if not stopped and (orders.ended or (message is not None and message["type"] == "stop")):
+            stopped = True
+            stop(senders)
         for sender in senders:
             if not sender.over:
                 sender.look(start)
@@ -200,6 +202,13 @@ def run(orders, senders):
             told_at = now_ns()
             send({"type": "counters", "streams": [sender.count() for sender in senders]})
     return ledger(senders)
+
+
+def stop(senders):
+    for sender in senders:
+        sender.give_up()
+    # As Ctrl-C does: a generator may have processes of its own. packetrig gives each engine a process group.
+    os.killpg(os.getpgrp(), signal.SIGINT)
 
 
 def ledger(senders):
@@ -219,6 +228,8 @@ def serve(name, generator):
         os._exit(1)
 
     signal.signal(signal.SIGTERM, ended)
+    # Not ignored, because children would inherit that.
+    signal.signal(signal.SIGINT, lambda *_: None)
     try:
         version, abilities = generator.hello()
         send({"type": "hello", "protocol": PROTOCOL, "name": name, "version": version, "abilities": abilities})
