@@ -128,6 +128,21 @@ pub(super) enum EngineReply {
     },
 }
 
+impl EngineReply {
+    /// Its type, as it is written.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Ready => "ready",
+            Self::Refused(_) => "refused",
+            Self::Counters { .. } => "counters",
+            Self::Ledger { .. } => "ledger",
+            Self::Note { .. } => "note",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// What an engine says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct EngineHello {

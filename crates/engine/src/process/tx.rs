@@ -385,18 +385,3 @@ fn refused(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
     let message = format!("engine {} cannot do this: {feature} needs {needs}; found {found}", hello.name);
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message)]))
 }
-
-impl EngineReply {
-    /// Its type, as it is written.
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::Hello(_) => "hello",
-            Self::Ready => "ready",
-            Self::Refused(_) => "refused",
-            Self::Counters { .. } => "counters",
-            Self::Ledger { .. } => "ledger",
-            Self::Note { .. } => "note",
-            Self::Failed { .. } => "failed",
-        }
-    }
-}
