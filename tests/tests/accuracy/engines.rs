@@ -1,6 +1,8 @@
 //! Other programs send, our receiver counts what the reference device lets through; engines that do something wrong.
 
 use super::assert_found;
+use packetrig_sys::clock;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{
     DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, RulePositions,
@@ -246,4 +248,35 @@ fn a_program_that_is_no_engine_is_refused_before_anything_is_sent() {
     finished.assert_refused(4, &["engine /bin/true", "it ended too early"]);
     let Some((finished, _)) = through("/no/such/engine", Vec::new(), vec![flow("f", 1)]) else { return };
     finished.assert_refused(4, &["/no/such/engine"]);
+}
+
+#[test]
+fn nothing_is_sent_any_more_when_packetrig_is_killed() {
+    for engine in ADAPTERS {
+        if !has_engine(engine) {
+            continue;
+        }
+        let Some(lab) = skip::lab(|| Lab::with_device(2, FaultPlan::none())) else { return };
+        let endless = Flow::new("f", 1)
+            .with("metrics", json!({"enable": false}))
+            .with("duration", json!({"choice": "continuous"}));
+        let document = Document::new(&[lab.location(0), lab.location(1)]).flow(endless);
+        let mut running = Running::run(&document, &["--quiet", "--engine", engine]);
+        packetrig_tests::rig_fault::await_frames(&lab, &mut running, 300);
+        running.signal(Signal::KILL);
+        let mut links = NamespaceLinks::open(lab.ports()[0].netns()).unwrap();
+        let mut sent = || links.counters(lab.ports()[0].link.index).unwrap().tx_frames;
+        // An engine that went on would send a hundred frames in this time; one that was told to end may take a while.
+        let deadline = clock::monotonic_ns() + 20_000_000_000;
+        let mut before = sent();
+        loop {
+            clock::sleep_until_ns(clock::monotonic_ns() + 100_000_000);
+            let now = sent();
+            if now == before {
+                break;
+            }
+            before = now;
+            assert!(clock::monotonic_ns() < deadline, "{engine} goes on");
+        }
+    }
 }
