@@ -56,7 +56,7 @@ check-fmt:
 
 check-scripts:
 	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
-	@for script in $$(find scripts eval examples tests -name '*.py'); do echo "python3 $$script (syntax)"; \
+	@for script in $$(find scripts eval examples engines tests -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 
 check-deps:
