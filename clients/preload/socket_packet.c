@@ -122,24 +122,27 @@ static int find_peer(const struct outgoing *out, struct sockaddr_storage *peer)
     return PASS;
 }
 
-/* The next control message, checked; NULL at the end. CMSG_NXTHDR reads behind the end of short ones. */
-static struct cmsghdr *next_control(const struct msghdr *message, struct cmsghdr *last)
+/* The next control message, NULL at the end. `is_damaged` (may be NULL): the rest is what the kernel refuses. */
+static struct cmsghdr *next_control(const struct msghdr *message, struct cmsghdr *last, int *is_damaged)
 {
     uint8_t *begin = message->msg_control, *at = begin;
     if (!begin)
         return NULL;
     if (last)
-        at = (uint8_t *)last + CMSG_ALIGN(last->cmsg_len);
+        at += (size_t)((uint8_t *)last - begin) + CMSG_ALIGN(last->cmsg_len);
     size_t left = message->msg_controllen - (size_t)(at - begin);
     if ((size_t)(at - begin) > message->msg_controllen || left < sizeof(struct cmsghdr))
         return NULL;
     struct cmsghdr *found = (struct cmsghdr *)(void *)at;
-    return found->cmsg_len < CMSG_LEN(0) || found->cmsg_len > left ? NULL : found;
+    int is_whole = found->cmsg_len >= CMSG_LEN(0) && found->cmsg_len <= left;
+    if (is_damaged)
+        *is_damaged = !is_whole;
+    return is_whole ? found : NULL;
 }
 
 int has_transmit_time(const struct msghdr *message)
 {
-    for (struct cmsghdr *at = next_control(message, NULL); at; at = next_control(message, at))
+    for (struct cmsghdr *at = next_control(message, NULL, NULL); at; at = next_control(message, at, NULL))
         if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_TXTIME)
             return 1;
     return 0;
@@ -190,7 +193,9 @@ static int read_packet_info(struct outgoing *out, const struct cmsghdr *control)
 
 static int read_controls(struct outgoing *out, struct socket_packet *packet)
 {
-    for (struct cmsghdr *at = next_control(out->message, NULL); at; at = next_control(out->message, at)) {
+    int is_damaged = 0;
+    struct cmsghdr *at = NULL;
+    while ((at = next_control(out->message, at, &is_damaged))) {
         int done = PASS, value = -1;
         int is_v4 = at->cmsg_level == IPPROTO_IP, is_v6 = at->cmsg_level == IPPROTO_IPV6;
         if (at->cmsg_len >= CMSG_LEN(sizeof value))
@@ -208,7 +213,7 @@ static int read_controls(struct outgoing *out, struct socket_packet *packet)
         if (done)
             return done;
     }
-    return 0;
+    return is_damaged ? PASS : 0;
 }
 
 /* Copies the program's bytes to `at`; their number, or PASS if there is no room. */
