@@ -105,6 +105,8 @@ test | test-all | vm | eval)
     want busybox busybox-static
     want java default-jre-headless
     want python3 python3
+    want make make
+    want fping fping
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
     ;;
@@ -113,12 +115,19 @@ case $level in
 vm | test-all)
     want qemu-system-x86_64 qemu-system-x86
     ;;
+esac
+case $level in
+test-all | eval)
+    # Programs that send through the preload library.
+    want nping nmap
+    want scamper scamper
+    ;;
+esac
+case $level in
 eval)
     want trafgen netsniff-ng
     want tcpreplay tcpreplay
-    want fping fping
     want irtt irtt
-    want scamper scamper
     want keepalived keepalived
     want ucarp ucarp
     ;;

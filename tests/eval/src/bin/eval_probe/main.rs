@@ -10,6 +10,7 @@ mod capacity;
 mod capture;
 mod departures;
 mod figures;
+mod foreign;
 mod frames;
 mod judge;
 mod lab;
@@ -37,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("probe", &directory("probe"), effort)?;
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("trains", trains::evaluate),
         ("pairs", pairs::evaluate),
         ("departures", departures::evaluate),
@@ -47,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         ("available", available::evaluate),
         ("answers", answers::evaluate),
         ("truth", truth::evaluate),
+        ("foreign", foreign::evaluate),
     ];
     let mut failed = Vec::new();
     for (name, evaluate) in parts {

@@ -1,0 +1,207 @@
+//! When probes of programs that nobody here wrote leave: as the programs are, and with the preload library, which hands their packets over
+//! to `probe serve`.
+//!
+//! Both ways are to send a packet every 10 ms. With the library a program is told to send a little more often: the library keeps it
+//! back, so that it is never late for the schedule.
+
+use crate::figures::{Series, difference, micros};
+use crate::lab::Cable;
+use crate::load::{FAR, Load, NEAR};
+use crate::referee::Referee;
+use anyhow::{Context, ensure};
+use packetrig_eval::Effort;
+use packetrig_eval::output::{Goal, Output, Table};
+use packetrig_sys::clock;
+use packetrig_testkit::lab::INTERFACE;
+use packetrig_tests::hosts;
+use packetrig_tests::program::Running;
+use rustix::process::Signal;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const EVERY_NS: u64 = 10_000_000;
+/// The library hands packets over this long before they are due.
+const AHEAD: &str = "20ms";
+/// The error with the library is to be at most this share of the error without.
+const SHARE: f64 = 0.1;
+/// Many hosts for scamper, which sends one host at most one packet each second. The far station is all of them.
+const HOSTS: &str = "198.19.0.0/16";
+/// Blocks of the far end's ring are handed over after this time; it is read afterwards.
+const RETIRE_MS: u32 = 100;
+const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.0/15\"\nprobes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
+
+#[derive(Clone, Copy, Debug)]
+enum Tool {
+    Fping,
+    Scamper,
+}
+
+impl Tool {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fping => "fping",
+            Self::Scamper => "scamper",
+        }
+    }
+
+    /// Its arguments for this many echo requests, one every 10 ms, or every 9 ms where the library keeps it back.
+    fn arguments(self, is_preloaded: bool, packets: usize, list: &Path) -> Vec<String> {
+        let words = match (self, is_preloaded) {
+            (Self::Fping, false) => format!("-q -t 1000 -p 10 -c {packets} {FAR}"),
+            (Self::Fping, true) => format!("-q -t 1000 -p 9 -c {packets} {FAR}"),
+            (Self::Scamper, false) => "-p 100 -c".to_owned(),
+            (Self::Scamper, true) => "-p 111 -c".to_owned(),
+        };
+        let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        if matches!(self, Self::Scamper) {
+            let list = list.display().to_string();
+            words.extend(["ping -c 1", "-f", &list, "-O", "warts", "-o", "/dev/null"].map(str::to_owned));
+        }
+        words
+    }
+}
+
+/// A service at one end of a cable, and who sends there.
+struct Bench {
+    cable: Cable,
+    referee: Referee,
+    service: Running,
+    files: TempDir,
+    packets: usize,
+}
+
+impl Bench {
+    fn new(packets: usize) -> anyhow::Result<Self> {
+        let cable = Cable::new(false)?;
+        let (near, far) = (&cable.lab.ports()[0], &cable.lab.ports()[1]);
+        let mac = |port: &packetrig_testkit::lab::LabPort| {
+            port.link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")).context("an Ethernet address")
+        };
+        for (port, other, address) in [(near, far, FAR), (far, near, NEAR)] {
+            let known = format!("neigh replace {address} lladdr {} dev {INTERFACE} nud permanent", mac(other)?);
+            hosts::tool(port.netns(), "ip", &known)?;
+        }
+        hosts::tool(far.netns(), "ip", "link set lo up")?;
+        hosts::tool(far.netns(), "ip", &format!("route add local {HOSTS} dev lo"))?;
+        hosts::tool(near.netns(), "ip", &format!("route add {HOSTS} via {FAR}"))?;
+        let files = tempfile::tempdir()?;
+        build_library(files.path())?;
+        let list = (0..packets).fold(String::new(), |mut list, n| {
+            writeln!(list, "198.19.{}.{}", n / 250, n % 250 + 1).unwrap_or(());
+            list
+        });
+        std::fs::write(files.path().join("list"), list)?;
+        let socket = files.path().join("release.sock").display().to_string();
+        let at = cable.lab.location(0);
+        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", "{plan}", "--mechanism", "spin"];
+        let mut service = Running::start(&serve, PERMIT);
+        service.await_remark("listening on");
+        let referee = Referee::of_echo_requests(far, RETIRE_MS)?;
+        Ok(Self { cable, referee, service, files, packets })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// Distances between arrivals minus the planned distance, and how many packets arrived.
+    fn send(&mut self, tool: Tool, is_preloaded: bool) -> anyhow::Result<Series> {
+        let reports = self.path("reports.csv");
+        drop(std::fs::remove_file(&reports));
+        let mut command = Command::new(tool.name());
+        command.args(tool.arguments(is_preloaded, self.packets, &self.path("list")));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        if is_preloaded {
+            command.env("LD_PRELOAD", self.path("libpacketrig_sendto.so"));
+            command.env("PACKETRIG_RELEASE_SOCKET", self.path("release.sock"));
+            command.env("PACKETRIG_SCHEDULE", format!("every=10ms,ahead={AHEAD},per=program"));
+            command.env("PACKETRIG_REPORTS", &reports);
+        }
+        self.referee.clear();
+        let ended = self.cable.lab.ports()[0].netns().run_in(|| command.output())?.context(tool.name())?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        clock::sleep_until_ns(clock::monotonic_ns() + 2 * u64::from(RETIRE_MS) * 1_000_000);
+        let arrivals = self.referee.collect_all(self.packets)?;
+        let name = tool.name();
+        ensure!(arrivals.len() == self.packets, "{name}: {} of {} arrived: {said}", arrivals.len(), self.packets);
+        if is_preloaded {
+            let reports = std::fs::read_to_string(&reports)?;
+            let sent = reports.lines().filter(|line| line.ends_with(",sent")).count();
+            ensure!(sent == self.packets, "{name}: the service sent {sent} of {}: {said}", self.packets);
+        }
+        let mut errors = Series::default();
+        errors.extend(arrivals.windows(2).map(|pair| difference(pair[0] + EVERY_NS, pair[1])));
+        Ok(errors)
+    }
+}
+
+fn build_library(directory: &Path) -> anyhow::Result<()> {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients");
+    let mut make = Command::new("make");
+    make.arg("-s").arg("-C").arg(clients).arg(format!("OUT={}", directory.display())).env_remove("MAKEFLAGS");
+    let made = make.output().context("make")?;
+    ensure!(made.status.success(), "the preload library: {}", String::from_utf8_lossy(&made.stderr));
+    Ok(())
+}
+
+pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
+    let (packets, rounds) = if effort.quick { (200, 1) } else { (1000, 3) };
+    output.say(&format!(
+        "## Programs of others through the service\n\n{rounds} times {packets} echo requests, 10 ms apart, without and with the preload library (mechanism \
+         spin, {AHEAD} ahead), by turns. Distances between arrivals at the far end minus 10 ms, microseconds, without their signs. With the library fping runs \
+         with `-p 9` and scamper with `-p 111`: the library keeps them back.\n"
+    ))?;
+    let mut bench = Bench::new(packets)?;
+    let mut table = Table::new(&["program", "load", "library", "distances", "p50", "p90", "p99", "most"]);
+    for load in [Load::Idle, Load::Hogs] {
+        for tool in [Tool::Fping, Tool::Scamper] {
+            let running = load.begin(&[])?;
+            let measured = measure(&mut bench, tool, rounds);
+            drop(running);
+            let [without, with] = match measured {
+                Ok(both) => both,
+                Err(error) => {
+                    goal(output, tool, load, "nothing".to_owned(), &Goal::Unsupported(format!("{error:#}")));
+                    continue;
+                }
+            };
+            for (name, errors) in [("without", &without), ("with", &with)] {
+                let mut row = vec![tool.name().to_owned(), load.name().to_owned(), name.to_owned(), errors.len().to_string()];
+                row.extend([500, 900, 990, 1000].map(|share| micros(errors.permille(share))));
+                table.rows.push(row);
+            }
+            compare(output, tool, load, &without, &with);
+        }
+    }
+    output.table("foreign", &table)?;
+    bench.service.signal(Signal::INT);
+    let ended = bench.service.finish();
+    output.say(&format!("The service says:\n\n```\n{}```\n", ended.stdout))
+}
+
+fn measure(bench: &mut Bench, tool: Tool, rounds: u32) -> anyhow::Result<[Series; 2]> {
+    let mut both = [Series::default(), Series::default()];
+    for _ in 0..rounds {
+        for (is_preloaded, errors) in [false, true].into_iter().zip(&mut both) {
+            errors.append(&bench.send(tool, is_preloaded)?.absolute());
+        }
+    }
+    Ok(both)
+}
+
+fn compare(output: &mut Output, tool: Tool, load: Load, without: &Series, with: &Series) {
+    let (Some(before), Some(after)) = (without.permille(990), with.permille(990)) else { return };
+    let share = after as f64 / before.max(1) as f64;
+    let measured = format!(
+        "{share:.3}x of the same tool without (p99 {} us, without {} us)",
+        micros(Some(after)),
+        micros(Some(before))
+    );
+    goal(output, tool, load, measured, &(share <= SHARE).into());
+}
+
+fn goal(output: &mut Output, tool: Tool, load: Load, measured: String, goal: &Goal) {
+    output.goal(&format!("foreign_{}_{}", tool.name(), load.short()), &measured, &format!("<= {SHARE}x"), goal);
+}
