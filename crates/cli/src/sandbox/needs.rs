@@ -133,6 +133,23 @@ pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
     }
 }
 
+pub(crate) fn probe_serve(socket: &Path) -> ProgramNeeds {
+    // The name of the socket is removed at the end.
+    let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    ProgramNeeds {
+        program: "probe serve",
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
+        kept: TO_OPEN_RINGS,
+        at_door: TO_OPEN_RINGS,
+        files: files_of_rigs(Vec::new(), vec![directory]),
+        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
+        class: ThreadClass::Rig,
+        user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
+    }
+}
+
 pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let ServeArgs { cert, key, client_ca, .. } = arguments;
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;

@@ -68,7 +68,11 @@ pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarg
 
 /// The proof that an address may be probed now. A permission can have a last day.
 pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
+    Ok(permit.permitted(target, &today()).map_err(packetrig_probe_io::Error::from)?)
+}
+
+/// The date, as permits have it.
+pub(super) fn today() -> String {
     let now = identity::date(clock::wall_clock_ns());
-    let today = now.split(' ').next().unwrap_or_default();
-    Ok(permit.permitted(target, today).map_err(packetrig_probe_io::Error::from)?)
+    now.split(' ').next().unwrap_or_default().to_owned()
 }

@@ -1,0 +1,170 @@
+//! What the threads of a service share: the queue, the clients, and whether it is to end.
+//!
+//! Invariant: the lock is held for moments only, never while a thread waits or sends.
+
+use super::client::ClientConnection;
+use super::intake::TargetPaths;
+use super::report::ClientCounts;
+use super::{MOST_CLIENTS, MOST_CLIENTS_OF_USER, ServiceInterface, ServiceOptions};
+use crate::{Error, now};
+use packetrig_probe::PacketRefusal;
+use packetrig_probe::service::{ClientId, QueuedBurst, ReleaseQueue};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Longest wait for work.
+const PIECE: Duration = Duration::from_millis(20);
+/// Clients that have gone of which the counts are kept for the result.
+const MOST_PAST: usize = 1024;
+
+/// What the lock protects.
+#[derive(Debug, Default)]
+pub(super) struct ServiceState {
+    pub(super) queue: ReleaseQueue,
+    clients: BTreeMap<ClientId, Arc<ClientConnection>>,
+    past: Vec<ClientCounts>,
+    /// Clients that have gone since the outlet last looked.
+    gone: Vec<ClientId>,
+    error: Option<Error>,
+}
+
+pub(super) struct ServiceShared {
+    pub(super) interface: ServiceInterface,
+    pub(super) options: ServiceOptions,
+    pub(super) paths: TargetPaths,
+    state: Mutex<ServiceState>,
+    /// Packets were queued, or the service is to end.
+    changed: Condvar,
+    has_ended: AtomicBool,
+    last_id: AtomicU32,
+}
+
+/// Bursts that are due, and clients that have gone.
+pub(super) struct OutletWork {
+    pub(super) bursts: Vec<QueuedBurst>,
+    pub(super) gone: Vec<ClientId>,
+}
+
+impl ServiceShared {
+    pub(super) fn new(interface: ServiceInterface, options: ServiceOptions, paths: TargetPaths) -> Self {
+        Self {
+            interface,
+            options,
+            paths,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            has_ended: AtomicBool::new(false),
+            last_id: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, ServiceState> {
+        // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn new_client_id(&self) -> ClientId {
+        ClientId(self.last_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn has_room_for(&self, user: u32) -> bool {
+        let state = self.lock();
+        let of_user = state.clients.values().filter(|client| client.peer.user == user).count();
+        state.clients.len() < MOST_CLIENTS && (user == 0 || of_user < MOST_CLIENTS_OF_USER)
+    }
+
+    pub(super) fn add(&self, client: &Arc<ClientConnection>) {
+        self.lock().clients.insert(client.id, Arc::clone(client));
+    }
+
+    /// Forgets a client with its packets.
+    pub(super) fn remove(&self, client: &ClientConnection) {
+        let mut state = self.lock();
+        state.queue.remove_client(client.id);
+        state.clients.remove(&client.id);
+        state.gone.push(client.id);
+        if state.past.len() < MOST_PAST {
+            state.past.push(client.counts());
+        }
+    }
+
+    pub(super) fn client(&self, id: ClientId) -> Option<Arc<ClientConnection>> {
+        self.lock().clients.get(&id).cloned()
+    }
+
+    pub(super) fn clients(&self) -> Vec<Arc<ClientConnection>> {
+        self.lock().clients.values().cloned().collect()
+    }
+
+    pub(super) fn wake_outlet(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until bursts are due within `lead`, and takes those that are due within `lead + window`. `None`: the service has ended.
+    pub(super) fn take_work(&self, lead: Nanos, window: Nanos, most: usize) -> Option<OutletWork> {
+        let mut state = self.lock();
+        while !self.has_ended() {
+            let now = now();
+            let due = state.queue.next_due();
+            let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
+            if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
+                // What is overdue leaves together with what is due next.
+                let bursts = state.queue.take_due(now + lead + window, most);
+                return Some(OutletWork { bursts, gone: std::mem::take(&mut state.gone) });
+            }
+            let waited = self.changed.wait_timeout(state, wait.min(PIECE));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
+
+    /// Ends probing of a target that does not want it, for all clients.
+    pub(super) fn close_target(&self, target: IpAddr) {
+        if self.paths.close(target) {
+            let cancelled = self.lock().queue.cancel_target(target);
+            self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
+        }
+    }
+
+    /// Tells clients that bursts of theirs were not sent.
+    pub(super) fn report_unsent(&self, bursts: &[QueuedBurst], why: PacketRefusal) {
+        for burst in bursts {
+            if let Some(client) = self.client(burst.part.client) {
+                client.report_refused(&burst.part, why);
+            }
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Ends the service because of an error.
+    pub(super) fn fail(&self, error: Error) {
+        self.lock().error.get_or_insert(error);
+        self.end();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Packets that still wait when the service ends.
+    pub(super) fn take_all(&self) -> Vec<QueuedBurst> {
+        self.lock().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX)
+    }
+
+    /// The counts of all clients, after all threads have ended.
+    pub(super) fn into_result(self: Arc<Self>) -> Result<Vec<ClientCounts>, Error> {
+        let mut state = self.lock();
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut state.past)),
+        }
+    }
+}
