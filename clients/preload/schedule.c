@@ -47,7 +47,7 @@ static int parse_word(const char *word, size_t length, struct schedule *schedule
 int parse_schedule(const char *text, struct schedule *schedule)
 {
     schedule->every = 0;
-    schedule->ahead = 5000000;
+    schedule->ahead = 10000000;
     schedule->per = PER_TARGET;
     while (*text) {
         size_t length = strcspn(text, ",");
