@@ -270,7 +270,7 @@ static void wait_for_report(uint64_t cookie, uint64_t planned)
 
 int wants_packets(void) { return schedule.every != 0; }
 
-/* Now on the monotonic clock, for a time of another clock. */
+/* A time of another clock on the monotonic clock. */
 static uint64_t to_monotonic(uint64_t time, int clock)
 {
     uint64_t now = packetrig_now(clock);
@@ -283,7 +283,7 @@ static int build(int fd, const struct msghdr *message, int flags)
 }
 
 /* Decides when the packet leaves; gives the lock away while a program that is too fast has to wait. */
-static int find_time(int fd, const struct msghdr *message, int flags, uint64_t called, struct held *held)
+static int find_time(int fd, const struct msghdr *message, int flags, struct held *held)
 {
     struct schedule plan = schedule;
     if (packet.has_time)
@@ -292,7 +292,8 @@ static int find_time(int fd, const struct msghdr *message, int flags, uint64_t c
         return PASS;
     if (plan.ahead < 2 * client.welcome.lead_ns)
         plan.ahead = 2 * client.welcome.lead_ns;
-    uint64_t slot = take_slot(&plan, &packet, called, client.welcome.lead_ns);
+    /* Not from the time of the call: the first one has connected since. */
+    uint64_t slot = take_slot(&plan, &packet, packetrig_now(PACKETRIG_MONOTONIC), client.welcome.lead_ns);
     if (slot > packetrig_now(PACKETRIG_MONOTONIC) + plan.ahead) {
         give_lock(*held);
         sleep_until(slot - plan.ahead);
@@ -316,7 +317,7 @@ ssize_t hand_over(int fd, const struct msghdr *message, int flags)
     struct held held = take_lock();
     int built = build(fd, message, flags);
     if (!built)
-        built = find_time(fd, message, flags, called, &held);
+        built = find_time(fd, message, flags, &held);
     if (!built) {
         payload = (ssize_t)packet.payload;
         planned = to_monotonic(packet.time, packet.clock);

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 200000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
+const PERMIT: &str =
+    "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 200000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
 /// IPv4 header of a frame: the protocol is at 23, the target's port at 36.
 const UDP_TO_DISCARD: (u8, [u8; 2]) = (17, [0, 9]);
 
@@ -142,7 +143,10 @@ fn the_examples_in_c_and_python_send_a_pair() {
         assert!(output.status.success(), "{text}{}", complaints(&output));
         let words: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         assert_eq!(words.len(), 2, "{text}");
-        assert_eq!((words[0][..3].join(" "), words[1][..3].join(" ")), ("0 sent planned".to_owned(), "1 sent planned".to_owned()));
+        assert_eq!(
+            (words[0][..3].join(" "), words[1][..3].join(" ")),
+            ("0 sent planned".to_owned(), "1 sent planned".to_owned())
+        );
         let planned: Vec<u64> = words.iter().map(|words| words[3].parse().unwrap()).collect();
         assert_eq!(planned[1] - planned[0], 50_000, "{text}");
         assert_eq!(released.datagrams(), 2, "{text}");

@@ -16,7 +16,6 @@ use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::hosts;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -30,7 +29,8 @@ const SHARE: f64 = 0.1;
 const HOSTS: &str = "198.19.0.0/16";
 /// Blocks of the far end's ring are handed over after this time; it is read afterwards.
 const RETIRE_MS: u32 = 100;
-const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.0/15\"\nprobes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
+const PERMIT: &str =
+    "[[target]]\nnetwork = \"198.18.0.0/15\"\nprobes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
 
 #[derive(Clone, Copy, Debug)]
 enum Tool {
@@ -75,30 +75,16 @@ struct Bench {
 impl Bench {
     fn new(packets: usize) -> anyhow::Result<Self> {
         let cable = Cable::new(false)?;
-        let (near, far) = (&cable.lab.ports()[0], &cable.lab.ports()[1]);
-        let mac = |port: &packetrig_testkit::lab::LabPort| {
-            port.link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")).context("an Ethernet address")
-        };
-        for (port, other, address) in [(near, far, FAR), (far, near, NEAR)] {
-            let known = format!("neigh replace {address} lladdr {} dev {INTERFACE} nud permanent", mac(other)?);
-            hosts::tool(port.netns(), "ip", &known)?;
-        }
-        hosts::tool(far.netns(), "ip", "link set lo up")?;
-        hosts::tool(far.netns(), "ip", &format!("route add local {HOSTS} dev lo"))?;
-        hosts::tool(near.netns(), "ip", &format!("route add {HOSTS} via {FAR}"))?;
+        introduce(&cable)?;
         let files = tempfile::tempdir()?;
         build_library(files.path())?;
-        let list = (0..packets).fold(String::new(), |mut list, n| {
-            writeln!(list, "198.19.{}.{}", n / 250, n % 250 + 1).unwrap_or(());
-            list
-        });
-        std::fs::write(files.path().join("list"), list)?;
+        write_targets(&files.path().join("list"), packets)?;
         let socket = files.path().join("release.sock").display().to_string();
         let at = cable.lab.location(0);
         let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", "{plan}", "--mechanism", "spin"];
         let mut service = Running::start(&serve, PERMIT);
         service.await_remark("listening on");
-        let referee = Referee::of_echo_requests(far, RETIRE_MS)?;
+        let referee = Referee::of_echo_requests(&cable.lab.ports()[1], RETIRE_MS)?;
         Ok(Self { cable, referee, service, files, packets })
     }
 
@@ -106,35 +92,61 @@ impl Bench {
         self.files.path().join(name)
     }
 
-    /// Distances between arrivals minus the planned distance, and how many packets arrived.
+    /// Distances between arrivals minus the planned distance.
     fn send(&mut self, tool: Tool, is_preloaded: bool) -> anyhow::Result<Series> {
-        let reports = self.path("reports.csv");
-        drop(std::fs::remove_file(&reports));
         let mut command = Command::new(tool.name());
         command.args(tool.arguments(is_preloaded, self.packets, &self.path("list")));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null());
         if is_preloaded {
-            command.env("LD_PRELOAD", self.path("libpacketrig_sendto.so"));
-            command.env("PACKETRIG_RELEASE_SOCKET", self.path("release.sock"));
-            command.env("PACKETRIG_SCHEDULE", format!("every=10ms,ahead={AHEAD},per=program"));
-            command.env("PACKETRIG_REPORTS", &reports);
+            self.preload(&mut command);
         }
         self.referee.clear();
         let ended = self.cable.lab.ports()[0].netns().run_in(|| command.output())?.context(tool.name())?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         clock::sleep_until_ns(clock::monotonic_ns() + 2 * u64::from(RETIRE_MS) * 1_000_000);
         let arrivals = self.referee.collect_all(self.packets)?;
-        let name = tool.name();
-        ensure!(arrivals.len() == self.packets, "{name}: {} of {} arrived: {said}", arrivals.len(), self.packets);
+        ensure!(arrivals.len() == self.packets, "{} of {} arrived: {said}", arrivals.len(), self.packets);
         if is_preloaded {
-            let reports = std::fs::read_to_string(&reports)?;
-            let sent = reports.lines().filter(|line| line.ends_with(",sent")).count();
-            ensure!(sent == self.packets, "{name}: the service sent {sent} of {}: {said}", self.packets);
+            let sent = self.take_sent()?;
+            ensure!(sent == self.packets, "the service sent {sent} of {}: {said}", self.packets);
         }
         let mut errors = Series::default();
         errors.extend(arrivals.windows(2).map(|pair| difference(pair[0] + EVERY_NS, pair[1])));
         Ok(errors)
     }
+
+    fn preload(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", self.path("libpacketrig_sendto.so"));
+        command.env("PACKETRIG_RELEASE_SOCKET", self.path("release.sock"));
+        command.env("PACKETRIG_SCHEDULE", format!("every=10ms,ahead={AHEAD},per=program"));
+        command.env("PACKETRIG_REPORTS", self.path("reports.csv"));
+    }
+
+    /// How many packets the service has sent since last time.
+    fn take_sent(&self) -> anyhow::Result<usize> {
+        let file = self.path("reports.csv");
+        let reports = std::fs::read_to_string(&file).context("the library's reports")?;
+        std::fs::remove_file(&file)?;
+        Ok(reports.lines().filter(|line| line.ends_with(",sent")).count())
+    }
+}
+
+/// Neighbours know each other, and the far station is all hosts.
+fn introduce(cable: &Cable) -> anyhow::Result<()> {
+    let (near, far) = (&cable.lab.ports()[0], &cable.lab.ports()[1]);
+    for (port, other, address) in [(near, far, FAR), (far, near, NEAR)] {
+        let mac = other.link.mac.context("an Ethernet address")?.map(|byte| format!("{byte:02x}")).join(":");
+        let known = format!("neigh replace {address} lladdr {mac} dev {INTERFACE} nud permanent");
+        hosts::tool(port.netns(), "ip", &known)?;
+    }
+    hosts::tool(far.netns(), "ip", "link set lo up")?;
+    hosts::tool(far.netns(), "ip", &format!("route add local {HOSTS} dev lo"))?;
+    hosts::tool(near.netns(), "ip", &format!("route add {HOSTS} via {FAR}"))
+}
+
+fn write_targets(file: &Path, count: usize) -> anyhow::Result<()> {
+    let targets: String = (0..count).map(|n| format!("198.19.{}.{}\n", n / 250, n % 250 + 1)).collect();
+    std::fs::write(file, targets).with_context(|| file.display().to_string())
 }
 
 fn build_library(directory: &Path) -> anyhow::Result<()> {
@@ -160,25 +172,26 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
             let running = load.begin(&[])?;
             let measured = measure(&mut bench, tool, rounds);
             drop(running);
-            let [without, with] = match measured {
-                Ok(both) => both,
-                Err(error) => {
-                    goal(output, tool, load, "nothing".to_owned(), &Goal::Unsupported(format!("{error:#}")));
-                    continue;
+            match measured {
+                Ok([without, with]) => {
+                    table.rows.push(row(tool, load, "without", &without));
+                    table.rows.push(row(tool, load, "with", &with));
+                    compare(output, tool, load, &without, &with);
                 }
-            };
-            for (name, errors) in [("without", &without), ("with", &with)] {
-                let mut row = vec![tool.name().to_owned(), load.name().to_owned(), name.to_owned(), errors.len().to_string()];
-                row.extend([500, 900, 990, 1000].map(|share| micros(errors.permille(share))));
-                table.rows.push(row);
+                Err(error) => goal(output, tool, load, "nothing", &Goal::Unsupported(format!("{error:#}"))),
             }
-            compare(output, tool, load, &without, &with);
         }
     }
     output.table("foreign", &table)?;
     bench.service.signal(Signal::INT);
     let ended = bench.service.finish();
     output.say(&format!("The service says:\n\n```\n{}```\n", ended.stdout))
+}
+
+fn row(tool: Tool, load: Load, library: &str, errors: &Series) -> Vec<String> {
+    let names = [tool.name(), load.name(), library].map(str::to_owned);
+    let figures = [500, 900, 990, 1000].map(|share| micros(errors.permille(share)));
+    [&names[..], &[errors.len().to_string()], &figures].concat()
 }
 
 fn measure(bench: &mut Bench, tool: Tool, rounds: u32) -> anyhow::Result<[Series; 2]> {
@@ -199,9 +212,14 @@ fn compare(output: &mut Output, tool: Tool, load: Load, without: &Series, with: 
         micros(Some(after)),
         micros(Some(before))
     );
-    goal(output, tool, load, measured, &(share <= SHARE).into());
+    goal(output, tool, load, &measured, &(share <= SHARE).into());
 }
 
-fn goal(output: &mut Output, tool: Tool, load: Load, measured: String, goal: &Goal) {
-    output.goal(&format!("foreign_{}_{}", tool.name(), load.short()), &measured, &format!("<= {SHARE}x"), goal);
+fn goal(output: &mut Output, tool: Tool, load: Load, measured: &str, goal: &Goal) {
+    output.goal(
+        &format!("foreign_{}_{}", tool.name(), load.short()),
+        measured,
+        &format!("<= {SHARE}x"),
+        goal,
+    );
 }

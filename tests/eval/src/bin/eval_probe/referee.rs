@@ -7,8 +7,8 @@
 use crate::frames::{self, Key};
 use anyhow::ensure;
 use packetrig_sys::clock;
-use packetrig_sys::pcap::ClassicInsn;
 use packetrig_sys::packet::{ArrivalStamp, RawFrame, RxOptions, RxRing};
+use packetrig_sys::pcap::ClassicInsn;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 
 /// Frames are handed over this long after the first of a block.
@@ -49,8 +49,7 @@ impl Referee {
             "net.core.netdev_tstamp_prequeue is {prequeue}: arrival stamps would be late"
         );
         let options = RxOptions { retire_ms, blocks: 256, ..RxOptions::default() };
-        let ring =
-            RxRing::open_filtered(port.netns(), port.link.index, INTERFACE, options, filter)?;
+        let ring = RxRing::open_filtered(port.netns(), port.link.index, INTERFACE, options, filter)?;
         Ok(Self { ring })
     }
 
