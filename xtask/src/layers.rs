@@ -46,8 +46,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "eval",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io", "store",
-            "fleet-io", "nats", "testkit", "tests",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io",
+            "release", "store", "fleet-io", "nats", "testkit", "tests",
         ],
     ),
 ];

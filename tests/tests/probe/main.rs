@@ -10,6 +10,7 @@ mod handed_over;
 mod oneprobe;
 mod ping;
 mod send;
+mod serve;
 mod sessions;
 mod shaped;
 mod stations;

@@ -11,6 +11,7 @@ use packetrig_release::message::{
     AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, ProtocolErrorCode, ServiceFacts,
     ServiceMessage, ServiceState, VERSION,
 };
+use packetrig_sys::sched;
 use packetrig_sys::seqpacket::{PeerProcess, ReceivedMessage, SeqpacketStream};
 use packetrig_units::Nanos;
 use std::collections::{BTreeSet, VecDeque};
@@ -187,6 +188,9 @@ pub(super) fn refuse(stream: &SeqpacketStream, code: ProtocolErrorCode, text: &s
 
 /// Handles the messages of a client until it or the service ends.
 pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
+    // The outlet waits for the lock of the queue, which this thread holds for moments. If other programs kept it from the processor in
+    // such a moment, packets would be late.
+    drop(sched::request_precedence());
     let began = now();
     let mut session = ClientSession { client, shared, is_introduced: false };
     let mut buffer = vec![0; LONGEST_MESSAGE];

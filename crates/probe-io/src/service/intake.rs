@@ -21,7 +21,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How long a path is used before it is looked up again: routes, neighbours and permissions change.
 const PATH_HOLDS: Nanos = Nanos::from_secs(30);
 /// A target without a path is looked up again sooner.
-const FAILURE_HOLDS: Nanos = Nanos::from_secs(2);
+const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
+/// How long the addresses of the interface are taken for known.
+const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
 /// Paths that are kept.
 const MOST_PATHS: usize = 4_096;
 /// Targets that were closed, for as long as the service runs.
@@ -101,7 +103,7 @@ impl TargetPaths {
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
             known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
-            known.sources_until = now + FAILURE_HOLDS;
+            known.sources_until = now + ADDRESSES_HOLD;
         }
         known.sources.contains(&source)
     }

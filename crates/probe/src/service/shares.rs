@@ -13,6 +13,8 @@ use std::net::IpAddr;
 
 /// A client that has not probed a target for this long has no share of its limits.
 const ACTIVE: Nanos = Nanos::from_secs(10);
+/// Targets at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
+const MOST_TARGETS: usize = 65_536;
 
 #[derive(Debug)]
 struct ClientShare {
@@ -43,6 +45,12 @@ impl TargetShares {
         now: MonoTime,
     ) -> Result<(), BudgetExceeded> {
         let limits = target.limits();
+        if self.targets.len() >= MOST_TARGETS && !self.targets.contains_key(&target.ip()) {
+            self.forget_idle(now);
+            if self.targets.len() >= MOST_TARGETS {
+                return Err(BudgetExceeded::Most(limits));
+            }
+        }
         // How many probes one client sends in all is a limit of each client, as it is of each command.
         let of_all = TargetLimits { most: u64::MAX, ..limits };
         let shared = self

@@ -5,7 +5,7 @@
 use packetrig_sys::pcap::ClassicInsn;
 
 /// IPv4 and UDP, from and to addresses of the test network, to a port of nobody.
-const TO_PORT: u16 = 7001;
+pub(crate) const TO_PORT: u16 = 7001;
 const MARK: [u8; 4] = *b"pevl";
 /// Length of a frame without FCS unless said otherwise.
 pub(crate) const SIZE: usize = 200;

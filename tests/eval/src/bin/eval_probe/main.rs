@@ -20,6 +20,7 @@ mod peers;
 mod referee;
 mod released;
 mod sender;
+mod service;
 mod trains;
 mod truth;
 mod way;
@@ -38,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("probe", &directory("probe"), effort)?;
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("trains", trains::evaluate),
         ("pairs", pairs::evaluate),
         ("departures", departures::evaluate),
@@ -48,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         ("available", available::evaluate),
         ("answers", answers::evaluate),
         ("truth", truth::evaluate),
+        ("service", service::evaluate),
         ("foreign", foreign::evaluate),
     ];
     let mut failed = Vec::new();
