@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 const PERMIT: &str =
     "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 200000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
+/// Packets a millisecond apart must not take a block of the ring each.
+const RETIRE_MS: u32 = 20;
 /// IPv4 header of a frame: the protocol is at 23, the target's port at 36.
 const UDP_TO_DISCARD: (u8, [u8; 2]) = (17, [0, 9]);
 
@@ -40,13 +42,15 @@ impl Released {
         make.args(["-s", "WARNINGS=-Wall -Wextra -Werror", &out]).arg("-C").arg(clients());
         let built = make.env_remove("MAKEFLAGS").output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let socket = files.path().join("release.sock").display().to_string();
+        let [socket, permit] =
+            ["release.sock", "permit.toml"].map(|name| files.path().join(name).display().to_string());
+        std::fs::write(&permit, PERMIT).unwrap();
         let at = stations.lab.location(0);
-        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", "{plan}", "--mechanism", "spin"];
-        let mut service = Running::start(&serve, PERMIT);
+        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", &permit, "--mechanism", "spin"];
+        let mut service = Running::start(&serve, "");
         service.await_remark("listening on");
         let port = &stations.lab.ports()[1];
-        let options = RxOptions { blocks: 64, retire_ms: 1, ..RxOptions::default() };
+        let options = RxOptions { blocks: 256, retire_ms: RETIRE_MS, ..RxOptions::default() };
         let far = RxRing::open(port.netns(), port.link.index, "far", options).unwrap();
         Some(Self { stations, service, far, files })
     }
@@ -80,14 +84,15 @@ impl Released {
 
     /// How many datagrams to port 9 arrived since last time.
     fn datagrams(&mut self) -> usize {
-        let mut found = 0;
-        for _ in 0..5 {
-            self.far.wait(20_000_000).unwrap();
-            self.far.receive(usize::MAX, &mut |frame| {
+        let (mut found, mut quiet) = (0, 0);
+        while quiet < 5 {
+            self.far.wait(u64::from(RETIRE_MS) * 1_000_000).unwrap();
+            let taken = self.far.receive(usize::MAX, &mut |frame| {
                 let bytes = frame.bytes;
                 let is_ip = bytes.len() >= 42 && bytes[12..14] == [8, 0];
                 found += usize::from(is_ip && (bytes[23], [bytes[36], bytes[37]]) == UDP_TO_DISCARD);
             });
+            quiet = if taken > 0 { 0 } else { quiet + 1 };
         }
         found
     }
@@ -190,12 +195,15 @@ fn libc_returns_the_same_when_the_service_is_absent_or_refuses() {
     let quiet = released.preload(&calls, &[FAR], &[schedule, nowhere, ("PACKETRIG_QUIET", "1")]);
     assert_eq!((said(&quiet), complaints(&quiet)), (said(&without), String::new()));
     assert_eq!(released.datagrams(), 2 * expected);
-    // A schedule that cannot be read changes nothing either.
-    let wrong = released.preload(&calls, &[FAR], &[("PACKETRIG_SCHEDULE", "every=10")]);
+    // A schedule that cannot be read changes nothing: only the packet with a time of its own is handed over.
+    let wrong = [("PACKETRIG_SCHEDULE", "every=10"), ("PACKETRIG_WAIT", "1")];
+    let wrong = released.preload(&calls, &[FAR], &wrong);
     assert_eq!(said(&wrong), said(&without));
     assert!(complaints(&wrong).contains("PACKETRIG_SCHEDULE is not"), "{}", complaints(&wrong));
     assert_eq!(released.datagrams(), expected);
-    assert_eq!(released.reports().len(), 0);
+    let reports = released.reports();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_sent_once(&reports);
 }
 
 #[test]

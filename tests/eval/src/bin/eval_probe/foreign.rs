@@ -79,10 +79,12 @@ impl Bench {
         let files = tempfile::tempdir()?;
         build_library(files.path())?;
         write_targets(&files.path().join("list"), packets)?;
-        let socket = files.path().join("release.sock").display().to_string();
+        let [socket, permit] =
+            ["release.sock", "permit.toml"].map(|name| files.path().join(name).display().to_string());
+        std::fs::write(&permit, PERMIT)?;
         let at = cable.lab.location(0);
-        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", "{plan}", "--mechanism", "spin"];
-        let mut service = Running::start(&serve, PERMIT);
+        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", &permit, "--mechanism", "spin"];
+        let mut service = Running::start(&serve, "");
         service.await_remark("listening on");
         let referee = Referee::of_echo_requests(&cable.lab.ports()[1], RETIRE_MS)?;
         Ok(Self { cable, referee, service, files, packets })
