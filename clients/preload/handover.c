@@ -20,7 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAITING = 4096, ANSWER_MS = 1000, PATH = 4096 };
+enum { WAITING = 4096, ANSWER_MS = 5000, PATH = 4096 };
+/* ANSWER_MS: the service takes up to 4 s if a next hop does not answer. */
 enum { SECOND = 1000000000, GRACE = 2000000000, LONGEST_PAUSE = 60 };
 
 enum topic { NO_SERVICE, REFUSED, BROKEN, BAD_SCHEDULE, NO_REPORTS };
