@@ -18,7 +18,7 @@ mod report;
 mod shared;
 
 use crate::path::OpenLoopback;
-use crate::release::FrameRelease;
+use crate::release::ReleasePipeline;
 use crate::{Error, path};
 use client::ClientConnection;
 use intake::TargetPaths;
@@ -81,7 +81,7 @@ struct ServiceInterface {
 /// A service that is ready to be run.
 pub struct ReleaseService {
     listener: SeqpacketListener,
-    release: Box<dyn FrameRelease>,
+    release: Box<dyn ReleasePipeline>,
     shared: Arc<ServiceShared>,
     netns: NetNs,
     /// Restores settings of the loopback interface when dropped.
@@ -99,7 +99,7 @@ impl ReleaseService {
     pub fn open(
         socket: &Path,
         location: &PortLocation,
-        release: Box<dyn FrameRelease>,
+        release: Box<dyn ReleasePipeline>,
         options: ServiceOptions,
         permission: Box<TargetPermission>,
     ) -> Result<Self, Error> {

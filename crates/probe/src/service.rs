@@ -14,7 +14,7 @@ mod queue;
 mod shares;
 
 pub use check::{FrameMacs, PacketEnds, PacketFlow, check_frame, check_packet};
-pub use placement::{BurstPlacement, BurstRank, BurstSpan, place};
+pub use placement::{BurstPlacement, BurstRank, BurstSpan, FRAME_TIME, place};
 pub use queue::{ClientId, ClientQuota, QueuedBurst, QueuedPacket, QueuedTrain, ReleaseQueue};
 pub use shares::TargetShares;
 

@@ -1,12 +1,12 @@
 //! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and timer slack, which end with it.
 //!
-//! Invariant: one train is under way at a time; the thread ends before its [`ReleaseWorker`] does.
+//! Invariant: one train is under way at a time, and one more may wait for its turn; the thread ends before its [`ReleaseWorker`] does.
 
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::warm::WarmRelease;
-use super::{DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
+use super::{DepartedFrame, DueFrame, FrameRelease, MOST_BEGUN, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
 use packetrig_sys::stamping::CardStamping;
@@ -46,7 +46,8 @@ pub(super) struct ReleaseWorker {
     /// Keeps the card's stamping switched on.
     card: Option<CardStamping>,
     lead: Nanos,
-    idle: Option<TrainJob>,
+    /// Jobs that no train needs now, kept for their memory.
+    idle: Vec<TrainJob>,
     jobs: Option<SyncSender<TrainJob>>,
     done: Receiver<(TrainJob, Result<(), Error>)>,
     thread: Option<JoinHandle<Result<(), packetrig_sys::Error>>>,
@@ -60,10 +61,10 @@ impl ReleaseWorker {
         mut line: impl Line + 'static,
     ) -> Result<Self, Error> {
         let lead = WAKING + line.lead();
-        // Rendezvous in practice: `release` waits for each answer, so neither channel ever has more than one entry. The job travels to
-        // the thread and back, so that its memory is allocated once.
-        let (jobs, orders) = sync_channel::<TrainJob>(1);
-        let (answers, done) = sync_channel(1);
+        // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
+        // that their memory is allocated once.
+        let (jobs, orders) = sync_channel::<TrainJob>(MOST_BEGUN);
+        let (answers, done) = sync_channel(MOST_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if manner.warm { WarmRelease::open(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
@@ -84,7 +85,7 @@ impl ReleaseWorker {
             remarks: Vec::new(),
             card: None,
             lead,
-            idle: Some(TrainJob::default()),
+            idle: Vec::new(),
             jobs: Some(jobs),
             done,
             thread: Some(thread),
@@ -112,6 +113,36 @@ impl ReleaseWorker {
     }
 }
 
+impl ReleasePipeline for ReleaseWorker {
+    fn mechanism(&self) -> ReleaseMechanism {
+        self.mechanism
+    }
+
+    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
+        let mut job = self.idle.pop().unwrap_or_default();
+        job.train.copy(train);
+        job.gone.clear();
+        job.gone.resize_with(train.len(), DepartedFrame::default);
+        let is_given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if is_given { Ok(()) } else { Err(self.end()) }
+    }
+
+    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        let Ok((mut job, result)) = self.done.recv() else { return Err(self.end()) };
+        gone.append(&mut job.gone);
+        self.idle.push(job);
+        result
+    }
+
+    fn lead(&self) -> Nanos {
+        self.lead
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+}
+
 impl FrameRelease for ReleaseWorker {
     fn mechanism(&self) -> ReleaseMechanism {
         self.mechanism
@@ -121,17 +152,8 @@ impl FrameRelease for ReleaseWorker {
         if train.is_empty() {
             return Ok(());
         }
-        let mut job = self.idle.take().unwrap_or_default();
-        job.train.copy(train);
-        job.gone.clear();
-        job.gone.resize_with(train.len(), DepartedFrame::default);
-        let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        let Some((mut job, result)) = given.then(|| self.done.recv().ok()).flatten() else {
-            return Err(self.end());
-        };
-        gone.append(&mut job.gone);
-        self.idle = Some(job);
-        result
+        self.begin(train)?;
+        self.finish(gone)
     }
 
     fn lead(&self) -> Nanos {

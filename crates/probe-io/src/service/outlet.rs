@@ -1,17 +1,21 @@
 //! The thread that sends: it takes what is due, charges the limits of the targets, resolves clashes, and reports.
 //!
+//! It begins the next train while the mechanism still sends the last one, so that a dense stream has no pauses.
+//!
 //! Invariant: each burst that was taken from the queue is reported exactly once.
 
 use super::report::{self, ReportedPacket};
-use super::shared::ServiceShared;
-use crate::release::{DepartedFrame, DueFrame, FrameRelease};
+use super::shared::{ServiceShared, TakenWork};
+use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN, ReleasePipeline};
 use crate::{Error, now};
-use packetrig_probe::service::{BurstPlacement, BurstSpan, ClientId, QueuedBurst, TargetShares, place};
+use packetrig_probe::service::{
+    BurstPlacement, BurstSpan, ClientId, FRAME_TIME, QueuedBurst, TargetShares, place,
+};
 use packetrig_probe::{PacketRefusal, ReleaseMechanism};
 use packetrig_release::message::PacketReport;
 use packetrig_sys::sched;
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Time to prepare what the mechanism is given.
 pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
@@ -25,9 +29,11 @@ const MOST_FAILURES: u32 = 10;
 const PRIORITY: i32 = 40;
 
 pub(super) struct ServiceOutlet<'a> {
-    release: Box<dyn FrameRelease>,
+    release: Box<dyn ReleasePipeline>,
     shared: &'a ServiceShared,
     shares: TargetShares,
+    /// Bursts that the mechanism has, by the trains that were begun.
+    begun: VecDeque<Vec<PlacedBurst>>,
     /// When the outlet has sent all that it was given.
     free_from: MonoTime,
     failures: u32,
@@ -41,9 +47,17 @@ struct PlacedBurst {
     shifted: Nanos,
 }
 
+impl PlacedBurst {
+    /// When its last frame leaves.
+    fn ends(&self) -> MonoTime {
+        self.burst.part.packets.last().map(|packet| packet.due).unwrap_or_default() + self.later
+    }
+}
+
 impl<'a> ServiceOutlet<'a> {
-    pub(super) fn new(release: Box<dyn FrameRelease>, shared: &'a ServiceShared) -> Self {
-        Self { release, shared, shares: TargetShares::default(), free_from: MonoTime::default(), failures: 0 }
+    pub(super) fn new(release: Box<dyn ReleasePipeline>, shared: &'a ServiceShared) -> Self {
+        let (shares, begun, free_from) = (TargetShares::default(), VecDeque::new(), MonoTime::default());
+        Self { release, shared, shares, begun, free_from, failures: 0 }
     }
 
     /// Sends until the service ends; then reports what still waits.
@@ -51,9 +65,20 @@ impl<'a> ServiceOutlet<'a> {
         // Without it the thread may get the processor late on a busy machine; lateness is flagged as ever.
         drop(sched::request_fifo(PRIORITY));
         let lead = self.shared.interface.lead;
-        while let Some(work) = self.shared.take_work(lead, WINDOW, MOST) {
-            work.gone.iter().for_each(|client| self.forget(*client));
-            self.send_window(work.bursts);
+        loop {
+            // Until the oldest train has left there is time to begin the next one.
+            let until = self.begun.front().and_then(|train| train.last()).map(PlacedBurst::ends);
+            match self.shared.take_work(lead, WINDOW, MOST, until) {
+                TakenWork::Work(work) => {
+                    work.gone.iter().for_each(|client| self.forget(*client));
+                    self.send_window(work.bursts);
+                }
+                TakenWork::Nothing => self.finish_oldest(),
+                TakenWork::Ended => break,
+            }
+        }
+        while !self.begun.is_empty() {
+            self.finish_oldest();
         }
         let waiting = self.shared.take_all();
         self.shared.report_unsent(&waiting, PacketRefusal::Ended);
@@ -70,9 +95,9 @@ impl<'a> ServiceOutlet<'a> {
         let placed = self.place(bursts, now);
         // A ring sends all that it is given back to back, so it must not get two bursts at once.
         if self.release.mechanism() == ReleaseMechanism::Ring {
-            placed.into_iter().for_each(|burst| self.send(&[burst]));
-        } else {
-            self.send(&placed);
+            placed.into_iter().for_each(|burst| self.begin(vec![burst]));
+        } else if !placed.is_empty() {
+            self.begin(placed);
         }
     }
 
@@ -122,7 +147,11 @@ impl<'a> ServiceOutlet<'a> {
         placed
     }
 
-    fn send(&mut self, placed: &[PlacedBurst]) {
+    /// Gives bursts to the mechanism, which may still send others.
+    fn begin(&mut self, placed: Vec<PlacedBurst>) {
+        if self.begun.len() == MOST_BEGUN {
+            self.finish_oldest();
+        }
         let frames: Vec<DueFrame<'_>> = placed
             .iter()
             .flat_map(|placed| {
@@ -130,12 +159,25 @@ impl<'a> ServiceOutlet<'a> {
                 packets.map(|packet| DueFrame { at: packet.due + placed.later, frame: &packet.frame })
             })
             .collect();
-        let mut gone = Vec::with_capacity(frames.len());
-        let result = self.release.release(&frames, &mut gone);
-        gone.resize(frames.len(), DepartedFrame::unsent());
-        self.free_from = now();
+        match self.release.begin(&frames) {
+            Ok(()) => {
+                self.free_from = placed.last().map_or(self.free_from, |last| last.ends() + FRAME_TIME);
+                self.begun.push_back(placed);
+            }
+            Err(error) => {
+                self.note(Err(error));
+                self.report(&placed, &[]);
+            }
+        }
+    }
+
+    /// Waits until the oldest train has left, and reports it.
+    fn finish_oldest(&mut self) {
+        let Some(placed) = self.begun.pop_front() else { return };
+        let mut gone = Vec::new();
+        let result = self.release.finish(&mut gone);
         self.note(result);
-        self.report(placed, &gone);
+        self.report(&placed, &gone);
     }
 
     /// Ends the service if the mechanism fails again and again.
@@ -151,13 +193,15 @@ impl<'a> ServiceOutlet<'a> {
         }
     }
 
+    /// Tells clients what became of their packets. Those beyond `gone` were not sent.
     fn report(&self, placed: &[PlacedBurst], gone: &[DepartedFrame]) {
+        let unsent = DepartedFrame::unsent();
         let tolerance = self.shared.options.tolerance;
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
         let packets = placed
             .iter()
             .flat_map(|placed| placed.burst.part.packets.iter().map(move |packet| (placed, packet)));
-        for ((placed, packet), gone) in packets.zip(gone) {
+        for ((placed, packet), gone) in packets.zip(gone.iter().chain(std::iter::repeat(&unsent))) {
             let part = &placed.burst.part;
             let about = ReportedPacket {
                 batch: part.batch,

@@ -49,6 +49,13 @@ pub(super) struct OutletWork {
     pub(super) gone: Vec<ClientId>,
 }
 
+pub(super) enum TakenWork {
+    Work(OutletWork),
+    /// Nothing came until the given time.
+    Nothing,
+    Ended,
+}
+
 impl ServiceShared {
     pub(super) fn new(interface: ServiceInterface, options: ServiceOptions, paths: TargetPaths) -> Self {
         Self {
@@ -104,8 +111,14 @@ impl ServiceShared {
         self.changed.notify_one();
     }
 
-    /// Waits until bursts are due within `lead`, and takes those that are due within `lead + window`. `None`: the service has ended.
-    pub(super) fn take_work(&self, lead: Nanos, window: Nanos, most: usize) -> Option<OutletWork> {
+    /// Waits until bursts are due within `lead`, and takes those that are due within `lead + window`. It waits until `until` at most.
+    pub(super) fn take_work(
+        &self,
+        lead: Nanos,
+        window: Nanos,
+        most: usize,
+        until: Option<MonoTime>,
+    ) -> TakenWork {
         let mut state = self.lock();
         while !self.has_ended() {
             let now = now();
@@ -114,12 +127,16 @@ impl ServiceShared {
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // What is overdue leaves together with what is due next.
                 let bursts = state.queue.take_due(now + lead + window, most);
-                return Some(OutletWork { bursts, gone: std::mem::take(&mut state.gone) });
+                return TakenWork::Work(OutletWork { bursts, gone: std::mem::take(&mut state.gone) });
             }
-            let waited = self.changed.wait_timeout(state, wait.min(PIECE));
+            let left = until.map_or(PIECE, |until| Duration::from_nanos(until.since(now).as_u64()));
+            if left.is_zero() {
+                return TakenWork::Nothing;
+            }
+            let waited = self.changed.wait_timeout(state, wait.min(left).min(PIECE));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        None
+        TakenWork::Ended
     }
 
     /// Ends probing of a target that does not want it, for all clients.

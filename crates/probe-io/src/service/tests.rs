@@ -1,7 +1,7 @@
 //! The service with a release mechanism that the test plays, at the loopback interface, and clients over real sockets.
 
 use super::*;
-use crate::release::{DepartedFrame, DueFrame};
+use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN};
 use packetrig_probe::frame::FrameEnds;
 use packetrig_probe::{ProbePermit, ProbeStamp, StampSource};
 use packetrig_release::message::{
@@ -11,6 +11,7 @@ use packetrig_release::{ReleaseClient, ReleaseError, ReleaseEvent};
 use packetrig_sys::clock;
 use packetrig_sys::seqpacket::{ReceivedMessage, SeqpacketStream};
 use packetrig_units::MonoTime;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,21 +27,36 @@ type Released = Arc<Mutex<Vec<(MonoTime, Vec<u8>)>>>;
 /// Notes what it is given, and says that each frame left when it was due.
 struct NotingRelease {
     released: Released,
+    begun: VecDeque<Vec<(MonoTime, Vec<u8>)>>,
 }
 
-impl FrameRelease for NotingRelease {
+impl ReleasePipeline for NotingRelease {
     fn mechanism(&self) -> ReleaseMechanism {
         ReleaseMechanism::Spin
     }
 
-    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
-        for due in train {
-            clock::sleep_until_ns(due.at.as_nanos());
-            let stamp = Some(ProbeStamp::around(StampSource::Program, due.at, 10));
+    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
+        self.begun.push_back(train.iter().map(|due| (due.at, due.frame.to_vec())).collect());
+        assert!(self.begun.len() <= MOST_BEGUN);
+        Ok(())
+    }
+
+    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        for (at, frame) in self.begun.pop_front().unwrap() {
+            clock::sleep_until_ns(at.as_nanos());
+            let stamp = Some(ProbeStamp::around(StampSource::Program, at, 10));
             gone.push(DepartedFrame { handed_over: stamp, released: stamp, ..DepartedFrame::default() });
-            self.released.lock().unwrap().push((due.at, due.frame.to_vec()));
+            self.released.lock().unwrap().push((at, frame));
         }
         Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        Nanos::from_millis(1)
+    }
+
+    fn remarks(&self) -> &[String] {
+        &[]
     }
 }
 
@@ -75,7 +91,7 @@ impl TestedService {
         let directory = TemporaryDirectory::new();
         let socket = directory.0.join("socket");
         let released = Released::default();
-        let release = Box::new(NotingRelease { released: Arc::clone(&released) });
+        let release = Box::new(NotingRelease { released: Arc::clone(&released), begun: VecDeque::new() });
         let permit = ProbePermit::from_text(PERMIT).unwrap();
         let options = ServiceOptions {
             allowed: Vec::new(),

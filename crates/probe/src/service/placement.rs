@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 
 /// Time that the outlet takes for a frame, in which no other can leave. A system call that sends a frame takes 5 to 15 us.
-const FRAME_TIME: Nanos = Nanos::from_micros(15);
+pub const FRAME_TIME: Nanos = Nanos::from_micros(15);
 
 /// The order in which bursts choose their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

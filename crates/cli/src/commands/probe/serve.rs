@@ -29,11 +29,10 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
     check_allowed_users(&users, overflow_user())?;
     let socket = socket(arguments)?;
-    let opening = sandbox::begin(&arguments.sandbox, needs::probe_serve(&socket))?;
+    let opening = sandbox::begin(&arguments.sandbox, needs::probe_serve(arguments, &socket))?;
     let permit = bounds::permit(&arguments.bounds)?;
     let chosen = mechanism::choose(&arguments.release, &arguments.interface);
-    let release =
-        release::open(&arguments.interface, chosen.mechanism, chosen.options).map_err(Error::from)?;
+    let release = release::open_pipeline(&arguments.interface, chosen.mechanism, chosen.options)?;
     for line in release.remarks() {
         remark(format_args!("probe serve: {line}"));
     }
