@@ -212,7 +212,7 @@ fn fping_sends_on_a_schedule_without_knowing() {
     if !skip::has_tool("fping") {
         return;
     }
-    let words = ["-q", "-c", "20", "-p", "9", "-t", "2000", FAR];
+    let words = ["-q", "-c", "20", "-i", "1", "-p", "9", "-t", "2000", FAR];
     let output = released.preload("fping", &words, &[("PACKETRIG_SCHEDULE", "every=10ms,ahead=5ms")]);
     assert!(complaints(&output).contains("xmt/rcv/%loss = 20/20/0%"), "{}", complaints(&output));
     let reports = released.reports();
