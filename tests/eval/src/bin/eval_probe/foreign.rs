@@ -147,8 +147,8 @@ fn introduce(cable: &Cable) -> anyhow::Result<()> {
 }
 
 fn write_targets(file: &Path, count: usize) -> anyhow::Result<()> {
-    let targets: String = (0..count).map(|n| format!("198.19.{}.{}\n", n / 250, n % 250 + 1)).collect();
-    std::fs::write(file, targets).with_context(|| file.display().to_string())
+    let targets: Vec<String> = (0..count).map(|n| format!("198.19.{}.{}", n / 250, n % 250 + 1)).collect();
+    std::fs::write(file, targets.join("\n") + "\n").with_context(|| file.display().to_string())
 }
 
 fn build_library(directory: &Path) -> anyhow::Result<()> {
