@@ -130,7 +130,8 @@ static int is_connected(void)
     if (packetrig_connect(&client, NULL, name, 0) < 0) {
         snprintf(text, sizeof text, "%s; packets are sent without it", packetrig_error(&client));
         say_once(NO_SERVICE, text);
-        next_try = now + pause_s * SECOND;
+        /* Not from `now`: the attempt itself may have taken two seconds. */
+        next_try = packetrig_now(PACKETRIG_MONOTONIC) + pause_s * SECOND;
         pause_s = pause_s * 2 < LONGEST_PAUSE ? pause_s * 2 : LONGEST_PAUSE;
         return 0;
     }
