@@ -103,10 +103,14 @@ test | test-all | vm | eval)
     want softflowd softflowd
     want curl curl
     want busybox busybox-static
+    want trafgen netsniff-ng
+    want tcpreplay tcpreplay
     want java default-jre-headless
     want python3 python3
     want make make
     want fping fping
+    # Perl itself is on most machines; its modules may not be.
+    perl -MJSON::PP -e 1 >/dev/null 2>&1 || missing_packages="$missing_packages perl"
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
     ;;
@@ -125,8 +129,6 @@ test-all | eval)
 esac
 case $level in
 eval)
-    want trafgen netsniff-ng
-    want tcpreplay tcpreplay
     want irtt irtt
     want keepalived keepalived
     want ucarp ucarp

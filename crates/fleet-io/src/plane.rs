@@ -2,6 +2,7 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::process::EngineCommand;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_fleet::message::{NodeName, RunPreparation};
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
@@ -26,6 +27,9 @@ pub trait PlaneSource {
 pub struct EnginePlane {
     /// What the machine lends to a fleet; `None`: the plan is its user's own.
     lent: Option<MachineLoan>,
+    /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
+    /// program to start.
+    engine: Option<EngineCommand>,
 }
 
 /// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
@@ -89,6 +93,7 @@ impl MachineLoan {
             },
             gate: self.gate.clone(),
             run: preparation.run.clone(),
+            engine: None,
         })
     }
 }
@@ -97,7 +102,7 @@ impl MachineLoan {
 const LONGEST_RUN_ID: usize = 100;
 
 /// What a preparation says to a machine that is its user's own.
-fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
+fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> Result<RigOptions, Error> {
     // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
         return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
@@ -111,13 +116,20 @@ fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
         site: RigSite::EveryPortHere,
         gate: SendGate::open(),
         run: preparation.run.clone(),
+        engine: engine.cloned(),
     })
 }
 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
     pub const fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan) }
+        Self { lent: Some(loan), engine: None }
+    }
+
+    /// Of the user's own machine, where this program sends.
+    #[must_use]
+    pub fn with_engine(self, engine: Option<EngineCommand>) -> Self {
+        Self { engine, ..self }
     }
 }
 
@@ -125,7 +137,7 @@ impl PlaneSource for EnginePlane {
     fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error> {
         let options = match &self.lent {
             Some(loan) => loan.options(preparation)?,
-            None => own_options(preparation)?,
+            None => own_options(preparation, self.engine.as_ref())?,
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
         let rig = TestRig::prepare(Arc::unwrap_or_clone(plan), &options)?;

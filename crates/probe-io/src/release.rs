@@ -155,6 +155,9 @@ pub trait ReleasePipeline: Send {
     /// How long before its first departure time a train must be begun.
     fn lead(&self) -> Nanos;
 
+    /// Bytes of the longest frame that it sends, without FCS.
+    fn longest_frame(&self) -> usize;
+
     /// Requests that it could not fulfil, in words.
     fn remarks(&self) -> &[String];
 }

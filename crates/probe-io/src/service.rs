@@ -12,6 +12,7 @@
 
 mod answers;
 mod client;
+mod flows;
 mod intake;
 mod outlet;
 mod report;
@@ -19,20 +20,20 @@ mod shared;
 
 use crate::path::OpenLoopback;
 use crate::release::ReleasePipeline;
-use crate::{Error, path};
-use client::ClientConnection;
+use crate::{Error, now, path};
+use client::{ClientConnection, ClientRights};
 use intake::TargetPaths;
 use outlet::ServiceOutlet;
 use packetrig_plan::PortLocation;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, PermittedTarget, ReleaseMechanism};
-use packetrig_release::message::ProtocolErrorCode;
+use packetrig_release::message::{ProtocolErrorCode, ServiceMessage};
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::seqpacket::{SeqpacketListener, SeqpacketStream, SocketAccess};
-use packetrig_units::Nanos;
-pub use report::ClientCounts;
+use packetrig_sys::seqpacket::{ReceivedMessage, SeqpacketListener, SeqpacketStream, SocketAccess};
+use packetrig_units::{MonoTime, Nanos};
+pub use report::{PacketCounts, PastClient};
 use shared::ServiceShared;
 use std::fmt;
 use std::net::IpAddr;
@@ -75,6 +76,8 @@ struct ServiceInterface {
     mtu: u32,
     mac: [u8; 6],
     mechanism: ReleaseMechanism,
+    /// Bytes of the longest frame that the mechanism sends.
+    longest_frame: usize,
     lead: Nanos,
 }
 
@@ -111,6 +114,7 @@ impl ReleaseService {
             mtu: link.mtu,
             mac: link.mac.unwrap_or_default(),
             mechanism: release.mechanism(),
+            longest_frame: release.longest_frame(),
             lead: outlet::PREPARING + release.lead(),
         };
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
@@ -126,8 +130,8 @@ impl ReleaseService {
         self.shared.interface.lead
     }
 
-    /// Serves until `stop` says so. Returns the counts of all clients that there were, in the order of their connections.
-    pub fn run(self, stop: &dyn Fn() -> bool) -> Result<Vec<ClientCounts>, Error> {
+    /// Serves until `stop` says so. Returns what became of the packets of all clients.
+    pub fn run(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {
             let shared = Arc::clone(&shared);
@@ -136,30 +140,86 @@ impl ReleaseService {
                 Ok(())
             })?
         };
-        let answers = {
-            let shared = Arc::clone(&shared);
-            netns.spawn_in("release-answers".to_owned(), move || {
-                answers::run(&shared);
-                Ok(())
-            })?
-        };
-        let mut threads = Vec::new();
-        while !stop() && !shared.has_ended() {
-            if let Some(stream) = listener.accept(PIECE_NS)? {
-                threads.extend(admit(stream, &shared, &netns)?);
-            }
-            threads.retain(|thread: &ServiceThread| !thread.is_finished());
-        }
+        let served = serve_clients(&listener, &shared, &netns, stop, &outlet);
+        // In this order: nothing is taken in any more, the outlet reports everything, and then clients are left.
+        shared.stop_intake();
+        let is_whole = outlet.join().is_ok();
         shared.end();
-        for thread in threads.into_iter().chain([outlet, answers]) {
-            // Threads of clients report their errors in the counts of the client; the outlet's is kept in `shared`.
+        for thread in served? {
+            // Threads of clients and of answers have no result.
             drop(thread.join());
         }
-        shared.into_result()
+        if is_whole { shared.result() } else { Err(Error::Gone) }
     }
 }
 
 type ServiceThread = JoinHandle<Result<(), packetrig_sys::Error>>;
+
+/// Takes connections until the service is to end. Returns the threads that serve them.
+fn serve_clients(
+    listener: &SeqpacketListener,
+    shared: &Arc<ServiceShared>,
+    netns: &NetNs,
+    stop: &dyn Fn() -> bool,
+    outlet: &ServiceThread,
+) -> Result<Vec<ServiceThread>, Error> {
+    let inside = Arc::clone(shared);
+    let mut threads = vec![netns.spawn_in("release-answers".to_owned(), move || {
+        answers::run(&inside);
+        Ok(())
+    })?];
+    let mut refused = Vec::new();
+    while !stop() && !shared.is_ending() && !outlet.is_finished() {
+        if let Some(stream) = listener.accept(PIECE_NS)? {
+            match admit(stream, shared, netns) {
+                Admission::Served(thread) => threads.push(thread?),
+                Admission::Refused(connection) if refused.len() < MOST_REFUSED => refused.push(connection),
+                Admission::Refused(_) => {}
+            }
+        }
+        refused.retain(RefusedConnection::is_open);
+        threads.retain(|thread| !thread.is_finished());
+    }
+    Ok(threads)
+}
+
+/// Connections that were refused and have not been told yet.
+const MOST_REFUSED: usize = 16;
+/// How long a refused program has to introduce itself.
+const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
+
+/// A program that cannot be a client. It is told so when it has introduced itself: whoever is answered before closes with an unread message,
+/// and the kernel then reports an error in place of the answer.
+struct RefusedConnection {
+    stream: SeqpacketStream,
+    since: MonoTime,
+    message: Vec<u8>,
+}
+
+impl RefusedConnection {
+    fn new(stream: SeqpacketStream, code: ProtocolErrorCode, text: String) -> Self {
+        let message = ServiceMessage::Error { id: 0, code, closes: true, text }.write();
+        Self { stream, since: now(), message }
+    }
+
+    /// Whether it still has to be told.
+    fn is_open(&self) -> bool {
+        match self.stream.receive(&mut [0; 64]) {
+            Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
+            Ok(ReceivedMessage::Message(_)) => {
+                // A program that has gone meanwhile needs no answer.
+                drop(self.stream.send(&self.message));
+                false
+            }
+            Ok(ReceivedMessage::Closed) | Err(_) => false,
+        }
+    }
+}
+
+enum Admission {
+    Served(Result<ServiceThread, packetrig_sys::Error>),
+    Refused(RefusedConnection),
+}
 
 fn open_loopback(
     location: &PortLocation,
@@ -170,50 +230,45 @@ fn open_loopback(
     OpenLoopback::open(&way).map(Some)
 }
 
-/// Starts the thread of a client, or tells it why not.
-fn admit(
-    stream: SeqpacketStream,
-    shared: &Arc<ServiceShared>,
-    netns: &NetNs,
-) -> Result<Option<ServiceThread>, Error> {
-    let Ok(peer) = stream.peer() else { return Ok(None) };
-    let Some(priority) = highest_priority(peer.user, &shared.options) else {
-        let why = format!(
-            "user {} may not use this service; its owner can add --allow-user {}",
-            peer.user, peer.user
-        );
-        client::refuse(&stream, ProtocolErrorCode::NotAllowed, &why);
-        return Ok(None);
+/// Starts the thread of a client, unless it may not use the service.
+fn admit(stream: SeqpacketStream, shared: &Arc<ServiceShared>, netns: &NetNs) -> Admission {
+    let peer = stream.peer().ok();
+    let rights = peer.and_then(|peer| Some((peer, rights(peer.user, &shared.options)?)));
+    let Some((peer, rights)) = rights else {
+        let user = peer.map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.user));
+        let text = format!("{user} may not use this service; its owner can add --allow-user");
+        return Admission::Refused(RefusedConnection::new(stream, ProtocolErrorCode::NotAllowed, text));
     };
     if !shared.has_room_for(peer.user) {
-        client::refuse(
-            &stream,
-            ProtocolErrorCode::TooManyClients,
-            "too many programs are connected; try again later",
+        let text = format!(
+            "{MOST_CLIENTS} programs are connected, or {MOST_CLIENTS_OF_USER} of this user; try again later"
         );
-        return Ok(None);
+        return Admission::Refused(RefusedConnection::new(stream, ProtocolErrorCode::TooManyClients, text));
     }
     let id = shared.new_client_id();
-    let connection = Arc::new(ClientConnection::new(id, stream, peer, priority));
+    let connection = Arc::new(ClientConnection::new(id, stream, peer, rights));
     shared.add(&connection);
-    let inside = Arc::clone(shared);
-    let name = format!("release-client-{}", id.0);
-    let thread = netns.spawn_in(name, move || {
-        client::serve(&connection, &inside);
-        inside.remove(&connection);
+    let (served, inside) = (Arc::clone(&connection), Arc::clone(shared));
+    let thread = netns.spawn_in(format!("release-client-{}", id.0), move || {
+        client::serve(&served, &inside);
+        inside.remove(&served);
         Ok(())
-    })?;
-    Ok(Some(thread))
+    });
+    if thread.is_err() {
+        shared.remove(&connection);
+    }
+    Admission::Served(thread)
 }
 
 /// `None`: the user may not use the service.
-fn highest_priority(user: u32, options: &ServiceOptions) -> Option<u8> {
+fn rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
     /// Of root and of the user of the service.
     const HIGHEST: u8 = 7;
     if user == 0 || user == ThreadRights::current().user {
-        return Some(HIGHEST);
+        return Some(ClientRights { priority: HIGHEST, is_trusted: true });
     }
-    options.allowed.iter().find(|allowed| allowed.user == user).map(|allowed| allowed.priority)
+    let allowed = options.allowed.iter().find(|allowed| allowed.user == user)?;
+    Some(ClientRights { priority: allowed.priority, is_trusted: false })
 }
 
 #[cfg(test)]

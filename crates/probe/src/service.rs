@@ -1,21 +1,21 @@
 //! The release service, pure half: what packets of other programs may be sent, and which goes when.
 //!
 //! ```text
-//!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> place (clashes) -> outlet
+//!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> outlet
 //! ```
 //! Clients are other programs of the machine and not trusted: no client can send what the permit forbids, use up more than its share
 //! of a target's limits while others need theirs, or keep packets of others from leaving.
 //!
 //! Invariant: a packet that was queued comes out exactly once: released, refused or cancelled.
 
+mod calendar;
 mod check;
-mod placement;
 mod queue;
 mod shares;
 
+pub use calendar::{ReleaseCalendar, TrainRank};
 pub use check::{FrameMacs, PacketEnds, PacketFlow, check_frame, check_packet};
-pub use placement::{BurstPlacement, BurstRank, BurstSpan, FRAME_TIME, place};
-pub use queue::{ClientId, ClientQuota, QueuedBurst, QueuedPacket, QueuedTrain, ReleaseQueue};
+pub use queue::{ClientId, ClientQuota, DueTrain, QueuedPacket, QueuedTrain, ReleaseQueue};
 pub use shares::TargetShares;
 
 use serde::Serialize;

@@ -41,8 +41,8 @@ pub enum ReleaseError {
         "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
     )]
     Broken,
-    #[error("a batch of {packets} packets and {bytes} bytes is too large; divide it")]
-    TooLarge { packets: usize, bytes: usize },
+    #[error("a batch has 1 to {most} packets and at most {} bytes, not {packets} packets and {bytes} bytes", LONGEST_MESSAGE - 24)]
+    WrongSize { packets: usize, most: u32, bytes: usize },
 }
 
 /// What the service tells without being asked.
@@ -93,8 +93,9 @@ impl ReleaseClient {
         let batch = self.new_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
-        if count > self.facts.batch_packets as usize || bytes > LONGEST_MESSAGE - 24 {
-            return Err(ReleaseError::TooLarge { packets: count, bytes });
+        let most = self.facts.batch_packets;
+        if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
+            return Err(ReleaseError::WrongSize { packets: count, most, bytes });
         }
         match self.connection.ask(&ClientMessage::Submit { batch, packets })? {
             ServiceMessage::Accepted { accepted, refused, queued, .. } => {
@@ -157,7 +158,8 @@ impl ServiceConnection {
             }
             match self.receive(deadline)? {
                 None => return Ok(None),
-                Some(message) => self.keep(message)?,
+                Some(ServiceMessage::Error { text, .. }) => return Err(ReleaseError::Refused(text)),
+                Some(message) => self.keep(message),
             }
         }
     }
@@ -165,33 +167,42 @@ impl ServiceConnection {
     /// Sends a message and waits for its answer.
     fn ask(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
         let deadline = deadline(PATIENCE);
-        let bytes = message.write();
-        while !self.stream.send(&bytes)? {
+        self.send(&message.write(), deadline)?;
+        loop {
+            let answer = self.receive(deadline)?.ok_or(ReleaseError::Silent)?;
+            match answer {
+                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep(answer),
+                ServiceMessage::Error { text, .. } => return Err(ReleaseError::Refused(text)),
+                // The answer to an earlier message, for which nobody waits any more.
+                _ if answer.id() != Some(message.id()) => {}
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8], deadline: u64) -> Result<(), ReleaseError> {
+        loop {
+            match self.stream.send(bytes) {
+                Ok(true) => return Ok(()),
+                // A service that refuses this program has said so before it closed the connection: that is received next.
+                Err(_) => return Ok(()),
+                Ok(false) => {}
+            }
             let now = clock::monotonic_ns();
             if now >= deadline {
                 return Err(ReleaseError::Silent);
             }
             self.stream.wait_for_room(deadline - now)?;
         }
-        loop {
-            let answer = self.receive(deadline)?.ok_or(ReleaseError::Silent)?;
-            match &answer {
-                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep(answer)?,
-                ServiceMessage::Error { text, .. } => return Err(ReleaseError::Refused(text.clone())),
-                _ => return Ok(answer),
-            }
-        }
     }
 
-    fn keep(&mut self, message: ServiceMessage) -> Result<(), ReleaseError> {
-        let event = match message {
-            ServiceMessage::Report { reports } => ReleaseEvent::Reports(reports),
-            ServiceMessage::Answer(answer) => ReleaseEvent::Answer(answer),
-            ServiceMessage::Error { text, .. } => return Err(ReleaseError::Refused(text)),
-            _ => return Err(ReleaseError::Broken),
-        };
-        self.events.push_back(event);
-        Ok(())
+    /// Keeps what nobody asked for.
+    fn keep(&mut self, message: ServiceMessage) {
+        match message {
+            ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),
+            ServiceMessage::Answer(answer) => self.events.push_back(ReleaseEvent::Answer(answer)),
+            _ => {}
+        }
     }
 
     fn receive(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
@@ -200,7 +211,12 @@ impl ServiceConnection {
                 ReceivedMessage::Closed => return Err(ReleaseError::Closed),
                 ReceivedMessage::Message(length) => {
                     let bytes = self.buffer.get(..length).ok_or(ReleaseError::Broken)?;
-                    return ServiceMessage::read(bytes).map(Some).ok_or(ReleaseError::Broken);
+                    match ServiceMessage::read(bytes) {
+                        Some(message) => return Ok(Some(message)),
+                        None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
+                        // Of a later service: the protocol says that clients ignore it.
+                        None => {}
+                    }
                 }
                 ReceivedMessage::Nothing => {
                     let now = clock::monotonic_ns();

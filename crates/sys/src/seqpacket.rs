@@ -3,14 +3,14 @@
 //! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A [`SeqpacketStream`]
 //! owns its socket. Neither ever waits but in `wait`.
 
-use crate::packet::socket::failed;
+use crate::packet::socket::{failed, length_of};
 use crate::{Error, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Connections that may wait to be accepted.
@@ -49,15 +49,17 @@ pub struct SeqpacketListener {
 }
 
 impl SeqpacketListener {
-    /// Listens at a path. A socket there to which nobody listens any more is replaced; one that is in use is an error.
+    /// Listens at a path. A socket there to which nobody listens any more is replaced; one that is in use is an error. The directory must be
+    /// one in which no other user can replace the socket.
     pub fn bind(path: &Path, access: SocketAccess) -> Result<Self, Error> {
         let object = path.display().to_string();
+        check_directory(path, &object)?;
         let address = SocketAddrUnix::new(path).map_err(failed("bind", &object))?;
         if let Ok(facts) = std::fs::symlink_metadata(path) {
             if SeqpacketStream::connect(path).is_ok() {
                 return Err(Error::Busy { object, holder: None });
             }
-            if !std::os::unix::fs::FileTypeExt::is_socket(&facts.file_type()) {
+            if !facts.file_type().is_socket() {
                 return Err(Error::call("bind", object, Errno::EXIST));
             }
             std::fs::remove_file(path).map_err(|error| Error::call("unlink", object.clone(), error))?;
@@ -68,6 +70,7 @@ impl SeqpacketListener {
         rustix::net::bind(&socket, &address).map_err(failed("bind", &object))?;
         let listener = Self { socket, path: path.to_owned() };
         if access == SocketAccess::AllUsers {
+            // By its name: in this directory nobody else can have put another file there.
             let mode = std::fs::Permissions::from_mode(0o666);
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Error::call("chmod", object.clone(), error))?;
@@ -120,9 +123,23 @@ impl SeqpacketStream {
     }
 
     pub fn peer(&self) -> Result<PeerProcess, Error> {
-        let found = sockopt::socket_peercred(&self.socket)
-            .map_err(failed("getsockopt(SO_PEERCRED)", "a connection"))?;
-        Ok(PeerProcess { user: found.uid.as_raw(), process: found.pid.as_raw_nonzero().get() })
+        let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = length_of::<libc::ucred>();
+        // SAFETY: the pointers are to a live structure and to its length, both of which the kernel may write within that length.
+        let done = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(Error::last("getsockopt(SO_PEERCRED)", "a connection"));
+        }
+        // A process of another PID namespace has the number 0.
+        Ok(PeerProcess { user: found.uid, process: found.pid })
     }
 
     /// Sends a whole message, or nothing of it and `false` if there is no room for it now.
@@ -142,10 +159,11 @@ impl SeqpacketStream {
         loop {
             return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)
             {
-                Ok((_, 0)) | Err(Errno::CONNRESET) => Ok(ReceivedMessage::Closed),
+                Ok((_, 0)) => Ok(ReceivedMessage::Closed),
                 Ok((_, length)) => Ok(ReceivedMessage::Message(length)),
                 Err(Errno::AGAIN) => Ok(ReceivedMessage::Nothing),
-                Err(Errno::INTR) => continue,
+                // The other end closed with messages that it had not read. Those that it sent are still here, behind this error.
+                Err(Errno::CONNRESET | Errno::INTR) => continue,
                 Err(errno) => Err(Error::call("recv", "a connection", errno)),
             };
         }
@@ -170,6 +188,25 @@ impl SeqpacketStream {
     }
 }
 
+/// Others may write to a directory only if it is sticky, as /tmp is: there nobody replaces the files of others.
+fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let facts = std::fs::metadata(parent)
+        .map_err(|error| Error::call("stat", parent.display().to_string(), error))?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = facts.uid() == own || facts.uid() == 0;
+    if is_ours && (facts.mode() & WRITABLE_BY_OTHERS == 0 || facts.mode() & STICKY != 0) {
+        return Ok(());
+    }
+    let source = std::io::Error::new(
+        std::io::ErrorKind::PermissionDenied,
+        "another user could replace the socket; choose a directory that only root or this user can write to",
+    );
+    Err(Error::call("bind", object, source))
+}
+
 fn open(object: &str) -> Result<OwnedFd, Error> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(failed("socket", object))
@@ -178,7 +215,6 @@ fn open(object: &str) -> Result<OwnedFd, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -203,6 +239,32 @@ mod tests {
         drop(client);
         server.wait(false, SECOND).unwrap();
         assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_other_end_closed_is_received() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        let client = SeqpacketStream::connect(&path).unwrap();
+        assert!(client.send(b"hello").unwrap());
+        let server = listener.accept(SECOND).unwrap().unwrap();
+        assert!(server.send(b"refused").unwrap());
+        drop(server);
+        let mut buffer = [0; 9];
+        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Message(7));
+        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+    }
+
+    #[test]
+    fn a_directory_in_which_others_could_replace_the_socket_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for (mode, is_fine) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
+            std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let bound = SeqpacketListener::bind(&path, SocketAccess::AllUsers);
+            assert_eq!(bound.is_ok(), is_fine, "{mode:o}");
+        }
     }
 
     #[test]

@@ -72,3 +72,23 @@ pub(super) fn flag_if_no_room(
         other => Ok(other?),
     }
 }
+
+/// How far the frames of a train were given to the kernel.
+pub(super) struct SentFrames {
+    /// Frames before the first that the kernel refused for another reason than lack of room.
+    pub(super) count: usize,
+    pub(super) result: Result<(), Error>,
+}
+
+/// Sends each frame in turn, until one is refused. The kernel has numbered those before: their stamps come in any case.
+pub(super) fn send_each(
+    gone: &mut [DepartedFrame],
+    mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,
+) -> SentFrames {
+    for (count, gone) in gone.iter_mut().enumerate() {
+        if let Err(error) = send(count, gone) {
+            return SentFrames { count, result: Err(error) };
+        }
+    }
+    SentFrames { count: gone.len(), result: Ok(()) }
+}

@@ -9,6 +9,7 @@ use super::warm::WarmRelease;
 use super::{DepartedFrame, DueFrame, FrameRelease, MOST_BEGUN, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
+use packetrig_probe::frame::ETHERNET;
 use packetrig_sys::stamping::CardStamping;
 use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,6 +29,11 @@ pub(super) trait Line: Send {
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
+
+    /// Bytes of the longest frame, if the mechanism itself has a limit.
+    fn longest_frame(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// Time to wake the thread and to hand the train over.
@@ -46,6 +52,7 @@ pub(super) struct ReleaseWorker {
     /// Keeps the card's stamping switched on.
     card: Option<CardStamping>,
     lead: Nanos,
+    longest_frame: usize,
     /// Jobs that no train needs now, kept for their memory.
     idle: Vec<TrainJob>,
     jobs: Option<SyncSender<TrainJob>>,
@@ -61,6 +68,7 @@ impl ReleaseWorker {
         mut line: impl Line + 'static,
     ) -> Result<Self, Error> {
         let lead = WAKING + line.lead();
+        let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
         // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
         // that their memory is allocated once.
         let (jobs, orders) = sync_channel::<TrainJob>(MOST_BEGUN);
@@ -85,6 +93,7 @@ impl ReleaseWorker {
             remarks: Vec::new(),
             card: None,
             lead,
+            longest_frame,
             idle: Vec::new(),
             jobs: Some(jobs),
             done,
@@ -136,6 +145,10 @@ impl ReleasePipeline for ReleaseWorker {
 
     fn lead(&self) -> Nanos {
         self.lead
+    }
+
+    fn longest_frame(&self) -> usize {
+        self.longest_frame
     }
 
     fn remarks(&self) -> &[String] {

@@ -2,20 +2,22 @@
 
 use super::PIECE_NS;
 use super::intake;
-use super::report::{self, ClientCounts};
+use super::report::{self, ClientCounts, PastClient};
 use super::shared::ServiceShared;
 use crate::now;
 use packetrig_probe::PacketRefusal;
-use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow, QueuedTrain};
+use packetrig_probe::service::{ClientId, QueuedTrain};
 use packetrig_release::message::{
-    AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, ProtocolErrorCode, ServiceFacts,
-    ServiceMessage, ServiceState, VERSION,
+    AnswerFilter, ClientMessage, HEADER, HeardAnswer, LONGEST_MESSAGE, PacketReport, ProtocolErrorCode,
+    ServiceFacts, ServiceMessage, ServiceState, VERSION,
 };
+use packetrig_sys::clock;
 use packetrig_sys::sched;
 use packetrig_sys::seqpacket::{PeerProcess, ReceivedMessage, SeqpacketStream};
 use packetrig_units::Nanos;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most packets of one batch.
@@ -24,29 +26,34 @@ const BATCH_PACKETS: u32 = 1_024;
 const UNREAD: usize = 256;
 /// Answers beyond this number of unread messages are dropped and counted.
 const UNREAD_ANSWERS: usize = 64;
-/// Flows by which answers are known, of each client; the oldest are forgotten.
-const MOST_FLOWS: usize = 4_096;
 /// A connection must begin with HELLO within this time.
-const TO_BEGIN: Nanos = Nanos::from_secs(5);
-/// How long messages that wait are still sent after the service has ended.
-const TO_END: Nanos = Nanos::from_millis(500);
+const HELLO_WITHIN: Nanos = Nanos::from_secs(5);
+/// How long messages that wait are still sent when a connection ends.
+const FLUSHED_WITHIN: Nanos = Nanos::from_millis(500);
+/// Messages that are read in one go. After them the thread sleeps for a moment: a client that floods the service must not use up a
+/// processor.
+const MESSAGES_AT_ONCE: usize = 32;
+const BREATH_NS: u64 = 500_000;
+/// How long a client waits until answers are heard.
+const HEARD_WITHIN: Nanos = Nanos::from_secs(2);
 
-/// The flow of packets of a client, as the network sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SentFlow {
-    pub(super) source: IpAddr,
-    pub(super) target: IpAddr,
-    pub(super) flow: PacketFlow,
+/// What the service thinks of the user of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClientRights {
+    /// The highest priority that it may ask for.
+    pub(super) priority: u8,
+    /// Root or the user of the service: it may use every port.
+    pub(super) is_trusted: bool,
 }
 
 /// The part of a client that several threads change.
 #[derive(Debug, Default)]
 struct ClientState {
     outbox: VecDeque<Vec<u8>>,
+    name: String,
+    priority: u8,
     counts: ClientCounts,
     filter: Option<AnswerFilter>,
-    flows: BTreeSet<SentFlow>,
-    flows_in_order: VecDeque<SentFlow>,
     lost_answers: u32,
 }
 
@@ -54,24 +61,36 @@ struct ClientState {
 pub(super) struct ClientConnection {
     pub(super) id: ClientId,
     pub(super) peer: PeerProcess,
+    pub(super) rights: ClientRights,
     stream: SeqpacketStream,
-    /// The highest that it may ask for.
-    priority: u8,
     state: Mutex<ClientState>,
 }
 
 impl ClientConnection {
-    pub(super) fn new(id: ClientId, stream: SeqpacketStream, peer: PeerProcess, priority: u8) -> Self {
-        let state = ClientState { counts: ClientCounts::of(peer), ..ClientState::default() };
-        Self { id, peer, stream, priority, state: Mutex::new(state) }
+    pub(super) fn new(
+        id: ClientId,
+        stream: SeqpacketStream,
+        peer: PeerProcess,
+        rights: ClientRights,
+    ) -> Self {
+        Self { id, peer, rights, stream, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, ClientState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn counts(&self) -> ClientCounts {
-        self.state().counts.clone()
+    /// What is kept of it when it is gone.
+    pub(super) fn past(&self) -> PastClient {
+        let state = self.state();
+        PastClient {
+            name: state.name.clone(),
+            user: self.peer.user,
+            process: self.peer.process,
+            priority: state.priority,
+            counts: state.counts.packets.clone(),
+            release_error_ns: state.counts.release_error_ns(),
+        }
     }
 
     /// Whether it wants answers.
@@ -109,32 +128,13 @@ impl ClientConnection {
         self.report(&reports);
     }
 
-    /// Notes by what answers to a packet are known.
-    pub(super) fn note_flow(&self, ends: &PacketEnds) {
-        let flow = SentFlow { source: ends.source, target: ends.target, flow: ends.flow };
-        let mut state = self.state();
-        if state.flows.insert(flow) {
-            state.flows_in_order.push_back(flow);
-            if state.flows_in_order.len() > MOST_FLOWS
-                && let Some(oldest) = state.flows_in_order.pop_front()
-            {
-                state.flows.remove(&oldest);
-            }
-        }
-    }
-
-    /// Whether packets of this flow were the client's.
-    pub(super) fn has_sent(&self, flow: &SentFlow) -> bool {
-        self.state().flows.contains(flow)
-    }
-
     /// Gives an answer to the client if it wants it and reads what it is sent.
     pub(super) fn offer_answer(
         &self,
         from: IpAddr,
         protocol: u8,
         own_port: Option<u16>,
-        answer: &HeardAnswer,
+        answer: HeardAnswer,
     ) {
         let mut state = self.state();
         let Some(filter) = state.filter else { return };
@@ -149,9 +149,10 @@ impl ClientConnection {
             return;
         }
         let most = filter.most_bytes.map_or(usize::MAX, |most| most as usize);
-        let bytes = answer.bytes[..answer.bytes.len().min(most)].to_vec();
-        state.counts.answers += 1;
-        let answer = HeardAnswer { bytes, lost: state.lost_answers, ..answer.clone() };
+        let mut answer = answer;
+        answer.bytes.truncate(most);
+        state.counts.packets.answers += 1;
+        answer.lost = state.lost_answers;
         state.send(&self.stream, ServiceMessage::Answer(answer).write());
     }
 
@@ -179,18 +180,13 @@ impl ClientState {
     }
 }
 
-/// Tells a program that it cannot be a client.
-pub(super) fn refuse(stream: &SeqpacketStream, code: ProtocolErrorCode, text: &str) {
-    let message = ServiceMessage::Error { id: 0, code, closes: true, text: text.to_owned() };
-    // Whoever does not read it finds the connection closed.
-    drop(stream.send(&message.write()));
-}
-
 /// Handles the messages of a client until it or the service ends.
 pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
-    // The outlet waits for the lock of the queue, which this thread holds for moments. If other programs kept it from the processor in
-    // such a moment, packets would be late.
-    drop(sched::request_precedence());
+    if client.rights.is_trusted {
+        // The outlet waits for the lock of the queue, which this thread holds for moments. If other programs kept it from the processor
+        // in such a moment, packets would be late.
+        drop(sched::request_precedence());
+    }
     let began = now();
     let mut session = ClientSession { client, shared, is_introduced: false };
     let mut buffer = vec![0; LONGEST_MESSAGE];
@@ -201,19 +197,13 @@ pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
         } else {
             client.stream.wait_for_room(PIECE_NS)
         };
-        let is_late = !session.is_introduced && now().since(began) > TO_BEGIN;
+        let is_late = !session.is_introduced && now().since(began) > HELLO_WITHIN;
         if waited.is_err() || is_late || unread < UNREAD && !session.read(&mut buffer) {
             break;
         }
     }
-    if shared.has_ended() {
-        finish(client);
-    }
-}
-
-/// Sends what waits after the service has ended, to a client that reads it.
-fn finish(client: &ClientConnection) {
-    let deadline = now() + TO_END;
+    // The client may still read what it was told last.
+    let deadline = now() + FLUSHED_WITHIN;
     while client.flush() > 0 && now() < deadline && client.stream.wait_for_room(PIECE_NS).is_ok() {}
 }
 
@@ -224,24 +214,28 @@ struct ClientSession<'a> {
 }
 
 impl ClientSession<'_> {
-    /// Handles messages that wait, until there are none or the client does not read its answers. `false`: the connection ends.
+    /// Handles some of the messages that wait. `false`: the connection ends.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
-        while self.client.flush() < UNREAD {
+        for _ in 0..MESSAGES_AT_ONCE {
             match self.client.stream.receive(buffer) {
                 Ok(ReceivedMessage::Nothing) => return true,
                 Ok(ReceivedMessage::Closed) | Err(_) => return false,
                 Ok(ReceivedMessage::Message(length)) => {
-                    let message = buffer.get(..length).and_then(ClientMessage::read);
-                    if !self.handle(message) {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    if !self.handle(ClientMessage::read(bytes), bytes) {
                         return false;
                     }
                 }
             }
+            if self.client.flush() >= UNREAD || self.shared.has_ended() {
+                return true;
+            }
         }
+        clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
         true
     }
 
-    fn handle(&mut self, message: Option<ClientMessage>) -> bool {
+    fn handle(&mut self, message: Option<ClientMessage>, bytes: &[u8]) -> bool {
         match (message, self.is_introduced) {
             (Some(ClientMessage::Hello { id, version, priority, name }), false) => {
                 self.welcome(id, version, priority, name)
@@ -252,17 +246,11 @@ impl ClientSession<'_> {
                 true
             }
             (Some(ClientMessage::Cancel { id, batch, train }), true) => {
-                let cancelled = self.shared.lock().queue.cancel(self.client.id, batch, train);
-                let count = cancelled.iter().map(|burst| crate::small_count(burst.part.packets.len())).sum();
-                self.client.send(&ServiceMessage::Cancelled { id, count });
-                for burst in &cancelled {
-                    self.client.report_refused(&burst.part, PacketRefusal::Cancelled);
-                }
+                self.cancel(id, batch, train);
                 true
             }
             (Some(ClientMessage::Listen { id, filter }), true) => {
-                self.client.state().filter = filter;
-                self.client.send(&ServiceMessage::Listening { id });
+                self.listen(id, filter);
                 true
             }
             (Some(ClientMessage::Status { id }), true) => {
@@ -270,11 +258,44 @@ impl ClientSession<'_> {
                 self.client.send(&ServiceMessage::State { id, state });
                 true
             }
-            (message, _) => {
-                let id = message.map_or(0, |message| message.id());
-                let text = "the message breaks the protocol, or is not expected now";
+            (_, is_introduced) => {
+                let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
+                let text = if is_introduced {
+                    "the message breaks the protocol, or HELLO came twice"
+                } else {
+                    "the first message must be a HELLO that follows the protocol"
+                };
                 self.fail(id, ProtocolErrorCode::BrokenMessage, text)
             }
+        }
+    }
+
+    fn cancel(&self, id: u64, batch: u64, train: u32) {
+        let cancelled = self.shared.lock().queue.cancel(self.client.id, batch, train);
+        let count = cancelled.iter().map(|train| crate::small_count(train.packets.len())).sum();
+        self.client.send(&ServiceMessage::Cancelled { id, count });
+        for train in &cancelled {
+            self.client.report_refused(train, PacketRefusal::Cancelled);
+        }
+    }
+
+    /// Acknowledges when answers are heard, so that the client misses none.
+    fn listen(&self, id: u64, filter: Option<AnswerFilter>) {
+        let is_off = filter.is_none();
+        self.client.state().filter = filter;
+        let deadline = now() + HEARD_WITHIN;
+        let is_heard = || self.shared.hears_answers.load(Ordering::Acquire);
+        while !is_off && !is_heard() && now() < deadline && !self.shared.has_ended() {
+            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+        }
+        if is_off || is_heard() {
+            self.client.send(&ServiceMessage::Listening { id });
+        } else {
+            self.client.state().filter = None;
+            let text = "the service cannot listen at the interface; is it up, and does it have an address?"
+                .to_owned();
+            let code = ProtocolErrorCode::CannotListen;
+            self.client.send(&ServiceMessage::Error { id, code, closes: false, text });
         }
     }
 
@@ -285,7 +306,7 @@ impl ClientSession<'_> {
             );
             return self.fail(id, ProtocolErrorCode::UnknownVersion, &text);
         }
-        let priority = priority.min(self.client.priority);
+        let priority = priority.min(self.client.rights.priority);
         let ServiceShared { interface, options, .. } = self.shared;
         let facts = ServiceFacts {
             version: VERSION,
@@ -304,8 +325,8 @@ impl ClientSession<'_> {
         };
         {
             let mut state = self.client.state();
-            state.counts.name = name;
-            state.counts.priority = priority;
+            state.name = name;
+            state.priority = priority;
         }
         self.shared.lock().queue.add_client(self.client.id, priority, options.quota);
         self.is_introduced = true;
@@ -314,17 +335,18 @@ impl ClientSession<'_> {
     }
 
     fn status(&self) -> ServiceState {
-        let clients = crate::small_count(self.shared.clients().len());
+        let clients = crate::small_count(self.shared.client_count());
         let queued = self.shared.lock().queue.queued(self.client.id);
-        let counts = self.client.counts();
+        let state = self.client.state();
+        let packets = &state.counts.packets;
         ServiceState {
             queued,
             clients,
-            sent: counts.sent,
-            late: counts.late,
-            shifted: counts.shifted,
-            refused: counts.refused.values().sum(),
-            answers: counts.answers,
+            sent: packets.sent,
+            late: packets.late,
+            shifted: packets.shifted,
+            refused: packets.refused.values().sum(),
+            answers: packets.answers,
         }
     }
 

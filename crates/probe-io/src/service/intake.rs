@@ -1,7 +1,7 @@
 //! Takes a batch in: checks each packet, finds its path, and queues what may be sent.
 //!
-//! Invariant: a packet is queued only if its source is an address of the interface, its next hop is that of its target, and the permit
-//! allows the target.
+//! Invariant: a packet is queued only if its source is an address of the interface, its own port is not another user's, its next hop is
+//! that of its target, and the permit allows the target.
 
 use super::client::ClientConnection;
 use super::shared::ServiceShared;
@@ -10,9 +10,10 @@ use crate::path::{self, ProbePath};
 use crate::{now, small_count};
 use packetrig_probe::PacketRefusal;
 use packetrig_probe::frame::{ETHERNET, SHORTEST};
-use packetrig_probe::service::{self, PacketEnds, QueuedPacket, QueuedTrain};
+use packetrig_probe::service::{self, FrameMacs, PacketFlow, QueuedPacket, QueuedTrain};
 use packetrig_release::message::{PacketKind, PacketReport, PacketToRelease, ReleaseClock, ServiceMessage};
 use packetrig_sys::clock;
+use packetrig_sys::ports::{self, PortProtocol};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,8 +27,20 @@ const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
 const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
 /// Paths that are kept.
 const MOST_PATHS: usize = 4_096;
-/// Targets that were closed, for as long as the service runs.
+/// A target that does not want to be probed is left alone for this long.
+const CLOSED_FOR: Nanos = Nanos::from_secs(600);
+/// Closed targets at a time. With more, nothing new is probed.
 const MOST_CLOSED: usize = 65_536;
+/// How long the paths of one batch may take. What has none by then has no route.
+const LOOKED_UP_WITHIN: Nanos = Nanos::from_secs(4);
+/// How long the user of a port is taken for known.
+const PORT_HOLDS: Nanos = Nanos::from_secs(1);
+const MOST_PORTS: usize = 4_096;
+/// Ports below are for programs of root.
+const FIRST_ORDINARY_PORT: u16 = 1_024;
+/// Most packets of a train, and the longest time from its first to its last one.
+const MOST_IN_TRAIN: usize = 256;
+const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
 
 /// The paths to targets, as they were found last.
 pub(super) struct TargetPaths {
@@ -39,10 +52,26 @@ pub(super) struct TargetPaths {
 #[derive(Debug, Default)]
 struct KnownPaths {
     paths: BTreeMap<IpAddr, KnownPath>,
-    /// Targets that do not want to be probed.
-    closed: BTreeSet<IpAddr>,
+    /// Until when targets are left alone that do not want to be probed.
+    closed: BTreeMap<IpAddr, MonoTime>,
+    /// Whether a user may send from a port.
+    ports: BTreeMap<UserPort, KnownPort>,
     sources: BTreeSet<IpAddr>,
     sources_until: MonoTime,
+}
+
+/// A port that a user wants to send from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct UserPort {
+    user: u32,
+    is_tcp: bool,
+    port: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownPort {
+    is_allowed: bool,
+    until: MonoTime,
 }
 
 #[derive(Clone, Debug)]
@@ -62,21 +91,36 @@ impl TargetPaths {
 
     /// Notes that a target does not want to be probed; `false` if that was known.
     pub(super) fn close(&self, target: IpAddr) -> bool {
+        let now = now();
         let mut known = self.known();
-        known.closed.len() < MOST_CLOSED && known.closed.insert(target)
+        known.closed.retain(|_, until| now < *until);
+        if known.closed.len() >= MOST_CLOSED {
+            return false;
+        }
+        known.closed.insert(target, now + CLOSED_FOR).is_none()
+    }
+
+    /// Whether a target may be probed now.
+    pub(super) fn is_permitted(&self, target: IpAddr) -> bool {
+        let now = now();
+        let known = self.known();
+        let is_closed = known.closed.get(&target).is_some_and(|until| now < *until);
+        let is_full = known.closed.len() >= MOST_CLOSED;
+        drop(known);
+        !is_closed && !is_full && (self.permission)(target).is_ok()
     }
 
     /// The path to a target. It may take seconds until the next hop has told its hardware address; no lock is held meanwhile.
-    fn find(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
+    fn find(&self, target: IpAddr, deadline: MonoTime) -> Result<ProbePath, PacketRefusal> {
+        if !self.is_permitted(target) {
+            return Err(PacketRefusal::NotPermitted);
+        }
         let now = now();
-        {
-            let known = self.known();
-            if known.closed.contains(&target) {
-                return Err(PacketRefusal::NotPermitted);
-            }
-            if let Some(path) = known.paths.get(&target).filter(|path| now < path.until) {
-                return path.found.clone();
-            }
+        if let Some(path) = self.known().paths.get(&target).filter(|path| now < path.until) {
+            return path.found.clone();
+        }
+        if now >= deadline {
+            return Err(PacketRefusal::NoRoute);
         }
         let found = self.look_up(target);
         let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
@@ -86,6 +130,31 @@ impl TargetPaths {
         }
         known.paths.insert(target, KnownPath { found: found.clone(), until: now + holds });
         found
+    }
+
+    /// Whether a user may send from the port of a flow: it is an ordinary port, and no socket of another user has it. Otherwise they could
+    /// speak for a program of somebody else, and hear what it is answered.
+    fn may_use_port(&self, user: u32, flow: PacketFlow) -> bool {
+        let (protocol, port) = match flow {
+            PacketFlow::Icmp { .. } => return true,
+            PacketFlow::Tcp { own_port, .. } => (PortProtocol::Tcp, own_port),
+            PacketFlow::Udp { own_port, .. } => (PortProtocol::Udp, own_port),
+        };
+        let now = now();
+        let key = UserPort { user, is_tcp: protocol == PortProtocol::Tcp, port };
+        if let Some(known) = self.known().ports.get(&key).filter(|known| now < known.until) {
+            return known.is_allowed;
+        }
+        // Without an answer of the kernel the port could be anybody's.
+        let users = ports::users_of_port(protocol, port);
+        let is_allowed =
+            port >= FIRST_ORDINARY_PORT && users.is_ok_and(|users| users.iter().all(|of| *of == user));
+        let mut known = self.known();
+        if known.ports.len() >= MOST_PORTS {
+            known.ports.clear();
+        }
+        known.ports.insert(key, KnownPort { is_allowed, until: now + PORT_HOLDS });
+        is_allowed
     }
 
     fn look_up(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
@@ -116,22 +185,25 @@ pub(super) fn take(
     batch: u64,
     packets: Vec<PacketToRelease>,
 ) -> ServiceMessage {
-    let clocks = ClockReadings::take();
-    let now = now();
+    let intake = BatchIntake {
+        client,
+        shared,
+        batch,
+        clocks: ClockReadings::take(),
+        deadline: now() + LOOKED_UP_WITHIN,
+    };
     let mut accepted = 0;
     let mut reports = Vec::new();
     for train in trains(packets) {
-        let checked = check_train(client, shared, batch, &train, &clocks, now);
+        let checked = intake.check_train(&train);
         let queued = checked.and_then(|queued| {
-            let pushed = shared.lock().queue.push(queued);
-            pushed.map_err(|_| TrainRefusal { packet: 0, why: PacketRefusal::QueueFull, is_of_all: true })
+            shared.push(queued).map_err(|why| TrainRefusal { packet: 0, why, is_of_all: true })
         });
         match queued {
             Ok(()) => accepted += small_count(train.len()),
-            Err(refusal) => reports.extend(refusal.reports(batch, &train, &clocks)),
+            Err(refusal) => reports.extend(intake.refused(&refusal, &train)),
         }
     }
-    shared.wake_outlet();
     client.report(&reports);
     let queued = shared.lock().queue.queued(client.id);
     ServiceMessage::Accepted { batch, accepted, refused: small_count(reports.len()), queued }
@@ -161,90 +233,112 @@ struct TrainRefusal {
     is_of_all: bool,
 }
 
-impl TrainRefusal {
-    fn reports(&self, batch: u64, train: &[PacketToRelease], clocks: &ClockReadings) -> Vec<PacketReport> {
-        let each = train.iter().enumerate().map(|(index, packet)| {
-            let is_cause = self.is_of_all || index == self.packet;
-            let why = if is_cause { self.why } else { PacketRefusal::TrainRefused };
-            let planned = clocks.to_monotonic(packet.clock, packet.release_at).as_nanos();
-            PacketReport::unsent(batch, packet.cookie, packet.train, planned, report::outcome(why))
-        });
-        each.collect()
-    }
-}
-
-fn check_train(
-    client: &ClientConnection,
-    shared: &ServiceShared,
+/// A batch that is taken in.
+struct BatchIntake<'a> {
+    client: &'a ClientConnection,
+    shared: &'a ServiceShared,
     batch: u64,
-    train: &[PacketToRelease],
-    clocks: &ClockReadings,
-    now: MonoTime,
-) -> Result<QueuedTrain, TrainRefusal> {
-    let mut queued: Option<QueuedTrain> = None;
-    let mut flows = Vec::new();
-    for (index, packet) in train.iter().enumerate() {
-        let refused = |why| TrainRefusal { packet: index, why, is_of_all: false };
-        let due = clocks.to_monotonic(packet.clock, packet.release_at);
-        if due > now + shared.options.horizon {
-            return Err(refused(PacketRefusal::TooFarAhead));
-        }
-        let latest = Some(Nanos::new(packet.latest)).filter(|latest| *latest > Nanos::ZERO);
-        if latest.is_some_and(|latest| now > due + latest) {
-            return Err(refused(PacketRefusal::Late));
-        }
-        let checked = check_packet(&shared.paths, packet).map_err(refused)?;
-        flows.push(checked.ends);
-        let target = checked.way.permitted;
-        let train = queued.get_or_insert_with(|| QueuedTrain {
-            client: client.id,
-            batch,
-            train: packet.train,
-            target,
-            latest,
-            packets: Vec::new(),
-        });
-        // The whole train has one target and one limit of lateness, and its packets are in the order of time.
-        let is_in_order = train.packets.last().is_none_or(|last: &QueuedPacket| last.due <= due);
-        if train.target.ip() != target.ip() || train.latest != latest || !is_in_order {
-            return Err(refused(PacketRefusal::Malformed));
-        }
-        train.packets.push(QueuedPacket { cookie: packet.cookie, due, frame: checked.frame });
-    }
-    flows.iter().for_each(|ends| client.note_flow(ends));
-    queued.ok_or(TrainRefusal { packet: 0, why: PacketRefusal::Malformed, is_of_all: true })
+    clocks: ClockReadings,
+    /// Until when paths are looked up.
+    deadline: MonoTime,
 }
 
 /// A packet that may be sent.
 struct CheckedPacket {
-    frame: Vec<u8>,
-    ends: PacketEnds,
+    packet: QueuedPacket,
     way: ProbePath,
 }
 
-fn check_packet(paths: &TargetPaths, packet: &PacketToRelease) -> Result<CheckedPacket, PacketRefusal> {
-    let (macs, ends) = match packet.kind {
-        PacketKind::Frame => service::check_frame(&packet.bytes).map(|(macs, ends)| (Some(macs), ends))?,
-        PacketKind::IpPacket => (None, service::check_packet(&packet.bytes)?),
-    };
-    if ends.length > paths.interface.mtu as usize
-        || packet.bytes.len() > ETHERNET + paths.interface.mtu as usize
-    {
-        return Err(PacketRefusal::TooLong);
+impl BatchIntake<'_> {
+    fn due(&self, packet: &PacketToRelease) -> MonoTime {
+        self.clocks.to_monotonic(packet.clock, packet.release_at)
     }
-    if !paths.is_own(ends.source) {
-        return Err(PacketRefusal::WrongSource);
+
+    fn refused(&self, refusal: &TrainRefusal, train: &[PacketToRelease]) -> Vec<PacketReport> {
+        let each = train.iter().enumerate().map(|(index, packet)| {
+            let is_cause = refusal.is_of_all || index == refusal.packet;
+            let why = if is_cause { refusal.why } else { PacketRefusal::TrainRefused };
+            let planned = self.due(packet).as_nanos();
+            PacketReport::unsent(self.batch, packet.cookie, packet.train, planned, report::outcome(why))
+        });
+        each.collect()
     }
-    let way = paths.find(ends.target)?;
+
+    fn check_train(&self, train: &[PacketToRelease]) -> Result<QueuedTrain, TrainRefusal> {
+        let mut queued: Option<QueuedTrain> = None;
+        for (index, packet) in train.iter().enumerate() {
+            let refused = |why| TrainRefusal { packet: index, why, is_of_all: false };
+            let CheckedPacket { packet: checked, way } = self.check_packet(packet).map_err(refused)?;
+            let latest = Some(Nanos::new(packet.latest)).filter(|latest| *latest > Nanos::ZERO);
+            let queued = queued.get_or_insert_with(|| QueuedTrain {
+                client: self.client.id,
+                batch: self.batch,
+                train: packet.train,
+                target: way.permitted,
+                latest,
+                packets: Vec::new(),
+            });
+            // A train has one target and one limit of lateness, and its packets are in the order of time.
+            let is_in_order = queued.packets.last().is_none_or(|last| last.due <= checked.due);
+            let is_short = queued.packets.len() < MOST_IN_TRAIN
+                && queued.packets.first().is_none_or(|first| checked.due.since(first.due) <= LONGEST_TRAIN);
+            let is_one = queued.target.ip() == way.permitted.ip() && queued.latest == latest;
+            if !is_in_order || !is_short || !is_one {
+                return Err(refused(PacketRefusal::Malformed));
+            }
+            queued.packets.push(checked);
+        }
+        queued.ok_or(TrainRefusal { packet: 0, why: PacketRefusal::Malformed, is_of_all: true })
+    }
+
+    fn check_packet(&self, packet: &PacketToRelease) -> Result<CheckedPacket, PacketRefusal> {
+        let now = now();
+        let due = self.due(packet);
+        if due > now + self.shared.options.horizon {
+            return Err(PacketRefusal::TooFarAhead);
+        }
+        if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
+            return Err(PacketRefusal::Late);
+        }
+        let (macs, ends) = match packet.kind {
+            PacketKind::Frame => {
+                service::check_frame(&packet.bytes).map(|(macs, ends)| (Some(macs), ends))?
+            }
+            PacketKind::IpPacket => (None, service::check_packet(&packet.bytes)?),
+        };
+        let (paths, interface) = (&self.shared.paths, &self.shared.interface);
+        if ends.length.max(packet.bytes.len().saturating_sub(ETHERNET)) > interface.mtu as usize {
+            return Err(PacketRefusal::TooLong);
+        }
+        let is_own_port =
+            self.client.rights.is_trusted || paths.may_use_port(self.client.peer.user, ends.flow);
+        if !paths.is_own(ends.source) || !is_own_port {
+            return Err(PacketRefusal::WrongSource);
+        }
+        let way = paths.find(ends.target, self.deadline)?;
+        let frame = frame_of(packet, macs, &way)?;
+        if frame.len() > interface.longest_frame {
+            return Err(PacketRefusal::TooLong);
+        }
+        Ok(CheckedPacket { packet: QueuedPacket { cookie: packet.cookie, due, ends, frame }, way })
+    }
+}
+
+/// The frame of a packet to the next hop of its target.
+fn frame_of(
+    packet: &PacketToRelease,
+    macs: Option<FrameMacs>,
+    way: &ProbePath,
+) -> Result<Vec<u8>, PacketRefusal> {
     let mut frame = match macs {
-        None => framed(&packet.bytes, &way),
+        None => framed(&packet.bytes, way),
         Some(macs) if macs.to == way.ends.next_mac && macs.from == way.ends.own_mac => packet.bytes.clone(),
         Some(_) => return Err(PacketRefusal::WrongSource),
     };
     if frame.len() < SHORTEST {
         frame.resize(SHORTEST, 0);
     }
-    Ok(CheckedPacket { frame, ends, way })
+    Ok(frame)
 }
 
 /// The packet with an Ethernet header to the next hop.

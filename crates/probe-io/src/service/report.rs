@@ -8,7 +8,6 @@ use packetrig_probe::{
 use packetrig_release::message::{
     PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader,
 };
-use packetrig_sys::seqpacket::PeerProcess;
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,13 +15,22 @@ use std::collections::{BTreeMap, VecDeque};
 /// Errors of departures that are kept for the result, the latest ones.
 const MOST_ERRORS: usize = 100_000;
 
-/// What became of the packets of one client.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ClientCounts {
+/// What became of the packets of a client that has gone.
+#[derive(Clone, Debug, Serialize)]
+pub struct PastClient {
     pub name: String,
     pub user: u32,
     pub process: i32,
     pub priority: u8,
+    #[serde(flatten)]
+    pub counts: PacketCounts,
+    /// Departure against the planned time, of the latest packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_error_ns: Option<ErrorSpread>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PacketCounts {
     pub sent: u64,
     /// Of those sent, certainly later than the tolerance after their times.
     pub late: u64,
@@ -32,23 +40,25 @@ pub struct ClientCounts {
     pub refused: BTreeMap<&'static str, u64>,
     /// Answers that were given to it.
     pub answers: u64,
-    #[serde(skip)]
+}
+
+/// What became of the packets of a client so far.
+#[derive(Debug, Default)]
+pub(super) struct ClientCounts {
+    pub(super) packets: PacketCounts,
     errors_ns: VecDeque<i64>,
 }
 
 impl ClientCounts {
-    pub(super) fn of(peer: PeerProcess) -> Self {
-        Self { user: peer.user, process: peer.process, ..Self::default() }
-    }
-
     pub(super) fn add(&mut self, report: &PacketReport) {
+        let packets = &mut self.packets;
         if report.outcome != PacketOutcome::Sent {
-            *self.refused.entry(report.outcome.name()).or_default() += 1;
+            *packets.refused.entry(report.outcome.name()).or_default() += 1;
             return;
         }
-        self.sent += 1;
-        self.late += u64::from(report.flags.has(ReportFlags::LATE));
-        self.shifted += u64::from(report.flags.has(ReportFlags::SHIFTED));
+        packets.sent += 1;
+        packets.late += u64::from(report.flags.has(ReportFlags::LATE));
+        packets.shifted += u64::from(report.flags.has(ReportFlags::SHIFTED));
         if let Some(left) = report.left() {
             let middle = left.lo + (left.hi - left.lo) / 2;
             self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
@@ -58,8 +68,7 @@ impl ClientCounts {
         }
     }
 
-    /// Departure against the planned time, of the latest packets.
-    pub fn release_error_ns(&self) -> Option<ErrorSpread> {
+    pub(super) fn release_error_ns(&self) -> Option<ErrorSpread> {
         ErrorSpread::of(self.errors_ns.iter().copied().collect())
     }
 }
@@ -76,12 +85,19 @@ pub(super) struct ReportedPacket {
     pub(super) shifted: Nanos,
 }
 
+impl ReportedPacket {
+    /// The report of it if it was not sent.
+    pub(super) const fn unsent(&self, outcome: PacketOutcome) -> PacketReport {
+        PacketReport::unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
+    }
+}
+
 /// The report of a packet that the release mechanism had.
 pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: Nanos) -> PacketReport {
-    let outcome = if gone.flags.contains(&ProbeFlag::Unsent) {
-        PacketOutcome::Failed
-    } else if gone.flags.contains(&ProbeFlag::Dropped) {
+    let outcome = if gone.flags.contains(&ProbeFlag::Dropped) {
         PacketOutcome::Dropped
+    } else if gone.handed_over.is_none() {
+        PacketOutcome::Failed
     } else {
         PacketOutcome::Sent
     };
@@ -113,7 +129,7 @@ pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: 
         queue: stage(DepartureStage::Queue),
         driver: stage(DepartureStage::Driver),
         wire: stage(DepartureStage::Wire),
-        ..PacketReport::unsent(packet.batch, packet.cookie, packet.train, packet.planned.as_nanos(), outcome)
+        ..packet.unsent(outcome)
     }
 }
 

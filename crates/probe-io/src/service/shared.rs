@@ -3,12 +3,13 @@
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
 use super::client::ClientConnection;
+use super::flows::SentFlows;
 use super::intake::TargetPaths;
-use super::report::ClientCounts;
+use super::report::PastClient;
 use super::{MOST_CLIENTS, MOST_CLIENTS_OF_USER, ServiceInterface, ServiceOptions};
 use crate::{Error, now};
 use packetrig_probe::PacketRefusal;
-use packetrig_probe::service::{ClientId, QueuedBurst, ReleaseQueue};
+use packetrig_probe::service::{ClientId, DueTrain, QueuedTrain, ReleaseQueue};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,10 +24,10 @@ const MOST_PAST: usize = 1024;
 
 /// What the lock protects.
 #[derive(Debug, Default)]
-pub(super) struct ServiceState {
+pub(super) struct SharedState {
     pub(super) queue: ReleaseQueue,
     clients: BTreeMap<ClientId, Arc<ClientConnection>>,
-    past: Vec<ClientCounts>,
+    past: Vec<PastClient>,
     /// Clients that have gone since the outlet last looked.
     gone: Vec<ClientId>,
     error: Option<Error>,
@@ -36,16 +37,22 @@ pub(super) struct ServiceShared {
     pub(super) interface: ServiceInterface,
     pub(super) options: ServiceOptions,
     pub(super) paths: TargetPaths,
-    state: Mutex<ServiceState>,
+    pub(super) flows: SentFlows,
+    /// Whether answers are heard now.
+    pub(super) hears_answers: AtomicBool,
+    state: Mutex<SharedState>,
     /// Packets were queued, or the service is to end.
     changed: Condvar,
+    /// Nothing is taken in any more.
+    is_ending: AtomicBool,
+    /// Everything was reported: clients may be left.
     has_ended: AtomicBool,
     last_id: AtomicU32,
 }
 
-/// Bursts that are due, and clients that have gone.
+/// Trains that are due, and clients that have gone.
 pub(super) struct OutletWork {
-    pub(super) bursts: Vec<QueuedBurst>,
+    pub(super) trains: Vec<DueTrain>,
     pub(super) gone: Vec<ClientId>,
 }
 
@@ -62,14 +69,17 @@ impl ServiceShared {
             interface,
             options,
             paths,
+            flows: SentFlows::default(),
+            hears_answers: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
+            is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             last_id: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, ServiceState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SharedState> {
         // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,12 +100,14 @@ impl ServiceShared {
 
     /// Forgets a client with its packets.
     pub(super) fn remove(&self, client: &ClientConnection) {
+        self.flows.remove_client(client.id);
+        let past = client.past();
         let mut state = self.lock();
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
         state.gone.push(client.id);
         if state.past.len() < MOST_PAST {
-            state.past.push(client.counts());
+            state.past.push(past);
         }
     }
 
@@ -103,15 +115,29 @@ impl ServiceShared {
         self.lock().clients.get(&id).cloned()
     }
 
-    pub(super) fn clients(&self) -> Vec<Arc<ClientConnection>> {
-        self.lock().clients.values().cloned().collect()
+    /// Whether a client wants answers.
+    pub(super) fn has_listeners(&self) -> bool {
+        self.lock().clients.values().any(|client| client.is_listening())
     }
 
-    pub(super) fn wake_outlet(&self) {
+    pub(super) fn client_count(&self) -> usize {
+        self.lock().clients.len()
+    }
+
+    /// Queues a train and wakes the outlet.
+    pub(super) fn push(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
+        let mut state = self.lock();
+        // Asked with the lock: what is pushed before the end is taken by the outlet at the end.
+        if self.is_ending() {
+            return Err(PacketRefusal::Ended);
+        }
+        state.queue.push(train).map_err(|_| PacketRefusal::QueueFull)?;
+        drop(state);
         self.changed.notify_one();
+        Ok(())
     }
 
-    /// Waits until bursts are due within `lead`, and takes those that are due within `lead + window`. It waits until `until` at most.
+    /// Waits until trains are due within `lead`, and takes those that are due within `lead + window`. It waits until `until` at most.
     pub(super) fn take_work(
         &self,
         lead: Nanos,
@@ -120,14 +146,14 @@ impl ServiceShared {
         until: Option<MonoTime>,
     ) -> TakenWork {
         let mut state = self.lock();
-        while !self.has_ended() {
+        while !self.is_ending() {
             let now = now();
             let due = state.queue.next_due();
             let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // What is overdue leaves together with what is due next.
-                let bursts = state.queue.take_due(now + lead + window, most);
-                return TakenWork::Work(OutletWork { bursts, gone: std::mem::take(&mut state.gone) });
+                let trains = state.queue.take_due(now + lead + window, most, now);
+                return TakenWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
             }
             let left = until.map_or(PIECE, |until| Duration::from_nanos(until.since(now).as_u64()));
             if left.is_zero() {
@@ -147,24 +173,36 @@ impl ServiceShared {
         }
     }
 
-    /// Tells clients that bursts of theirs were not sent.
-    pub(super) fn report_unsent(&self, bursts: &[QueuedBurst], why: PacketRefusal) {
-        for burst in bursts {
-            if let Some(client) = self.client(burst.part.client) {
-                client.report_refused(&burst.part, why);
+    /// Tells clients that trains of theirs were not sent.
+    pub(super) fn report_unsent(&self, trains: &[QueuedTrain], why: PacketRefusal) {
+        for train in trains {
+            if let Some(client) = self.client(train.client) {
+                client.report_refused(train, why);
             }
         }
     }
 
+    /// Takes nothing in any more.
+    pub(super) fn stop_intake(&self) {
+        let state = self.lock();
+        self.is_ending.store(true, Ordering::Relaxed);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Lets the threads of clients end, after everything was reported.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        self.changed.notify_all();
     }
 
     /// Ends the service because of an error.
     pub(super) fn fail(&self, error: Error) {
         self.lock().error.get_or_insert(error);
-        self.end();
+        self.stop_intake();
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -172,12 +210,13 @@ impl ServiceShared {
     }
 
     /// Packets that still wait when the service ends.
-    pub(super) fn take_all(&self) -> Vec<QueuedBurst> {
-        self.lock().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX)
+    pub(super) fn take_all(&self) -> Vec<QueuedTrain> {
+        let due = self.lock().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
+        due.into_iter().map(|due| due.train).collect()
     }
 
     /// The counts of all clients, after all threads have ended.
-    pub(super) fn into_result(self: Arc<Self>) -> Result<Vec<ClientCounts>, Error> {
+    pub(super) fn result(&self) -> Result<Vec<PastClient>, Error> {
         let mut state = self.lock();
         match state.error.take() {
             Some(error) => Err(error),

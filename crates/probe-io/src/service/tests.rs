@@ -24,7 +24,7 @@ const PERMIT: &str = "never = [\"127.0.0.9\"]\n[[target]]\nnetwork = \"127.0.0.0
 
 type Released = Arc<Mutex<Vec<(MonoTime, Vec<u8>)>>>;
 
-/// Notes what it is given, and says that each frame left when it was due.
+/// Notes what it is given, and says that each frame left when it was due. Frames to 127.0.0.66 make it fail.
 struct NotingRelease {
     released: Released,
     begun: VecDeque<Vec<(MonoTime, Vec<u8>)>>,
@@ -43,6 +43,9 @@ impl ReleasePipeline for NotingRelease {
 
     fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         for (at, frame) in self.begun.pop_front().unwrap() {
+            if frame[30..34] == [127, 0, 0, 66] {
+                return Err(Error::Gone);
+            }
             clock::sleep_until_ns(at.as_nanos());
             let stamp = Some(ProbeStamp::around(StampSource::Program, at, 10));
             gone.push(DepartedFrame { handed_over: stamp, released: stamp, ..DepartedFrame::default() });
@@ -55,6 +58,10 @@ impl ReleasePipeline for NotingRelease {
         Nanos::from_millis(1)
     }
 
+    fn longest_frame(&self) -> usize {
+        1_000
+    }
+
     fn remarks(&self) -> &[String] {
         &[]
     }
@@ -64,7 +71,7 @@ struct TestedService {
     socket: PathBuf,
     released: Released,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Vec<ClientCounts>>>,
+    thread: Option<JoinHandle<Vec<PastClient>>>,
     _directory: TemporaryDirectory,
 }
 
@@ -123,7 +130,7 @@ impl TestedService {
         self.released.lock().unwrap().clone()
     }
 
-    fn end(mut self) -> Vec<ClientCounts> {
+    fn end(mut self) -> Vec<PastClient> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
@@ -158,7 +165,7 @@ fn datagram(cookie: u64, begin: MonoTime, us: u64, target: &str) -> PacketToRele
 }
 
 fn soon() -> MonoTime {
-    crate::now() + Nanos::from_millis(30)
+    now() + Nanos::from_millis(30)
 }
 
 /// Reports until there are so many.
@@ -199,7 +206,7 @@ fn packets_leave_when_they_are_due_and_each_is_reported_once() {
     assert!(released.windows(2).all(|two| two[0].0 <= two[1].0));
     assert_eq!(client.next_event(Duration::from_millis(50)).unwrap(), None, "no packet is reported twice");
     drop(client);
-    assert_eq!(service.end()[0].sent, 3);
+    assert_eq!(service.end()[0].counts.sent, 3);
 }
 
 #[test]
@@ -207,7 +214,7 @@ fn times_of_the_wall_clock_are_understood() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
-    let ahead = begin.since(crate::now()).as_u64();
+    let ahead = begin.since(now()).as_u64();
     let realtime = PacketToRelease {
         clock: ReleaseClock::Realtime,
         release_at: clock::wall_clock_ns() + ahead,
@@ -260,7 +267,7 @@ fn a_hostile_client_sends_nothing_that_the_permit_forbids() {
     client.submit(vec![framed(frame("127.0.0.1", "127.0.0.1"))]).unwrap();
     assert_eq!(service.wait_for(1).len(), 1, "only the good one left");
     drop(client);
-    assert_eq!(service.end()[0].refused.values().sum::<u64>(), count);
+    assert_eq!(service.end()[0].counts.refused.values().sum::<u64>(), count);
 }
 
 #[test]
@@ -268,7 +275,7 @@ fn limits_of_a_target_hold_also_for_packets_that_are_overdue() {
     let service = TestedService::start(100);
     let mut client = service.client();
     // At 20 packets per second, 50 packets would have been allowed in the seconds that have passed.
-    let past = crate::now() - Nanos::from_secs(5);
+    let past = now() - Nanos::from_secs(5);
     let packets = (0..50).map(|n| datagram(n, past, n * 50_000, "127.7.0.1")).collect();
     client.submit(packets).unwrap();
     let reports = reports(&mut client, 50);
@@ -276,6 +283,88 @@ fn limits_of_a_target_hold_also_for_packets_that_are_overdue() {
     assert!((4..=8).contains(&sent), "{sent}");
     assert!(reports.iter().all(|r| matches!(r.outcome, PacketOutcome::Sent | PacketOutcome::OverLimit)));
     assert_eq!(service.released.lock().unwrap().len(), sent);
+}
+
+#[test]
+fn a_sparse_train_is_within_the_limits_as_a_whole() {
+    let service = TestedService::start(1_000);
+    let mut client = service.client();
+    // Each packet would be a burst of its own, and all are overdue.
+    let past = now() - Nanos::from_secs(5);
+    let train: Vec<_> =
+        (0..50).map(|n| PacketToRelease { train: 1, ..datagram(n, past, n * 2_000, "127.7.0.3") }).collect();
+    client.submit(train).unwrap();
+    assert_eq!(outcomes(&reports(&mut client, 50)), [PacketOutcome::OverLimit; 50]);
+    assert!(service.released.lock().unwrap().is_empty());
+}
+
+#[test]
+fn no_train_keeps_others_from_a_target() {
+    let service = TestedService::start(1_000);
+    let (mut far, mut other) = (service.client(), service.client());
+    let begin = soon();
+    let train = |seconds: u64| {
+        let packets = [0, seconds * 1_000_000].into_iter();
+        packets.map(|us| PacketToRelease { train: 1, ..datagram(us, begin, us, "127.7.0.4") }).collect()
+    };
+    far.submit(train(50)).unwrap();
+    let refused = outcomes(&reports(&mut far, 2));
+    assert_eq!(refused, [PacketOutcome::TrainRefused, PacketOutcome::Malformed], "it is too long for a train");
+    far.submit(train(0)).unwrap();
+    other.submit(vec![datagram(1, begin, 10, "127.7.0.4")]).unwrap();
+    assert_eq!(outcomes(&reports(&mut far, 2)), [PacketOutcome::Sent; 2]);
+    assert_eq!(outcomes(&reports(&mut other, 1)), [PacketOutcome::Sent]);
+}
+
+#[test]
+fn frames_that_the_mechanism_did_not_send_are_reported_as_failed() {
+    let service = TestedService::start(100);
+    let mut client = service.client();
+    let begin = soon();
+    client.submit(vec![datagram(1, begin, 0, "127.0.0.1"), datagram(2, begin, 100, "127.0.0.66")]).unwrap();
+    assert_eq!(outcomes(&reports(&mut client, 2)), [PacketOutcome::Sent, PacketOutcome::Failed]);
+    client.submit(vec![datagram(3, soon(), 0, "127.0.0.1")]).unwrap();
+    assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent], "the service goes on");
+}
+
+#[test]
+fn what_leaves_while_the_service_ends_is_reported() {
+    let service = TestedService::start(1_000);
+    let mut client = service.client();
+    let begin = soon();
+    client.submit((0..80).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
+    service.wait_for(20);
+    service.stop.store(true, Ordering::Relaxed);
+    let all = outcomes(&reports(&mut client, 80));
+    let sent = all.iter().filter(|outcome| **outcome == PacketOutcome::Sent).count();
+    assert!(sent >= 20 && all.iter().all(|o| matches!(o, PacketOutcome::Sent | PacketOutcome::Ended)), "{all:?}");
+    assert_eq!(service.released.lock().unwrap().len(), sent);
+}
+
+#[test]
+fn a_user_who_is_not_allowed_is_told_so() {
+    let options = ServiceOptions {
+        allowed: vec![AllowedUser { user: 4_242, priority: 3 }],
+        quota: ClientQuota { packets: 1, bytes: 1 },
+        horizon: Nanos::from_secs(1),
+        tolerance: Nanos::ZERO,
+    };
+    let own = ThreadRights::current().user;
+    assert_eq!(rights(own, &options), Some(ClientRights { priority: 7, is_trusted: true }));
+    assert_eq!(rights(4_242, &options), Some(ClientRights { priority: 3, is_trusted: false }));
+    assert_eq!(rights(4_243, &options), None);
+    let directory = TemporaryDirectory::new();
+    let path = directory.0.join("socket");
+    let listener = SeqpacketListener::bind(&path, SocketAccess::AllUsers).unwrap();
+    let client = std::thread::spawn(move || ReleaseClient::connect(&path, "stranger", 0));
+    let stream = listener.accept(10_000_000_000).unwrap().unwrap();
+    let refused = RefusedConnection::new(stream, ProtocolErrorCode::NotAllowed, "user 7 may not".to_owned());
+    while refused.is_open() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(refused);
+    let told = client.join().unwrap().unwrap_err();
+    assert!(matches!(&told, ReleaseError::Refused(text) if text == "user 7 may not"), "{told}");
 }
 
 #[test]

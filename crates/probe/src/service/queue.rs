@@ -1,22 +1,15 @@
-//! Packets that wait for their release times, with a quota for each client.
+//! Trains and single packets that wait for their release times, with a quota for each client.
 //!
-//! A train is divided into bursts: packets that follow each other within [`BURST_GAP`]. Nothing of others leaves within a burst. Pauses
-//! between bursts are long enough for packets of others.
-//!
-//! Invariant: a client never has more packets or bytes in the queue than its quota; packets of a client that was removed are gone.
+//! Invariant: a client never has more packets or bytes in the queue than its quota, and what one client does takes time in proportion to
+//! its own packets only; packets of a client that was removed are gone.
 
-use super::{BurstRank, BurstSpan};
+use super::{PacketEnds, TrainRank};
 use crate::{PermittedTarget, small_count};
 use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Packets of a train that are nearer to each other than this are released together.
-const BURST_GAP: Nanos = Nanos::from_millis(1);
-/// A longer burst is divided all the same, so that no client has the outlet for long.
-const LONGEST_BURST: Nanos = Nanos::from_millis(50);
-const MOST_IN_BURST: usize = 256;
 /// What a client has sent counts half after this time.
 const USAGE_HALVES: Nanos = Nanos::from_millis(500);
 
@@ -35,6 +28,7 @@ pub struct QueuedPacket {
     /// The client's number for it.
     pub cookie: u64,
     pub due: MonoTime,
+    pub ends: PacketEnds,
     /// The frame from its Ethernet header on, without FCS.
     pub frame: Vec<u8>,
 }
@@ -53,40 +47,39 @@ pub struct QueuedTrain {
     pub packets: Vec<QueuedPacket>,
 }
 
-/// A part of a train that is released in one go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueuedBurst {
-    pub part: QueuedTrain,
-    /// Of the whole train, if this is its first burst: when each frame is due and how long it is.
-    pub train_begins: Option<Vec<(MonoTime, u32)>>,
-    order: u64,
-    /// The order of the first burst of its train.
-    train_order: u64,
-}
-
-impl QueuedBurst {
+impl QueuedTrain {
     /// When its first packet is due.
     pub fn due(&self) -> MonoTime {
-        self.part.packets.first().map(|packet| packet.due).unwrap_or_default()
+        self.packets.first().map(|packet| packet.due).unwrap_or_default()
     }
 
     fn bytes(&self) -> u64 {
-        self.part.packets.iter().map(|packet| packet.frame.len() as u64).sum()
+        self.packets.iter().map(|packet| packet.frame.len() as u64).sum()
     }
 
-    /// Whether it belongs to this batch (0: any) and train (0: any) of this client.
-    fn is_of(&self, client: ClientId, batch: u64, train: u32) -> bool {
-        let part = &self.part;
-        part.client == client && (batch == 0 || part.batch == batch) && (train == 0 || part.train == train)
+    /// Whether it belongs to this batch (0: any) and train (0: any).
+    const fn is_of(&self, batch: u64, train: u32) -> bool {
+        (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
     }
 }
 
+/// A train that is due, and its rank among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueTrain {
+    pub train: QueuedTrain,
+    pub rank: TrainRank,
+}
+
+/// By when the first packet is due, and by the order of hand-over.
+type QueuePlace = (MonoTime, u64);
+
 #[derive(Debug)]
-struct ClientLoad {
+struct ClientQueue {
     quota: ClientQuota,
     priority: u8,
     packets: u32,
     bytes: u64,
+    waiting: BTreeMap<QueuePlace, QueuedTrain>,
     /// Frames sent lately, and when that was reckoned.
     usage: u64,
     reckoned_at: MonoTime,
@@ -94,120 +87,118 @@ struct ClientLoad {
 
 #[derive(Debug, Default)]
 pub struct ReleaseQueue {
-    /// By when the first packet is due and by the order of hand-over.
-    waiting: BTreeMap<(MonoTime, u64), QueuedBurst>,
-    clients: BTreeMap<ClientId, ClientLoad>,
-    order: u64,
+    clients: BTreeMap<ClientId, ClientQueue>,
+    /// Whose train is where, of all clients.
+    order: BTreeMap<QueuePlace, ClientId>,
+    handed_over: u64,
 }
 
 impl ReleaseQueue {
     pub fn add_client(&mut self, client: ClientId, priority: u8, quota: ClientQuota) {
-        let load =
-            ClientLoad { quota, priority, packets: 0, bytes: 0, usage: 0, reckoned_at: MonoTime::default() };
-        self.clients.insert(client, load);
+        let queue = ClientQueue {
+            quota,
+            priority,
+            packets: 0,
+            bytes: 0,
+            waiting: BTreeMap::new(),
+            usage: 0,
+            reckoned_at: MonoTime::default(),
+        };
+        self.clients.insert(client, queue);
     }
 
     /// Forgets a client with all its packets.
     pub fn remove_client(&mut self, client: ClientId) {
-        self.waiting.retain(|_, burst| burst.part.client != client);
-        self.clients.remove(&client);
+        for place in self.clients.remove(&client).into_iter().flat_map(|queue| queue.waiting.into_keys()) {
+            self.order.remove(&place);
+        }
     }
 
     /// Packets of a client in the queue.
     pub fn queued(&self, client: ClientId) -> u32 {
-        self.clients.get(&client).map_or(0, |load| load.packets)
+        self.clients.get(&client).map_or(0, |queue| queue.packets)
     }
 
     /// Adds a train; gives it back if it exceeds the quota of its client.
     pub fn push(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
-        let packets = small_count(train.packets.len());
-        let bytes: u64 = train.packets.iter().map(|packet| packet.frame.len() as u64).sum();
-        let Some(load) = self.clients.get_mut(&train.client).filter(|load| {
-            packets <= load.quota.packets.saturating_sub(load.packets)
-                && bytes <= load.quota.bytes.saturating_sub(load.bytes)
+        let (packets, bytes) = (small_count(train.packets.len()), train.bytes());
+        let Some(queue) = self.clients.get_mut(&train.client).filter(|queue| {
+            packets <= queue.quota.packets.saturating_sub(queue.packets)
+                && bytes <= queue.quota.bytes.saturating_sub(queue.bytes)
         }) else {
             return Err(train);
         };
-        load.packets += packets;
-        load.bytes += bytes;
-        let train_order = self.order;
-        for (part, train_begins) in bursts(train) {
-            let burst = QueuedBurst { part, train_begins, order: self.order, train_order };
-            self.waiting.insert((burst.due(), self.order), burst);
-            self.order += 1;
-        }
+        queue.packets += packets;
+        queue.bytes += bytes;
+        let place = (train.due(), self.handed_over);
+        self.handed_over += 1;
+        self.order.insert(place, train.client);
+        queue.waiting.insert(place, train);
         Ok(())
     }
 
     /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
-    pub fn cancel(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedBurst> {
-        self.take_out(|burst| burst.is_of(client, batch, train))
+    pub fn cancel(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
+        self.take_out(client, |waiting| waiting.is_of(batch, train))
     }
 
     /// Takes out all packets to a target.
-    pub fn cancel_target(&mut self, target: IpAddr) -> Vec<QueuedBurst> {
-        self.take_out(|burst| burst.part.target.ip() == target)
+    pub fn cancel_target(&mut self, target: IpAddr) -> Vec<QueuedTrain> {
+        let clients: Vec<ClientId> = self.clients.keys().copied().collect();
+        let of = clients.into_iter().map(|client| self.take_out(client, |train| train.target.ip() == target));
+        of.flatten().collect()
     }
 
-    /// Takes out the bursts of a train of which this burst was taken.
-    pub fn cancel_rest(&mut self, of: &QueuedBurst) -> Vec<QueuedBurst> {
-        self.take_out(|burst| burst.train_order == of.train_order)
-    }
-
-    fn take_out(&mut self, is_meant: impl Fn(&QueuedBurst) -> bool) -> Vec<QueuedBurst> {
-        let taken: Vec<_> =
-            self.waiting.extract_if(.., |_, burst| is_meant(burst)).map(|(_, burst)| burst).collect();
-        taken.iter().for_each(|burst| self.unload(burst));
-        taken
+    fn take_out(&mut self, client: ClientId, is_meant: impl Fn(&QueuedTrain) -> bool) -> Vec<QueuedTrain> {
+        let Some(queue) = self.clients.get_mut(&client) else { return Vec::new() };
+        let taken: Vec<_> = queue.waiting.extract_if(.., |_, train| is_meant(train)).collect();
+        let mut trains = Vec::with_capacity(taken.len());
+        for (place, train) in taken {
+            self.order.remove(&place);
+            queue.unload(&train);
+            trains.push(train);
+        }
+        trains
     }
 
     /// When the next packet is due.
     pub fn next_due(&self) -> Option<MonoTime> {
-        self.waiting.first_key_value().map(|((due, _), _)| *due)
+        self.order.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes the bursts that are due until then, at most so many packets.
-    pub fn take_due(&mut self, until: MonoTime, most: usize) -> Vec<QueuedBurst> {
+    /// Takes the trains that begin until then, at most so many packets.
+    pub fn take_due(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
         let mut taken = Vec::new();
         let mut packets = 0;
         while packets < most {
-            let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= until) else {
-                break;
-            };
-            let burst = first.remove();
-            packets += burst.part.packets.len();
-            self.unload(&burst);
-            taken.push(burst);
+            let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
+            let (place, client) = first.remove_entry();
+            let Some(queue) = self.clients.get_mut(&client) else { continue };
+            let Some(train) = queue.waiting.remove(&place) else { continue };
+            queue.unload(&train);
+            packets += train.packets.len();
+            let (due, order) = place;
+            let rank =
+                TrainRank { priority: Reverse(queue.priority), usage: queue.usage_at(now), due, order };
+            taken.push(DueTrain { train, rank });
         }
         taken
     }
 
-    /// The time that a burst needs, and its rank among others.
-    pub fn span(&mut self, burst: &QueuedBurst, now: MonoTime) -> BurstSpan {
-        let due = burst.due();
-        let last = burst.part.packets.last().map_or(due, |packet| packet.due);
-        let load = self.clients.get_mut(&burst.part.client);
-        let (priority, usage) = load.map_or((0, 0), |load| (load.priority, load.usage_at(now)));
-        let rank = BurstRank { priority: Reverse(priority), usage, due, order: burst.order };
-        BurstSpan { rank, length: last.since(due), latest: burst.part.latest }
-    }
-
     /// Notes that frames of a client were sent.
     pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
-        if let Some(load) = self.clients.get_mut(&client) {
-            load.usage = load.usage_at(now) + frames;
-        }
-    }
-
-    fn unload(&mut self, burst: &QueuedBurst) {
-        if let Some(load) = self.clients.get_mut(&burst.part.client) {
-            load.packets -= small_count(burst.part.packets.len());
-            load.bytes -= burst.bytes();
+        if let Some(queue) = self.clients.get_mut(&client) {
+            queue.usage = queue.usage_at(now) + frames;
         }
     }
 }
 
-impl ClientLoad {
+impl ClientQueue {
+    fn unload(&mut self, train: &QueuedTrain) {
+        self.packets -= small_count(train.packets.len());
+        self.bytes -= train.bytes();
+    }
+
     fn usage_at(&mut self, now: MonoTime) -> u64 {
         let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
         if halvings > 0 {
@@ -218,33 +209,11 @@ impl ClientLoad {
     }
 }
 
-/// Divides a train into bursts. The first one has the times and lengths of the whole train.
-fn bursts(train: QueuedTrain) -> Vec<(QueuedTrain, Option<Vec<(MonoTime, u32)>>)> {
-    let mut whole =
-        Some(train.packets.iter().map(|packet| (packet.due, small_count(packet.frame.len()))).collect());
-    let mut parts: Vec<Vec<QueuedPacket>> = Vec::new();
-    for packet in train.packets {
-        let joins = parts.last().is_some_and(|part: &Vec<QueuedPacket>| {
-            let first = part.first().map(|packet| packet.due).unwrap_or_default();
-            let last = part.last().map(|packet| packet.due).unwrap_or_default();
-            packet.due.since(last) < BURST_GAP
-                && packet.due.since(first) < LONGEST_BURST
-                && part.len() < MOST_IN_BURST
-        });
-        match parts.last_mut() {
-            Some(part) if joins => part.push(packet),
-            _ => parts.push(vec![packet]),
-        }
-    }
-    let QueuedTrain { client, batch, train, target, latest, .. } = train;
-    let part = |packets| QueuedTrain { client, batch, train, target, latest, packets };
-    parts.into_iter().map(|packets| (part(packets), whole.take())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ProbePermit;
+    use crate::service::PacketFlow;
 
     const ONE: ClientId = ClientId(1);
     const OTHER: ClientId = ClientId(2);
@@ -254,8 +223,11 @@ mod tests {
     }
 
     fn train(client: ClientId, batch: u64, number: u32, due_us: &[u64]) -> QueuedTrain {
-        let target = ProbePermit::default().permitted("127.0.0.1".parse().unwrap(), "2026-11-25").unwrap();
-        let packet = |due: &u64| QueuedPacket { cookie: *due, due: at(*due), frame: vec![0; 60] };
+        let ip = "127.0.0.1".parse().unwrap();
+        let target = ProbePermit::default().permitted(ip, "2026-11-25").unwrap();
+        let ends =
+            PacketEnds { source: ip, target: ip, flow: PacketFlow::Icmp { identifier: 1 }, length: 46 };
+        let packet = |due: &u64| QueuedPacket { cookie: *due, due: at(*due), ends, frame: vec![0; 60] };
         let packets = due_us.iter().map(packet).collect();
         QueuedTrain { client, batch, train: number, target, latest: None, packets }
     }
@@ -268,51 +240,26 @@ mod tests {
         queue
     }
 
-    fn cookies(bursts: &[QueuedBurst]) -> Vec<Vec<u64>> {
-        bursts.iter().map(|burst| burst.part.packets.iter().map(|packet| packet.cookie).collect()).collect()
+    fn cookies<'a>(trains: impl IntoIterator<Item = &'a QueuedTrain>) -> Vec<Vec<u64>> {
+        let cookies = |train: &QueuedTrain| train.packets.iter().map(|packet| packet.cookie).collect();
+        trains.into_iter().map(cookies).collect()
+    }
+
+    fn due(queue: &mut ReleaseQueue, until: MonoTime) -> Vec<DueTrain> {
+        queue.take_due(until, 100, until)
     }
 
     #[test]
-    fn bursts_come_out_in_the_order_of_time_and_none_is_cut() {
+    fn trains_come_out_in_the_order_of_time_and_none_is_cut() {
         let mut queue = queue(100);
-        queue.push(train(ONE, 1, 7, &[500, 600, 2_000, 2_010, 9_000])).unwrap();
+        queue.push(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
         queue.push(train(OTHER, 1, 0, &[550])).unwrap();
         assert_eq!(queue.next_due(), Some(at(500)));
-        let taken = queue.take_due(at(500), 100);
-        assert_eq!(cookies(&taken), [vec![500, 600]]);
-        let whole = taken[0].train_begins.as_ref().unwrap();
-        assert_eq!(
-            whole.iter().map(|(due, _)| *due).collect::<Vec<_>>(),
-            [500, 600, 2_000, 2_010, 9_000].map(at)
-        );
-        let taken = queue.take_due(at(2_000), 100);
-        assert_eq!(cookies(&taken), [vec![550], vec![2_000, 2_010]]);
-        assert!(taken[0].train_begins.is_some() && taken[1].train_begins.is_none());
-        assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (1, 0));
-    }
-
-    #[test]
-    fn the_rest_of_a_train_is_that_train_and_no_other_of_its_number() {
-        let mut queue = queue(100);
-        queue.push(train(ONE, 1, 7, &[0, 2_000, 4_000])).unwrap();
-        queue.push(train(ONE, 1, 7, &[6_000])).unwrap();
-        let first = queue.take_due(at(0), 100).remove(0);
-        assert_eq!(cookies(&queue.cancel_rest(&first)), [vec![2_000], vec![4_000]]);
-        assert_eq!(queue.queued(ONE), 1);
-    }
-
-    #[test]
-    fn a_client_with_a_dense_stream_does_not_have_the_outlet_for_ever() {
-        let mut queue = queue(10_000);
-        let dense: Vec<u64> = (0..400).map(|n| n * 900).collect();
-        queue.push(train(ONE, 1, 1, &dense)).unwrap();
-        let taken = queue.take_due(at(1_000_000), usize::MAX);
-        assert!(taken.len() >= 7, "{}", taken.len());
-        let dense: Vec<u64> = (0..400).collect();
-        queue.push(train(ONE, 1, 1, &dense)).unwrap();
-        let lengths: Vec<_> =
-            queue.take_due(at(1_000_000), usize::MAX).iter().map(|b| b.part.packets.len()).collect();
-        assert_eq!(lengths, [256, 144]);
+        assert_eq!(cookies(due(&mut queue, at(500)).iter().map(|due| &due.train)), [vec![500, 600, 2_000]]);
+        let taken = due(&mut queue, at(2_000));
+        assert_eq!(cookies(taken.iter().map(|due| &due.train)), [vec![550]]);
+        assert_eq!((taken[0].rank.priority, taken[0].rank.order), (Reverse(1), 1));
+        assert_eq!((queue.queued(ONE), queue.queued(OTHER), queue.next_due()), (0, 0, None));
     }
 
     #[test]
@@ -322,7 +269,7 @@ mod tests {
         let refused = queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap_err();
         assert_eq!(refused.packets.len(), 3, "a train is queued whole or not at all");
         queue.push(train(OTHER, 2, 1, &[20, 30, 40])).unwrap();
-        queue.take_due(at(10), 100);
+        due(&mut queue, at(10));
         queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap();
         assert_eq!(queue.queued(ONE), 3);
         assert!(queue.push(train(ClientId(9), 1, 0, &[1])).is_err(), "nobody of that number is a client");
@@ -338,19 +285,24 @@ mod tests {
         assert_eq!(cookies(&queue.cancel(ONE, 1, 5)), [vec![10, 20]]);
         assert_eq!(cookies(&queue.cancel(ONE, 0, 0)), [vec![30], vec![40]]);
         assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (0, 1));
+        assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap())), [vec![50]]);
+        queue.push(train(OTHER, 1, 5, &[50])).unwrap();
         queue.remove_client(OTHER);
         assert_eq!((queue.next_due(), queue.queued(OTHER)), (None, 0));
+        assert!(due(&mut queue, at(100)).is_empty());
     }
 
     #[test]
-    fn who_has_sent_more_lately_has_the_lower_rank() {
-        let mut queue = queue(100);
-        queue.push(train(ONE, 1, 0, &[10])).unwrap();
-        let burst = queue.take_due(at(10), 1).remove(0);
-        let now = at(10_000_000);
-        queue.note_sent(ONE, 100, now);
-        assert_eq!(queue.span(&burst, now).rank.usage, 100);
-        assert_eq!(queue.span(&burst, now + Nanos::from_millis(1_000)).rank.usage, 25);
-        assert_eq!(queue.span(&burst, now + Nanos::from_secs(100)).rank.usage, 0);
+    fn a_client_that_has_sent_more_lately_has_the_lower_rank() {
+        let usage = |wait| {
+            let mut queue = queue(100);
+            let now = at(10_000_000);
+            queue.note_sent(ONE, 100, now);
+            queue.push(train(ONE, 1, 0, &[10])).unwrap();
+            queue.take_due(at(10), 1, now + wait)[0].rank.usage
+        };
+        assert_eq!(usage(Nanos::ZERO), 100);
+        assert_eq!(usage(Nanos::from_millis(1_000)), 25);
+        assert_eq!(usage(Nanos::from_secs(100)), 0);
     }
 }

@@ -15,12 +15,15 @@ use std::net::IpAddr;
 const ACTIVE: Nanos = Nanos::from_secs(10);
 /// Targets at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
 const MOST_TARGETS: usize = 65_536;
+/// Targets of one client in all.
+const MOST_OF_CLIENT: usize = 4_096;
+
+/// Idle targets are looked for at most this often.
+const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug)]
 struct ClientShare {
     budget: ProbeBudget,
-    /// Probes of this client in all.
-    taken: u64,
     seen_at: MonoTime,
 }
 
@@ -28,47 +31,80 @@ struct ClientShare {
 struct SharedTarget {
     budget: ProbeBudget,
     clients: BTreeMap<ClientId, ClientShare>,
+    /// The latest time at which something was taken: a budget needs times that do not decrease.
+    taken_at: MonoTime,
 }
 
 #[derive(Debug, Default)]
 pub struct TargetShares {
     targets: BTreeMap<IpAddr, SharedTarget>,
+    /// Probes of each client to each target in all.
+    totals: BTreeMap<ClientId, BTreeMap<IpAddr, u64>>,
+    forgotten_at: MonoTime,
 }
 
 impl TargetShares {
-    /// Takes the frames of a whole train, each with its departure time and length. A refusal takes nothing.
+    /// Takes the frames of a whole train, of these lengths, at the time when its first one leaves: a train counts as a burst. A refusal
+    /// takes nothing.
     pub fn take(
         &mut self,
         client: ClientId,
         target: PermittedTarget,
-        train: &[(MonoTime, u32)],
-        now: MonoTime,
+        lengths: &[u32],
+        at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
         let limits = target.limits();
-        if self.targets.len() >= MOST_TARGETS && !self.targets.contains_key(&target.ip()) {
-            self.forget_idle(now);
-            if self.targets.len() >= MOST_TARGETS {
-                return Err(BudgetExceeded::Most(limits));
-            }
-        }
         // How many probes one client sends in all is a limit of each client, as it is of each command.
+        let total =
+            self.totals.get(&client).and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
+        let total = total + lengths.len() as u64;
+        if total > limits.most || !self.has_room(client, target.ip(), at) {
+            return Err(BudgetExceeded::Most(limits));
+        }
         let of_all = TargetLimits { most: u64::MAX, ..limits };
-        let shared = self
-            .targets
-            .entry(target.ip())
-            .or_insert_with(|| SharedTarget { budget: ProbeBudget::new(of_all), clients: BTreeMap::new() });
+        let shared = self.targets.entry(target.ip()).or_insert_with(|| SharedTarget {
+            budget: ProbeBudget::new(of_all),
+            clients: BTreeMap::new(),
+            taken_at: at,
+        });
         shared.budget = shared.budget.clone().with_limits(of_all);
-        shared.take(client, limits, train, now)
+        shared.take(client, of_all, lengths, at)?;
+        self.totals.entry(client).or_default().insert(target.ip(), total);
+        Ok(())
+    }
+
+    /// Whether a target is known, or there is room for one more of this client and of all.
+    fn has_room(&mut self, client: ClientId, target: IpAddr, now: MonoTime) -> bool {
+        if self
+            .totals
+            .get(&client)
+            .is_some_and(|totals| totals.len() >= MOST_OF_CLIENT && !totals.contains_key(&target))
+        {
+            return false;
+        }
+        if self.targets.len() >= MOST_TARGETS && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
+            self.forget_idle(now);
+        }
+        self.targets.len() < MOST_TARGETS || self.targets.contains_key(&target)
     }
 
     /// Forgets a client.
     pub fn remove_client(&mut self, client: ClientId) {
-        self.targets.values_mut().for_each(|shared| drop(shared.clients.remove(&client)));
+        let targets = self.totals.remove(&client).unwrap_or_default();
+        for target in targets.keys() {
+            if let Some(shared) = self.targets.get_mut(target) {
+                shared.clients.remove(&client);
+            }
+        }
     }
 
     /// Forgets targets that nobody has probed lately, so that memory is bounded by what is in use.
-    pub fn forget_idle(&mut self, now: MonoTime) {
-        self.targets.retain(|_, shared| !shared.clients.is_empty() || !shared.budget.is_full(now));
+    fn forget_idle(&mut self, now: MonoTime) {
+        self.forgotten_at = now;
+        self.targets.retain(|_, shared| {
+            shared.clients.retain(|_, share| now.since(share.seen_at) < ACTIVE);
+            !shared.clients.is_empty() || !shared.budget.is_full(now)
+        });
     }
 }
 
@@ -77,57 +113,47 @@ impl SharedTarget {
         &mut self,
         client: ClientId,
         limits: TargetLimits,
-        train: &[(MonoTime, u32)],
-        now: MonoTime,
+        lengths: &[u32],
+        at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
-        let own = self.clients.entry(client).or_insert_with(|| ClientShare {
-            budget: ProbeBudget::new(limits),
-            taken: 0,
-            seen_at: now,
-        });
-        own.seen_at = now;
-        if own.taken + train.len() as u64 > limits.most {
-            return Err(BudgetExceeded::Most(limits));
-        }
-        let active = self.clients.values().filter(|share| now.since(share.seen_at) < ACTIVE).count();
-        let share = share_of(limits, active as u64);
-        let Some(own) = self.clients.get_mut(&client) else { return Err(BudgetExceeded::Most(limits)) };
-        let mut within = own.budget.clone().with_limits(share);
-        let all = taken_whole(&self.budget, train)?;
-        if take_all(&mut within, train).is_ok() {
-            own.budget = within;
-        } else {
-            // Beyond its own share: only what leaves half of the burst to others.
-            let half = TargetLimits { burst: limits.burst / 2, ..self.budget.limits() };
-            taken_whole(&self.budget.clone().with_limits(half), train)?;
-        }
+        let at = at.max(self.taken_at);
+        let others =
+            self.clients.iter().filter(|(id, share)| **id != client && at.since(share.seen_at) < ACTIVE);
+        let share = share_of(limits, others.count() as u64 + 1);
+        let all = taken_whole(&self.budget, lengths, at)?;
+        let own = self.clients.get(&client).map(|own| own.budget.clone());
+        let own = own.unwrap_or_else(|| ProbeBudget::new(share)).with_limits(share);
+        let own = match taken_whole(&own, lengths, at) {
+            Ok(after) => after,
+            Err(_) => {
+                // Beyond its own share: only what leaves half of the burst to others.
+                let half = TargetLimits { burst: limits.burst / 2, ..limits };
+                taken_whole(&self.budget.clone().with_limits(half), lengths, at)?;
+                own
+            }
+        };
+        self.clients.insert(client, ClientShare { budget: own, seen_at: at });
         self.budget = all;
-        own.taken += train.len() as u64;
+        self.taken_at = at;
         Ok(())
     }
 }
 
 /// An equal share of the limits for one of so many clients.
 fn share_of(limits: TargetLimits, clients: u64) -> TargetLimits {
-    let clients = clients.max(1);
     TargetLimits {
-        probes_per_s: limits.probes_per_s / clients,
-        bits_per_s: limits.bits_per_s / clients,
+        probes_per_s: (limits.probes_per_s / clients).max(1),
+        bits_per_s: (limits.bits_per_s / clients).max(1),
         burst: u32::try_from(u64::from(limits.burst) / clients).unwrap_or(limits.burst).max(1),
-        most: u64::MAX,
         ..limits
     }
 }
 
 /// The budget after all frames; an error if one does not fit.
-fn taken_whole(budget: &ProbeBudget, train: &[(MonoTime, u32)]) -> Result<ProbeBudget, BudgetExceeded> {
+fn taken_whole(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
     let mut after = budget.clone();
-    take_all(&mut after, train)?;
+    lengths.iter().try_for_each(|length| after.take(at, *length))?;
     Ok(after)
-}
-
-fn take_all(budget: &mut ProbeBudget, train: &[(MonoTime, u32)]) -> Result<(), BudgetExceeded> {
-    train.iter().try_for_each(|(at, length)| budget.take(*at, *length))
 }
 
 #[cfg(test)]
@@ -155,7 +181,7 @@ mod tests {
                 if us % every == 0 {
                     let at = MonoTime::from_nanos(5_000_000_000 + us * 1_000);
                     let id = ClientId(u32::try_from(client).unwrap());
-                    got[client] += u64::from(shares.take(id, usual(), &[(at, 60)], at).is_ok());
+                    got[client] += u64::from(shares.take(id, usual(), &[60], at).is_ok());
                 }
             }
         }
@@ -190,9 +216,9 @@ mod tests {
     fn a_train_is_taken_whole_or_not_at_all() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        assert!(shares.take(ClientId(1), usual(), &[(at, 60); 41], at).is_err());
-        shares.take(ClientId(1), usual(), &[(at, 60); 40], at).unwrap();
-        assert!(shares.take(ClientId(1), usual(), &[(at, 60)], at).is_err());
+        assert!(shares.take(ClientId(1), usual(), &[60; 41], at).is_err());
+        shares.take(ClientId(1), usual(), &[60; 40], at).unwrap();
+        assert!(shares.take(ClientId(1), usual(), &[60], at).is_err());
     }
 
     #[test]
@@ -201,10 +227,31 @@ mod tests {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         for _ in 0..3 {
-            shares.take(ClientId(1), few, &[(at, 60)], at).unwrap();
+            shares.take(ClientId(1), few, &[60], at).unwrap();
         }
-        assert!(matches!(shares.take(ClientId(1), few, &[(at, 60)], at), Err(BudgetExceeded::Most(_))));
-        shares.take(ClientId(2), few, &[(at, 60)], at).unwrap();
+        assert!(matches!(shares.take(ClientId(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.take(ClientId(2), few, &[60], at).unwrap();
+    }
+
+    #[test]
+    fn a_train_that_is_taken_ahead_of_time_keeps_nobody_from_the_target() {
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        shares.take(ClientId(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
+        shares.take(ClientId(2), usual(), &[60], at).unwrap();
+    }
+
+    #[test]
+    fn a_client_with_many_targets_does_not_use_up_the_room_of_others() {
+        let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        let mut take = |client, n: u32| {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
+            shares.take(ClientId(client), all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+        };
+        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_OF_CLIENT);
+        assert!(take(2, 6_000) && take(1, 0));
     }
 
     #[test]
@@ -213,7 +260,7 @@ mod tests {
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut got = 0;
         for client in 0..1_000 {
-            got += u64::from(shares.take(ClientId(client), usual(), &[(at, 60)], at).is_ok());
+            got += u64::from(shares.take(ClientId(client), usual(), &[60], at).is_ok());
             shares.remove_client(ClientId(client));
             shares.forget_idle(at);
         }

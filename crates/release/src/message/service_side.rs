@@ -137,6 +137,24 @@ impl ServiceMessage {
         }
     }
 
+    /// The number of the message that it answers; `None`: it answers none.
+    pub const fn id(&self) -> Option<u64> {
+        match self {
+            Self::Welcome { id, .. }
+            | Self::Cancelled { id, .. }
+            | Self::Listening { id }
+            | Self::State { id, .. }
+            | Self::Error { id, .. } => Some(*id),
+            Self::Accepted { batch, .. } => Some(*batch),
+            Self::Report { .. } | Self::Answer(_) => None,
+        }
+    }
+
+    /// Whether bytes have the type of one of these messages.
+    pub fn is_known(bytes: &[u8]) -> bool {
+        begin_reading(bytes).is_none_or(|(header, _)| (WELCOME..=STATE).contains(&header.kind))
+    }
+
     /// `None`: the bytes break the protocol.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (header, mut fields) = begin_reading(bytes)?;

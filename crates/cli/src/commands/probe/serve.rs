@@ -15,7 +15,7 @@ use crate::table::table;
 use packetrig_probe::PermitRefusal;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe_io::release;
-use packetrig_probe_io::service::{AllowedUser, ClientCounts, ReleaseService, ServiceOptions};
+use packetrig_probe_io::service::{AllowedUser, PastClient, ReleaseService, ServiceOptions};
 use packetrig_release::default_socket;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, private_files, signal};
@@ -52,7 +52,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts = service.run(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
     if arguments.json {
-        output.json(&json!({ "clients": counts.iter().map(client_json).collect::<Vec<_>>() }))?;
+        output.json(&json!({ "clients": counts }))?;
     } else {
         output.text(text(&counts));
     }
@@ -92,15 +92,7 @@ fn say_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, ser
     ));
 }
 
-fn client_json(counts: &ClientCounts) -> serde_json::Value {
-    json!({
-        "name": counts.name, "user": counts.user, "process": counts.process, "priority": counts.priority,
-        "sent": counts.sent, "late": counts.late, "shifted": counts.shifted, "refused": counts.refused,
-        "answers": counts.answers, "release_error_ns": counts.release_error_ns(),
-    })
-}
-
-fn text(all: &[ClientCounts]) -> String {
+fn text(all: &[PastClient]) -> String {
     if all.is_empty() {
         return "no program handed packets over\n".to_owned();
     }
@@ -109,16 +101,17 @@ fn text(all: &[ClientCounts]) -> String {
     table(&header, all.iter().map(row))
 }
 
-fn row(counts: &ClientCounts) -> Vec<String> {
+fn row(client: &PastClient) -> Vec<String> {
+    let counts = &client.counts;
     let refused: Vec<_> =
         counts.refused.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
-    let error = counts
-        .release_error_ns()
+    let error = client
+        .release_error_ns
         .map_or_else(|| "-".to_owned(), |error| format!("{} / {}", micros(error.p50), micros(error.p99)));
     vec![
         // The name is what the program says of itself.
-        format!("{} ({})", safe(&counts.name), counts.process),
-        counts.user.to_string(),
+        format!("{} ({})", safe(&client.name), client.process),
+        client.user.to_string(),
         count(counts.sent),
         count(counts.late),
         count(counts.shifted),
