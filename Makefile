@@ -20,7 +20,7 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint house book bench fuzz memory-order clean \
+.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -56,7 +56,7 @@ check-fmt:
 
 check-scripts:
 	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
-	@for script in $$(find scripts eval examples engines tests -name '*.py'); do echo "python3 $$script (syntax)"; \
+	@for script in $$(find scripts eval examples engines tests clients -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 
 check-deps:
@@ -117,6 +117,9 @@ bench: ## Speed of the inner loops, printed
 	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \
 		room=$$(echo $$example | cut -d/ -f2); \
 		$(CARGO) run --release --locked -q -p packetrig-$$room --example $$(basename $$example .rs) || exit 1; done
+
+clients: ## Build the C client and the preload library of the release service in target/clients (CC=clang)
+	$(MAKE) -C clients OUT=$(CURDIR)/target/clients
 
 fuzz: ## Fuzz every target until it has run for FUZZ_SECONDS (60) in all, now and before; needs nightly Rust and cargo-fuzz
 	@scripts/fuzz.sh $${FUZZ_SECONDS:-60}

@@ -107,6 +107,8 @@ test | test-all | vm | eval)
     want tcpreplay tcpreplay
     want java default-jre-headless
     want python3 python3
+    want make make
+    want fping fping
     # Perl itself is on most machines; its modules may not be.
     perl -MJSON::PP -e 1 >/dev/null 2>&1 || missing_packages="$missing_packages perl"
     # Debian packages the making of environments apart.
@@ -117,10 +119,17 @@ case $level in
 vm | test-all)
     want qemu-system-x86_64 qemu-system-x86
     ;;
-eval)
-    want fping fping
-    want irtt irtt
+esac
+case $level in
+test-all | eval)
+    # Programs that send through the preload library.
+    want nping nmap
     want scamper scamper
+    ;;
+esac
+case $level in
+eval)
+    want irtt irtt
     want keepalived keepalived
     want ucarp ucarp
     ;;

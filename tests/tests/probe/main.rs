@@ -6,6 +6,7 @@ mod available;
 mod bench;
 mod capacity;
 mod clients;
+mod handed_over;
 mod oneprobe;
 mod ping;
 mod send;

@@ -10,6 +10,7 @@ mod capacity;
 mod capture;
 mod departures;
 mod figures;
+mod foreign;
 mod frames;
 mod judge;
 mod lab;
@@ -38,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("probe", &directory("probe"), effort)?;
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("trains", trains::evaluate),
         ("pairs", pairs::evaluate),
         ("departures", departures::evaluate),
@@ -49,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         ("answers", answers::evaluate),
         ("truth", truth::evaluate),
         ("service", service::evaluate),
+        ("foreign", foreign::evaluate),
     ];
     let mut failed = Vec::new();
     for (name, evaluate) in parts {
