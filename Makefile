@@ -20,7 +20,7 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint house book bench fuzz memory-order clean \
+.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -56,7 +56,7 @@ check-fmt:
 
 check-scripts:
 	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
-	@for script in $$(find scripts eval examples tests -name '*.py'); do echo "python3 $$script (syntax)"; \
+	@for script in $$(find scripts eval examples engines tests clients -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 
 check-deps:
@@ -93,9 +93,12 @@ test-vm: ## Tests inside QEMU guests with Debian's kernel: VLAN devices, netem, 
 	@scripts/steps.sh test-vm build-tests test-guest test-guest-fleet
 
 # Built outside and only run inside, where the machine's files are read-only and processors are slow.
+GUEST_TESTS = PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test $(TESTED) --test guest \
+	--config 'target."cfg(unix)".runner = ["$(XTASK)", "vm"$(VM_FLAGS:%=, "%"), "--"]' -- --ignored
+# Tests that set the clock have a guest of their own.
 test-guest:
-	PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test $(TESTED) --test guest \
-		--config 'target."cfg(unix)".runner = ["$(XTASK)", "vm"$(VM_FLAGS:%=, "%"), "--"]' -- --ignored
+	$(GUEST_TESTS) --skip failover::
+	$(GUEST_TESTS) --test-threads 1 failover::
 
 test-guest-fleet:
 	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) vm-fleet $(VM_FLAGS)
@@ -114,6 +117,9 @@ bench: ## Speed of the inner loops, printed
 	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \
 		room=$$(echo $$example | cut -d/ -f2); \
 		$(CARGO) run --release --locked -q -p packetrig-$$room --example $$(basename $$example .rs) || exit 1; done
+
+clients: ## Build the C client and the preload library of the release service in target/clients (CC=clang)
+	$(MAKE) -C clients OUT=$(CURDIR)/target/clients
 
 fuzz: ## Fuzz every target until it has run for FUZZ_SECONDS (60) in all, now and before; needs nightly Rust and cargo-fuzz
 	@scripts/fuzz.sh $${FUZZ_SECONDS:-60}
@@ -149,7 +155,7 @@ eval-fleet: ## Measure the fleet: 1000 agents, fleets that grow (on paper to 10 
 	@scripts/setup.sh eval
 	eval/run.sh fleet
 
-eval-failover: ## Measure a pair of meters: reboots beside keepalived and ucarp, faults of all kinds, cost of a standby (EVAL_QUICK=1; EVAL_ONLY=reboots; EVAL_SEED; EVAL_TRIALS)
+eval-failover: ## Measure a pair of meters: reboots beside keepalived and ucarp, faults of all kinds, cost of a standby; faults go on where they were stopped (EVAL_QUICK=1; EVAL_ONLY=reboots; EVAL_SEED; EVAL_TRIALS)
 	@scripts/setup.sh eval
 	eval/run.sh failover
 

@@ -103,8 +103,14 @@ test | test-all | vm | eval)
     want softflowd softflowd
     want curl curl
     want busybox busybox-static
+    want trafgen netsniff-ng
+    want tcpreplay tcpreplay
     want java default-jre-headless
     want python3 python3
+    want make make
+    want fping fping
+    # Perl itself is on most machines; its modules may not be.
+    perl -MJSON::PP -e 1 >/dev/null 2>&1 || missing_packages="$missing_packages perl"
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
     ;;
@@ -113,12 +119,17 @@ case $level in
 vm | test-all)
     want qemu-system-x86_64 qemu-system-x86
     ;;
-eval)
-    want trafgen netsniff-ng
-    want tcpreplay tcpreplay
-    want fping fping
-    want irtt irtt
+esac
+case $level in
+test-all | eval)
+    # Programs that send through the preload library.
+    want nping nmap
     want scamper scamper
+    ;;
+esac
+case $level in
+eval)
+    want irtt irtt
     want keepalived keepalived
     want ucarp ucarp
     ;;

@@ -18,7 +18,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),
-    ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe"]),
+    ("release", &["sys"]),
+    ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe", "release"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe"]),
     ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "store", "probe", "probe-io"]),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
@@ -31,7 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet",
-            "fleet-io", "flow-io", "probe", "probe-io", "store", "server", "nats", "testkit",
+            "fleet-io", "flow-io", "probe", "probe-io", "release", "store", "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),
@@ -45,8 +46,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "eval",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io", "store",
-            "fleet-io", "nats", "testkit", "tests",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io",
+            "release", "store", "fleet-io", "nats", "testkit", "tests",
         ],
     ),
 ];

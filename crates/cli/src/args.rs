@@ -41,7 +41,7 @@ pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use probe::{
     AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
     ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
-    SendProbes, SessionFlags, StampArgs,
+    SendProbes, ServeProbes, SessionFlags, StampArgs,
 };
 pub(crate) use probe::{
     AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,

@@ -40,7 +40,14 @@ fn frames(gate: SendGate) -> Result<u64, Box<dyn std::error::Error>> {
     let rate = FrameRate::per_second(1_000_000_000).ok_or("a rate")?;
     let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: SendPattern::Endless };
     let source = FrameSource::of(&plan.streams[0].frames);
-    let spec = Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
+    let spec = Arc::new(StreamSpec {
+        number: 0,
+        source,
+        timeline,
+        latency: true,
+        sent_elsewhere: false,
+        untimed: false,
+    });
     let mut sender = TestSender::new(Nowhere(vec![0; 2048]), RealClock::new());
     sender.arm(TxJob { key: TagKey(1), streams: vec![spec], steered: false, gate })?;
     let clock = RealClock::new();

@@ -22,8 +22,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let rate = FrameRate::per_second(1).ok_or("a rate")?;
             let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: SendPattern::Endless };
             let source = FrameSource::of(&plan.streams[0].frames);
-            let spec =
-                Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
+            let spec = Arc::new(StreamSpec {
+                number: 0,
+                source,
+                timeline,
+                latency: true,
+                sent_elsewhere: false,
+                untimed: false,
+            });
             let (send, receive) = xdp::time_per_frame(&[spec])?;
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }

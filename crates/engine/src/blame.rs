@@ -14,11 +14,14 @@ impl Error {
             | Self::NotForBackEnd { .. }
             | Self::CannotSteer { .. }
             | Self::NoLease { .. }
+            | Self::NoEngine { .. }
             | Self::NoDevices { .. }
             | Self::Recording { .. }
             | Self::NoCaptureDirectory => Blame::Plan,
             Self::Guard(_) | Self::NotPermitted(_) => Blame::Unconfirmed,
-            Self::Unresolved { .. } | Self::Thread { .. } | Self::Injected { .. } => Blame::World,
+            Self::Unresolved { .. } | Self::Engine { .. } | Self::Thread { .. } | Self::Injected { .. } => {
+                Blame::World
+            }
             Self::Panicked(_) | Self::Bug(_) => Blame::Bug,
         }
     }

@@ -9,7 +9,7 @@
 //!
 //! Invariant: frames that passed the filter are in the file, or in one of the accounts of what became of them.
 
-mod encode;
+pub(crate) mod encode;
 mod join;
 pub mod numbers;
 mod port;

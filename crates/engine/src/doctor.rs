@@ -5,6 +5,7 @@
 use crate::packet::guard::GuardRefusal;
 use crate::packet::quiet::LOUD;
 use crate::packet::saved_settings::UnrestoredInterface;
+use crate::process::EngineAdapter;
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
 use serde::Serialize;
@@ -75,6 +76,16 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
             "`packetrig doctor --restore {location}` restores it now, and the next run on it does so first"
         )),
     }
+}
+
+/// Whether the generator of an adapter can be used as an engine.
+pub fn judge_engine(adapter: &EngineAdapter, is_installed: bool) -> DoctorFinding {
+    let EngineAdapter { name, package, .. } = adapter;
+    if is_installed {
+        return machine_finding(FindingLevel::Good, format!("engine {name} can send: --engine {name}"), None);
+    }
+    let remedy = format!("install the Debian packages {package} and python3");
+    machine_finding(FindingLevel::Note, format!("engine {name} is not installed"), Some(remedy))
 }
 
 fn machine_finding(level: FindingLevel, what: String, remedy: Option<String>) -> DoctorFinding {

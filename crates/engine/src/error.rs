@@ -32,6 +32,17 @@ pub enum Error {
             loses the controller"
     )]
     NoLease { port: String, back_end: &'static str },
+    /// An engine cannot be used.
+    #[error("engine {engine}: {reason}")]
+    Engine {
+        /// Its name.
+        engine: String,
+        /// What it did wrong, in words.
+        reason: String,
+    },
+    /// A back end was asked for that only the user of this machine can name the program of.
+    #[error("port {port}: back end process needs an engine, which only `--engine` on this machine can name")]
+    NoEngine { port: String },
     /// The port is none that emulated interfaces can be on.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },

@@ -20,6 +20,7 @@ pub mod gate;
 pub mod packet;
 pub mod pktgen;
 pub mod port;
+pub mod process;
 pub mod receiver;
 pub mod recorded;
 pub mod replay;
@@ -33,6 +34,7 @@ pub mod xdp;
 mod blame;
 mod error;
 mod recent_runs;
+mod send_doubts;
 mod worker;
 
 pub use error::Error;

@@ -21,6 +21,7 @@ use crate::packet::facts::InterfaceMeter;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::receiver::TestReceiver;
 use crate::rig::{HeldPort, OpenPort};
+use crate::send_doubts::SendDoubts;
 use crate::stream::StreamSpec;
 use packetrig_plan::{PlanProblems, Port};
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -28,7 +29,7 @@ use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::pktgen::Pktgen;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Opens a port that the kernel's generator sends from.
 pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
@@ -57,20 +58,6 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 /// no rights; arming a port asks the same.
 pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
     options::read_all(streams).map(drop)
-}
-
-/// Doubts that come up while sending, in words, for the port's hold to tell.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SendDoubts(Arc<Mutex<Vec<String>>>);
-
-impl SendDoubts {
-    fn note(&self, doubt: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
-    }
-
-    fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// Keeps a port ours. Fields drop in this order.

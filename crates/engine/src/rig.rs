@@ -29,6 +29,7 @@ use crate::capture::PortCapture;
 use crate::clock::RealClock;
 use crate::gate::SendGate;
 use crate::port::WorkerClock;
+use crate::process::EngineCommand;
 use crate::stream::StreamSpec;
 use bench::PortBench;
 use change::RigChange;
@@ -62,6 +63,8 @@ pub struct RigOptions {
     pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
+    /// The program that sends, if the back end is to be one. It comes from the user of this machine alone.
+    pub engine: Option<EngineCommand>,
 }
 
 impl RigOptions {

@@ -230,7 +230,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn record(&self) -> SendingRecord {
-        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found() }
+        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found(), fault: None }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

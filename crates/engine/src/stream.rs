@@ -31,6 +31,8 @@ pub struct StreamSpec {
     pub latency: bool,
     /// Another node sends it: its tags tell the time of another clock.
     pub sent_elsewhere: bool,
+    /// Its tags have no send time: another program sends frames that were made before.
+    pub untimed: bool,
 }
 
 /// Where the frames of a stream come from.
@@ -154,6 +156,8 @@ pub struct SendingRecord {
     pub stalls: Vec<PortEvent>,
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
+    /// Why its counts are not certain, in words.
+    pub fault: Option<String>,
 }
 
 /// A change while streams run.

@@ -197,6 +197,7 @@ fn short_tags_count_exactly_beyond_their_width() {
         timeline,
         latency: true,
         sent_elsewhere: false,
+        untimed: false,
     });
     let link = LinkSpec { loss: FaultChance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
     let outcome = Trial::of(vec![spec], link).run().unwrap();

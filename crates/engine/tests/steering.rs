@@ -111,6 +111,7 @@ fn spec(number: u16, timeline: StreamTimeline) -> Arc<StreamSpec> {
         timeline,
         latency: true,
         sent_elsewhere: false,
+        untimed: false,
     })
 }
 

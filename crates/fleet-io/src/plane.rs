@@ -4,6 +4,7 @@
 use crate::probes::{ProbeLoan, ProbePlane};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::process::EngineCommand;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_fleet::message::{NodeName, RunPreparation};
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
@@ -28,6 +29,9 @@ pub trait PlaneSource {
 pub struct EnginePlane {
     /// What the machine lends to a fleet; `None`: the plan is its user's own.
     lent: Option<MachineLoan>,
+    /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
+    /// program to start.
+    engine: Option<EngineCommand>,
 }
 
 /// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
@@ -93,6 +97,7 @@ impl MachineLoan {
             },
             gate: self.gate.clone(),
             run: preparation.run.clone(),
+            engine: None,
         })
     }
 }
@@ -105,7 +110,7 @@ fn not_lent() -> Error {
 }
 
 /// What a preparation says to a machine that is its user's own.
-fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
+fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> Result<RigOptions, Error> {
     // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
         return Err(not_lent());
@@ -119,13 +124,20 @@ fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
         site: RigSite::EveryPortHere,
         gate: SendGate::open(),
         run: preparation.run.clone(),
+        engine: engine.cloned(),
     })
 }
 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
     pub const fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan) }
+        Self { lent: Some(loan), engine: None }
+    }
+
+    /// Of the user's own machine, where this program sends.
+    #[must_use]
+    pub fn with_engine(self, engine: Option<EngineCommand>) -> Self {
+        Self { engine, ..self }
     }
 }
 
@@ -139,7 +151,7 @@ impl PlaneSource for EnginePlane {
         }
         let options = match &self.lent {
             Some(loan) => loan.options(preparation)?,
-            None => own_options(preparation)?,
+            None => own_options(preparation, self.engine.as_ref())?,
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
         let rig = TestRig::prepare(Arc::unwrap_or_clone(plan), &options)?;

@@ -58,6 +58,7 @@ impl OwnerPermit for Generous {
 fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse::<PortLocation>().unwrap());
     RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: 5, steered, ..RunTerms::default() },
         confirmed: BTreeSet::new(),

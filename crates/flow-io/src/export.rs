@@ -33,7 +33,7 @@ pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
 pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_of, queue};
 pub use target::{ExportTarget, HostPort, TargetError};
 
-use crate::group::{GroupError, GroupMember, GroupSeat};
+use crate::group::{GroupError, GroupMember, GroupSeat, steady_ns};
 use crate::patience::OutputQueue;
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
@@ -47,6 +47,7 @@ use packetrig_flow::group::MeterCoverage;
 use packetrig_flow::sim::SimEncoder;
 use packetrig_flow::{ExportCounts, MeterLedger};
 use packetrig_sys::clock;
+use packetrig_units::Nanos;
 use sender::{EncoderOutput, LedgerSource, TargetSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -106,8 +107,7 @@ pub fn spawn(
         let ledger = Arc::clone(&ledger);
         let seat = member.as_ref().map(|member| member.seat().clone());
         let backlog = TargetBacklog::new(batches, seat);
-        let written = (options.has_history && matches!(transport, TargetTransport::Stream(_)))
-            .then(|| WrittenMessages::new(options.backlog_bytes));
+        let written = written(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let out = EncoderOutput::new(transport, account, deadline.clone(), written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
@@ -132,8 +132,16 @@ pub fn spawn(
     Ok(ExportThread { accounts, threads, member })
 }
 
+/// Messages are kept until they are acknowledged if other meters may have to send the same.
+fn written(options: &MeterExport) -> Option<WrittenMessages> {
+    // Without a history, no collector knows what comes again.
+    let again = if options.has_history { written::AGAIN } else { Nanos::ZERO };
+    (options.has_history || options.group.is_some())
+        .then(|| WrittenMessages::new(options.backlog_bytes, again))
+}
+
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {
-    GroupMember::start(group.member.clone(), MeterCoverage::since(clock::wall_clock_ns()))
+    GroupMember::start(group.member.clone(), MeterCoverage::since(steady_ns()))
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {

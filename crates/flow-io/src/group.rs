@@ -20,6 +20,7 @@ mod orders;
 mod report;
 mod seat;
 mod status;
+mod steady;
 mod wire;
 
 pub use error::GroupError;
@@ -30,6 +31,7 @@ pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
 pub use seat::{GroupSeat, GroupView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
+pub use steady::steady_ns;
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
 
 #[cfg(test)]

@@ -95,9 +95,14 @@ impl OutputQueues {
     /// The same, and says how far the worker has come.
     pub(crate) fn settle(&mut self, progress: WorkerProgress) {
         self.flush();
-        if let Some(out) = &mut self.records_out {
+        for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
             out.settle(progress);
         }
+    }
+
+    /// Whether the export wants to be told again of the flows that go on.
+    pub(crate) fn wants_open_flows(&mut self) -> bool {
+        self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)
     }
 
     fn send(&mut self) {

@@ -221,7 +221,7 @@ impl WorkerStart {
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        MeterWorker { source, intake, table, outbox, desk, reorder, settled_ns: 0 }.run()
+        MeterWorker { source, intake, table, outbox, desk, reorder, settled_ns: 0, tell_from: None }.run()
     }
 }
 

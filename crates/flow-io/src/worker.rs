@@ -13,6 +13,7 @@
 
 use crate::Error;
 use crate::export::WorkerProgress;
+use crate::group::steady_ns;
 use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
@@ -31,6 +32,8 @@ const ROUNDS: u32 = 16;
 /// Most flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
 const DUE: usize = 4096;
+/// Slots of the table whose flows are told again between two visits to the source.
+const TOLD: usize = 4096;
 /// How long to wait for packets before timing out flows again.
 const PAUSE_NS: u64 = 20_000_000;
 /// How often counters are published and incomplete batches are sent.
@@ -115,6 +118,8 @@ pub(crate) struct MeterWorker {
     pub(crate) reorder: Option<ReorderBuffer>,
     /// All flows that were due by then have left the table.
     pub(crate) settled_ns: u64,
+    /// From which slot on the export is to be told of the flows that go on.
+    pub(crate) tell_from: Option<usize>,
 }
 
 impl MeterWorker {
@@ -144,7 +149,7 @@ impl MeterWorker {
                     break;
                 }
             }
-            let is_done = self.advance(taken);
+            let is_done = self.advance(taken) & self.tell_open();
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
                 self.attend()?;
@@ -177,6 +182,19 @@ impl MeterWorker {
         is_done
     }
 
+    /// After a takeover, tells the export of some of the flows that go on; `true` if none are left.
+    fn tell_open(&mut self) -> bool {
+        if self.outbox.wants_open_flows() {
+            self.tell_from = Some(0);
+        }
+        let Some(from) = self.tell_from else { return true };
+        self.tell_from = self.table.tell_open(from, TOLD, &mut self.outbox);
+        if self.tell_from.is_none() {
+            self.outbox.flush();
+        }
+        self.tell_from.is_none()
+    }
+
     /// Meters the packets that are held back: nothing more arrives.
     fn release_held(&mut self) {
         let Self { table, outbox, desk, reorder, .. } = self;
@@ -207,8 +225,11 @@ impl MeterWorker {
         }
         self.outbox.flush();
         let ring_dropped = self.note(None);
-        let progress =
-            WorkerProgress { settled_ns: self.settled_ns, packets: self.source.delivered(), ring_dropped };
+        // How far the source is behind, not where it is: packets have times of a clock that may be set. If it is set back while
+        // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
+        let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
+        let settled_ns = steady_ns().saturating_sub(behind_ns);
+        let progress = WorkerProgress { settled_ns, packets: self.source.delivered(), ring_dropped };
         self.outbox.settle(progress);
         Ok(())
     }

@@ -20,6 +20,7 @@ mod memory;
 mod opening;
 mod options;
 mod slot;
+mod telling;
 mod wheel;
 
 pub use hints::{FlowOutlet, MemoryHints};
@@ -133,8 +134,9 @@ impl<H: MemoryHints> FlowTable<H> {
     pub fn new(options: &TableOptions) -> Self {
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
+        let active = options.active.as_u64();
         let limits = TableLimits {
-            active: options.active.as_u64(),
+            active: if options.group.is_some() { FlowHistories::part(active) } else { active },
             idle: options.idle.as_u64(),
             pause: match options.group {
                 Some(_) => FlowHistories::pause(options.idle.as_u64()),
@@ -244,6 +246,9 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Moves the clock of the table.
     #[inline]
     fn set_time(&mut self, now_ns: u64) {
+        if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
+            histories.set_back(before_ns, now_ns);
+        }
         match self.now_ns {
             None => {
                 self.wheel.begin(wheel::tick(now_ns));

@@ -8,7 +8,8 @@
 //! `packetrig_probe` knows what a series of probes says about a path. This crate has the sockets, rings, programs in the kernel
 //! and clocks. It uses plain threads, no async.
 //!
-//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], which keeps the limits of the target.
+//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], or the outlet of a [`service`], which keep the limits of the
+//! target.
 #![forbid(unsafe_code)]
 
 pub mod ask;
@@ -24,6 +25,7 @@ pub mod path;
 pub mod reflect;
 pub mod release;
 pub mod send;
+pub mod service;
 pub mod trains;
 
 pub use error::Error;

@@ -15,6 +15,7 @@ use packetrig_probe::{ProbeStamp, StampSource};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
+use packetrig_sys::pcap::ClassicInsn;
 use packetrig_sys::ports::{HeldPort, PortProtocol};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, SocketAddr};
@@ -35,6 +36,12 @@ pub struct WantedPackets {
     pub addresses: Vec<IpAddr>,
     /// Own port of UDP and TCP; `None`: ICMP only.
     pub port: Option<u16>,
+}
+
+/// What to listen for when ports are not known in advance: ICMP, TCP and UDP to one of the addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketsToAllPorts {
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A frame that was heard.
@@ -75,6 +82,25 @@ impl PacketListener {
         wanted: &WantedPackets,
         frames: u32,
     ) -> Result<Self, Error> {
+        Self::open_filtered(location, index, &filter::compile(wanted), frames)
+    }
+
+    /// Listens at all ports.
+    pub fn open_for_all_ports(
+        location: &PortLocation,
+        index: u32,
+        wanted: &PacketsToAllPorts,
+        frames: u32,
+    ) -> Result<Self, Error> {
+        Self::open_filtered(location, index, &filter::compile_all_ports(wanted), frames)
+    }
+
+    fn open_filtered(
+        location: &PortLocation,
+        index: u32,
+        filter: &[ClassicInsn],
+        frames: u32,
+    ) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let options = RxOptions {
             blocks: BLOCKS.max(frames + BLOCKS / 4),
@@ -84,8 +110,7 @@ impl PacketListener {
             promiscuous: false,
             outgoing: false,
         };
-        let filter = filter::compile(wanted);
-        let ring = RxRing::open_filtered(&netns, index, &location.interface, options, &filter)?;
+        let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 

@@ -64,6 +64,15 @@ pub fn find(
     })
 }
 
+/// The addresses that packets through an interface may have as their source: its own, or all of this machine's if packets stay inside it.
+pub fn own_addresses(location: &PortLocation) -> Result<Vec<IpAddr>, Error> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let mut links = NamespaceLinks::open(&netns)?;
+    let link = links.by_name(&location.interface)?;
+    let all = links.addresses()?.into_iter();
+    Ok(all.filter(|address| link.loopback || address.index == link.index).map(|address| address.ip).collect())
+}
+
 fn no_route(ip: IpAddr, through: Option<&str>) -> Error {
     Error::NoRoute(ip, through.map(str::to_owned))
 }

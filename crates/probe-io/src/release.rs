@@ -22,7 +22,7 @@ mod worker;
 
 pub use capabilities::{MechanismCapability, capabilities};
 pub use dispatcher::ReleaseDispatcher;
-pub use open::open;
+pub use open::{open, open_pipeline};
 
 use crate::Error;
 use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeRecord, ProbeStamp, ReleaseMechanism};
@@ -139,6 +139,31 @@ pub trait FrameRelease: Send {
         &[]
     }
 }
+
+/// A mechanism that is given the next train while it still sends the last one, so that nothing passes between them.
+///
+/// Invariant: trains come back in the order in which they were begun.
+pub trait ReleasePipeline: Send {
+    fn mechanism(&self) -> ReleaseMechanism;
+
+    /// Hands a train over and returns at once; it begins when the one before has left. At most [`MOST_BEGUN`] trains may be unfinished.
+    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
+
+    /// Waits until the oldest train has left, and adds what became of each frame to `gone`.
+    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
+
+    /// How long before its first departure time a train must be begun.
+    fn lead(&self) -> Nanos;
+
+    /// Bytes of the longest frame that it sends, without FCS.
+    fn longest_frame(&self) -> usize;
+
+    /// Requests that it could not fulfil, in words.
+    fn remarks(&self) -> &[String];
+}
+
+/// Trains that a [`ReleasePipeline`] takes before the first of them has to be finished: one that leaves, and the next one.
+pub const MOST_BEGUN: usize = 2;
 
 #[cfg(test)]
 mod tests;

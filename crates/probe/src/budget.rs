@@ -45,6 +45,17 @@ impl ProbeBudget {
         self.limits
     }
 
+    /// The same budget, used as much as it is, with other limits.
+    #[must_use]
+    pub const fn with_limits(self, limits: TargetLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Whether nothing of it is in use at this time.
+    pub const fn is_full(&self, at: MonoTime) -> bool {
+        self.probes_full_at <= at.as_nanos() && self.bits_full_at <= at.as_nanos()
+    }
+
     /// The earliest time from `at` on at which a train may begin. `train` has, for each frame, the time after the beginning and the length.
     pub fn earliest(
         &self,

@@ -24,6 +24,7 @@ pub mod record;
 pub mod schedule;
 pub mod script;
 pub mod series;
+pub mod service;
 pub mod session;
 mod summary;
 
@@ -34,6 +35,7 @@ pub use record::{
     DepartureStage, DepartureStamp, ProbeFlag, ProbeRecord, ProbeStamp, StampClock, StampSource,
 };
 pub use schedule::{PlannedProbe, ProbeKind, ProbeSchedule};
+pub use service::PacketRefusal;
 pub use summary::{ErrorSpread, ReleaseSummary};
 
 /// A number of probes or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.

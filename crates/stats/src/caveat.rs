@@ -44,6 +44,8 @@ pub enum CaveatKind {
     StoodStill,
     /// A result came after the report was written.
     CameLate,
+    /// Another program that sent did something wrong: what it sent is not known for certain.
+    EngineFailed,
 }
 
 /// A doubt about something.

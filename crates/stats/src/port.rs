@@ -15,6 +15,8 @@ pub enum BackEnd {
     AfXdp,
     /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
     Pktgen,
+    /// Another program, the engine, for sending; AF_PACKET rings for receiving.
+    Process,
     /// A simulated link in virtual time.
     Sim,
     Mock,
@@ -28,6 +30,7 @@ impl BackEnd {
             Self::Xdp => "xdp",
             Self::AfXdp => "af-xdp",
             Self::Pktgen => "pktgen",
+            Self::Process => "process",
             Self::Sim => "sim",
             Self::Mock => "mock",
         }

@@ -34,6 +34,8 @@ pub enum PortEventKind {
     },
     /// The carrier went away while the interface was up. Who did it is not known.
     CarrierLost,
+    /// Another program sent for the port and did something wrong: what it sent is not known for certain.
+    EngineFailed,
     /// The link was switched down because the plan or its user ordered it.
     Declared,
 }
@@ -59,7 +61,8 @@ impl PortEventKind {
             | Self::Reconfigured
             | Self::TransmitReset
             | Self::DriverDropped { .. }
-            | Self::SenderStalled { .. } => EventCause::Rig,
+            | Self::SenderStalled { .. }
+            | Self::EngineFailed => EventCause::Rig,
             Self::CarrierLost => EventCause::Unknown,
             Self::Declared => EventCause::Plan,
         }
@@ -80,6 +83,7 @@ impl fmt::Display for PortEventKind {
             Self::SenderStalled { most_late } => {
                 write!(f, "its sender stalled: frames left up to {most_late} late")
             }
+            Self::EngineFailed => f.pad("the program that sent for it failed"),
             Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
             Self::Declared => f.pad("its link was switched down as ordered"),
         }

@@ -119,6 +119,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
             longest_burst: Some(2),
             seconds: Some(1),
             in_doubt: 0,
+            extra_in_doubt: 0,
         }),
         latency: Some(LatencyReport {
             count: 8,

@@ -4,7 +4,12 @@
 //! Signals go to a process that was started here and not waited for yet, so its number is still its own.
 
 use crate::Error;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{
+    Pid, Signal, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+    test_kill_process_group,
+};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -31,11 +36,39 @@ pub fn reload(child: &Child) -> Result<(), Error> {
     signal(child, Signal::HUP)
 }
 
+/// Makes the child the leader of a process group of its own, so that [`kill_group`] also ends what it starts.
+pub fn lead_own_group(command: &mut Command) {
+    command.process_group(0);
+}
+
+/// Ends a child that leads a group of its own, and all processes of that group, at once. To be called before the child is
+/// waited for: until then its number, and so that of the group, is its own.
+pub fn kill_group(child: &Child) -> Result<(), Error> {
+    let object = format!("process group {}", child.id());
+    kill_process_group(pid_of(child, &object)?, Signal::KILL)
+        .map_err(|error| Error::call("kill", object, error))
+}
+
+/// Whether a process of the group that a child led is left. A member that has ended and was not collected counts.
+pub fn has_group(child: &Child) -> bool {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    group.is_some_and(|group| test_kill_process_group(group).is_ok())
+}
+
+/// Has reads and writes of our end of a pipe return at once, with `WouldBlock` if nothing can be done.
+pub fn never_wait(pipe: impl AsFd) -> Result<(), Error> {
+    let flags = fcntl_getfl(&pipe).map_err(|error| Error::call("fcntl", "a pipe", error))?;
+    fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::call("fcntl", "a pipe", error))
+}
+
 fn signal(child: &Child, signal: Signal) -> Result<(), Error> {
     let object = format!("process {}", child.id());
+    kill_process(pid_of(child, &object)?, signal).map_err(|error| Error::call("kill", object, error))
+}
+
+fn pid_of(child: &Child, object: &str) -> Result<Pid, Error> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| Error::call("kill", object.as_str(), std::io::ErrorKind::InvalidInput))?;
-    kill_process(id, signal).map_err(|error| Error::call("kill", object, error))
+    id.ok_or_else(|| Error::call("kill", object, std::io::ErrorKind::InvalidInput))
 }
 
 #[cfg(test)]
@@ -53,6 +86,35 @@ mod tests {
         };
         let mut child = std::thread::spawn(start).join().expect("it starts");
         assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_killed_group_takes_what_the_child_started_with_it() {
+        let mut command = Command::new("sh");
+        // The shell's own child holds the pipe open: only when both are gone does reading come to an end.
+        command.args(["-c", "sleep 1000 & echo started; wait"]).stdout(std::process::Stdio::piped());
+        lead_own_group(&mut command);
+        let mut child = command.spawn().expect("there is a shell");
+        let mut output = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).expect("it says so");
+        assert_eq!(line, "started\n");
+        kill_group(&child).expect("it is there");
+        assert_eq!(std::io::Read::read(&mut output, &mut [0]).expect("both have ended"), 0);
+        assert!(has_group(&child), "it was not waited for");
+        assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn an_empty_pipe_is_not_waited_for() {
+        let mut child =
+            Command::new("sleep").arg("1000").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().expect("it is piped");
+        never_wait(&output).expect("a pipe has flags");
+        let error = std::io::Read::read(&mut output, &mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

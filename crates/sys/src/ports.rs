@@ -93,6 +93,35 @@ impl ReservedPort {
     }
 }
 
+/// The users who have sockets with a port in the calling thread's network namespace, whatever the address.
+pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Error> {
+    let tables = match protocol {
+        PortProtocol::Tcp => ["tcp", "tcp6"],
+        PortProtocol::Udp => ["udp", "udp6"],
+    };
+    let mut users = Vec::new();
+    for table in tables {
+        let path = format!("/proc/thread-self/net/{table}");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => users.extend(text.lines().skip(1).filter_map(|line| user_in_row(line, port))),
+            // A kernel without IPv6 has no sockets of it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::call("read", path, error)),
+        }
+    }
+    users.sort_unstable();
+    users.dedup();
+    Ok(users)
+}
+
+/// The user of a row if its socket has the port: `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
+fn user_in_row(row: &str, port: u16) -> Option<u32> {
+    let fields: Vec<&str> = row.split_whitespace().collect();
+    let (_, local) = fields.get(1)?.rsplit_once(':')?;
+    let is_at_port = u16::from_str_radix(local, 16).ok()? == port;
+    is_at_port.then(|| fields.get(7)?.parse().ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +134,23 @@ mod tests {
         let held = HeldPort::hold(&NetNs::current().unwrap(), protocol, any).unwrap();
         let address = SocketAddr::new("127.0.0.1".parse().unwrap(), held.port());
         (held, address)
+    }
+
+    #[test]
+    fn the_users_of_a_port_are_those_of_its_sockets() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(users_of_port(PortProtocol::Udp, port).unwrap(), [own]);
+        drop(socket);
+        let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(users_of_port(PortProtocol::Tcp, port).unwrap(), [own]);
+        let row = "  12: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0";
+        assert_eq!(
+            (user_in_row(row, 53), user_in_row(row, 54), user_in_row("", 53)),
+            (Some(101), None, None)
+        );
     }
 
     #[test]

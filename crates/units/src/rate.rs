@@ -130,6 +130,16 @@ impl FrameRate {
         clamp_to_u64(scaled.div_ceil(unit))
     }
 
+    /// The numerator of the fraction: this many frames in every [`Self::seconds`].
+    pub const fn frames(self) -> u64 {
+        self.frames
+    }
+
+    /// The denominator of the fraction.
+    pub const fn seconds(self) -> u64 {
+        self.seconds
+    }
+
     /// Frames per second, for display only.
     pub fn as_f64(self) -> f64 {
         self.frames as f64 / self.seconds as f64

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod back_ends;
+mod engines;
 mod faults;
 mod many;
 mod replays;

@@ -123,6 +123,7 @@ fn spec(number: u16) -> Arc<StreamSpec> {
         timeline: StreamTimeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
         sent_elsewhere: false,
+        untimed: false,
     })
 }
 

@@ -20,7 +20,7 @@ fn stream(file: PathBuf, timing: ReplayTiming) -> Arc<StreamSpec> {
     let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
     let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
     let source = FrameSource::Recorded(Arc::new(ReplayTrack::new(Arc::new(recording))));
-    Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false })
+    Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false, untimed: false })
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn what_a_group_cannot_do_is_refused() {
         Running::start(&[&usual[..], flags].concat(), "").finish().assert_refused(2, words);
     };
     refused(&["--format", "v9"], &["--group link", "--format ipfix"]);
+    refused(&["--format", "sim"], &["--group link", "--peer"]);
     refused(&["--sample", "10"], &["--sample"]);
     refused(&["--idle", "1s"], &["at least 2s"]);
     refused(&["--uniflow"], &["--uniflow"]);

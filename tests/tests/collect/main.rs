@@ -8,6 +8,7 @@ mod group;
 mod hostile;
 mod killed;
 mod ours;
+mod packets;
 mod restart;
 mod standby;
 mod whole;

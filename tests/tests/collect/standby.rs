@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Two meters with copies of one link. All ways between them and to the collector can be cut.
-struct Pair {
-    link: MeteredLink,
+pub(super) struct Pair {
+    pub(super) link: MeteredLink,
     collector: Collector,
     /// From meter 1 to meter 2, and back.
     controls: [Relay; 2],
@@ -23,17 +23,19 @@ struct Pair {
     places: [SocketAddr; 2],
     _directory: tempfile::TempDir,
     key: PathBuf,
+    /// What both meters are told beside this.
+    pub(super) flags: Vec<String>,
 }
 
 /// What the two meters said at their end, and the collector.
-struct Outcome {
-    meters: Vec<Value>,
-    collected: Collected,
+pub(super) struct Outcome {
+    pub(super) meters: Vec<Value>,
+    pub(super) collected: Collected,
     sent: Sums,
 }
 
 impl Pair {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let lab = skip::lab(|| Lab::bridged(3))?;
         let collector = Collector::start("tcp", &[]);
         let directory = tempfile::tempdir().unwrap();
@@ -51,6 +53,7 @@ impl Pair {
             places,
             _directory: directory,
             key,
+            flags: Vec::new(),
         })
     }
 
@@ -60,12 +63,14 @@ impl Pair {
             [self.places[meter - 1], self.controls[meter - 1].place()].map(|place| place.to_string());
         self.link.target = format!("tcp://{}", self.exports[meter - 1].place());
         let key = self.key.to_str().unwrap();
-        let flags = ["--peer", &peer, "--peer-listen", &own, "--peer-key", key, "--advertise", "30ms"];
+        let mut flags =
+            vec!["--peer", &peer, "--peer-listen", &own, "--peer-key", key, "--advertise", "30ms"];
+        flags.extend(self.flags.iter().map(String::as_str));
         self.link.start_at(meter, &meter.to_string(), &flags)
     }
 
     /// Both meters; the first one is active.
-    fn start_both(&mut self) -> [Running; 2] {
+    pub(super) fn start_both(&mut self) -> [Running; 2] {
         let mut one = self.start(1);
         one.await_remark("meter 1 is active");
         [one, self.start(2)]
@@ -88,7 +93,7 @@ impl Pair {
         }
     }
 
-    fn finish(self, meters: impl IntoIterator<Item = Running>) -> Outcome {
+    pub(super) fn finish(self, meters: impl IntoIterator<Item = Running>) -> Outcome {
         let meters = meters.into_iter().map(report).collect();
         Outcome { meters, collected: self.collector.finish(), sent: self.link.sent }
     }

@@ -133,6 +133,7 @@ fn attacks_on_limits() -> Vec<Attack> {
         identity: "stranger".into(),
     };
     let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
+    let engine = RunTerms { back_end: Some(BackEnd::Process), ..RunTerms::default() };
     let together = ["s", "t"].map(|name| flow(name, "198.18.0.2", 1000, ALLOWED));
     vec![
         Attack::new("an-address", asking(&document(&[to_a_stranger()]))),
@@ -141,6 +142,7 @@ fn attacks_on_limits() -> Vec<Attack> {
         Attack::new("too-fast-together", asking(&document(&together))),
         Attack::new("a-clock", RunPreparation { clock: Some(clock), ..honest() }),
         Attack::new("pktgen", RunPreparation { terms, ..honest() }),
+        Attack::new("an-engine", RunPreparation { terms: engine, ..honest() }),
     ]
 }
 

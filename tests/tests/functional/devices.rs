@@ -127,6 +127,7 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
     let text =
         json!({"ports": [{"name": "port 0", "location": ours.location()}], "devices": devices}).to_string();
     let options = RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: 5, ..RunTerms::default() },
         confirmed: std::collections::BTreeSet::new(),

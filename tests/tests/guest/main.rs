@@ -1,9 +1,10 @@
-//! What the developers' kernel may lack: VLAN devices, netem, pktgen, fq, etf, cards with clocks. Run inside `cargo run -p xtask -- vm`, by
+//! What the developers' kernel may lack: VLAN devices, netem, pktgen, fq, etf, cards with clocks, and a clock that may be set. Run inside `cargo run -p xtask -- vm`, by
 //! `make test-vm`; elsewhere each test is ignored.
 //!
 //! Time inside means nothing, because the processor is emulated: what is asserted is function and bounds.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod failover;
 mod netem;
 mod numa;
 mod pktgen;

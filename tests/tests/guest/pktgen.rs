@@ -36,6 +36,7 @@ fn endless(key: u16) -> Flow {
 
 fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
     let options = RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: 1, back_end: Some(BackEnd::Pktgen), ..RunTerms::default() },
         confirmed: std::collections::BTreeSet::default(),

@@ -4,6 +4,7 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::process::EngineCommand;
 use packetrig_engine::rig::{DataPlane as _, RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::CaveatKind;
@@ -42,6 +43,7 @@ fn document(locations: &[String]) -> String {
 
 fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
     RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: 9, back_end: Some(back_end), ..RunTerms::default() },
         confirmed: BTreeSet::new(),
@@ -174,9 +176,22 @@ fn child() {
 fn what_cannot_be_stopped_without_a_message_is_refused() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let plan = || Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
-    let error = TestRig::prepare(plan(), &options(BackEnd::Pktgen, SendGate::leased())).unwrap_err();
-    assert!(matches!(error, Error::NoLease { .. }), "{error}");
-    assert!(error.to_string().contains("pktgen"), "{error}");
+    for back_end in [BackEnd::Pktgen, BackEnd::Process] {
+        // Also with a program that could be started: a lease and another program do not go together.
+        let engine = Some(EngineCommand::Program("/bin/true".into()));
+        let options = RigOptions { engine, ..options(back_end, SendGate::leased()) };
+        let error = TestRig::prepare(plan(), &options).unwrap_err();
+        assert!(matches!(error, Error::NoLease { .. }), "{error}");
+        assert!(error.to_string().contains(back_end.name()), "{error}");
+    }
+}
+
+#[test]
+fn a_message_that_asks_for_an_engine_starts_none() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let plan = Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let error = TestRig::prepare(plan, &options(BackEnd::Process, SendGate::open())).unwrap_err();
+    assert!(matches!(error, Error::NoEngine { .. }), "{error}");
 }
 
 /// A device on each port, and an endless flow.

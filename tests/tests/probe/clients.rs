@@ -1,5 +1,7 @@
 //! STAMP sessions with an implementation that is not ours, at either end.
 
+mod preload;
+
 use crate::sessions::{Files, KEY, counted, reflect};
 use crate::stations::{FAR, NEAR, Stations};
 use packetrig_tests::skip;

@@ -110,3 +110,19 @@ fn a_reflector_names_the_address_its_reflections_leave_from() {
             .assert_refused(2, &[address, "name that address"]);
     }
 }
+
+#[test]
+fn a_reflector_reads_the_permit_file_that_it_is_given_wherever_it_is() {
+    let Some(stations) = Stations::cabled() else { return };
+    let files = Files::new();
+    let permit = files.0.path().join("permit.toml");
+    std::fs::write(&permit, "[[target]]\nnetwork = \"198.18.0.1/32\"\n").unwrap();
+    let netns = stations.lab.ports()[1].namespace().to_owned();
+    let (address, permit) = (format!("{FAR}:8629"), permit.display().to_string());
+    let mut reflector =
+        Running::start(&["probe", "reflect", &address, "--netns", &netns, "--permit", &permit, "--json"], "");
+    reflector.await_remark("listening");
+    let (finished, said) = stations.probe(&["stamp", &address, "-c", "3", "-i", "50ms"]);
+    assert_eq!((finished.code, &said["counts"]["answered"]), (Some(0), &3.into()), "{}", finished.stderr);
+    assert_eq!(counted(reflector)["reflected"], 3);
+}

@@ -2,6 +2,7 @@
 
 use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, StoreArgs};
 use clap::Args;
+use packetrig_engine::process::EngineCommand;
 use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -32,6 +33,10 @@ pub(crate) struct ExecutionArgs {
     /// the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
+    /// Send with another program, the engine: trafgen, tcpreplay, or the path of a program that speaks packetrig's
+    /// engine protocol. Losses are measured, latency is not
+    #[arg(long, value_name = "NAME|PATH", conflicts_with = "back_end")]
+    pub(crate) engine: Option<EngineCommand>,
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
     /// On a fleet: start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready

@@ -11,6 +11,7 @@ mod outlet;
 mod ping;
 mod release;
 mod send;
+mod serve;
 mod stamp;
 mod target;
 
@@ -25,6 +26,7 @@ pub(crate) use outlet::OutletArgs;
 pub(crate) use ping::PingArgs;
 pub(crate) use release::{MechanismArg, ReleaseFlags};
 pub(crate) use send::{ContentFlags, ScheduleFlags, SendProbes};
+pub(crate) use serve::ServeProbes;
 pub(crate) use stamp::{ReflectArgs, SessionFlags, StampArgs};
 pub(crate) use target::{ProbeTarget, ProbeTargetPort};
 
@@ -51,6 +53,8 @@ pub(crate) enum ProbeCommand {
     Available(AvailableArgs),
     /// Send probes on any schedule and report when each one was queued, released and sent
     Send(Box<SendProbes>),
+    /// Release packets of other programs on time: they hand them over with their release times
+    Serve(Box<ServeProbes>),
     /// Show which release mechanisms and timestamps an interface supports
     Caps(ProbeCaps),
     /// Measure the timing error of each release mechanism against timestamps at the far end

@@ -4,9 +4,12 @@ use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
-use packetrig_engine::doctor::{DoctorFinding, FindingLevel, FindingSubject, judge, judge_unrestored};
+use packetrig_engine::doctor::{
+    DoctorFinding, FindingLevel, FindingSubject, judge, judge_engine, judge_unrestored,
+};
 use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
+use packetrig_engine::process::ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
 use packetrig_sys::netns::NetNs;
@@ -79,6 +82,7 @@ fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {
 fn examine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::machine();
     let mut findings = judge(&machine, &[], &BTreeMap::new());
+    findings.extend(ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();
     for (namespace, names) in wanted {
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);

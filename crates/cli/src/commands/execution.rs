@@ -40,6 +40,7 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
                 "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
             ));
         }
+        refuse_engine(request)?;
         return on_fleet::on_fleet(request, &place, output);
     }
     let plan = plan::read(&request.document)?;
@@ -57,7 +58,8 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
     signal::latch()?;
     let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
-    match run(&mut LocalGround(EnginePlane::default()), request, options, progress) {
+    let plane = EnginePlane::default().with_engine(request.engine.clone());
+    match run(&mut LocalGround(plane), request, options, progress) {
         Ok(FinishedRun { mut report, .. }) => {
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, output)
@@ -71,6 +73,16 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
             Err(error)
         }
     }
+}
+
+/// A node of a fleet starts no program that a message names, and no engine stops by itself when its lease ends.
+fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
+    let Some(engine) = &request.engine else { return Ok(()) };
+    Err(Error::Usage(format!(
+        "--engine {} cannot be used on a fleet: engines keep sending when their node loses the controller; run the plan on \
+            the machine itself",
+        engine.name()
+    )))
 }
 
 /// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.

@@ -13,6 +13,7 @@ mod ping;
 mod reflect;
 mod schedule;
 mod send;
+mod serve;
 mod setup;
 mod show;
 mod stamp;
@@ -33,6 +34,7 @@ pub(crate) fn perform(command: &ProbeCommand, output: &mut CommandOutput) -> Res
         ProbeCommand::Capacity(arguments) => estimates::capacity(arguments, output),
         ProbeCommand::Available(arguments) => estimates::available(arguments, output),
         ProbeCommand::Send(arguments) => send::perform(arguments, output),
+        ProbeCommand::Serve(arguments) => serve::perform(arguments, output),
         ProbeCommand::Caps(arguments) => caps::perform(arguments, output),
         ProbeCommand::Calibrate(arguments) => calibrate::perform(arguments, output),
     }

@@ -3,6 +3,8 @@
 
 mod access;
 
+pub(super) use access::check_allowed_users;
+
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
 use super::{fleet, is_interrupted};
@@ -38,7 +40,7 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
     // are sent and received without allocation.
     memory::one_heap();
-    access::check_allowed(&arguments.allow_user, overflow_user())?;
+    check_allowed_users(&arguments.allow_user, overflow_user())?;
     check_arguments(arguments)?;
     let options = options(arguments)?;
     access::check_somebody(&options)?;

@@ -58,6 +58,7 @@ fn stream(name: &str) -> StreamReport {
             longest_burst: Some(6),
             seconds: Some(1),
             in_doubt: 0,
+            extra_in_doubt: 0,
         }),
         latency: None,
         jitter: None,

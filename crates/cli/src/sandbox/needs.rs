@@ -1,7 +1,7 @@
 //! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
-use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs};
+use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs, ServeProbes};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
@@ -126,10 +126,38 @@ pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
         at_door: ProcessCapabilities::NONE,
-        files: files_of(arguments.auth.clone().into_iter().chain([PathBuf::from(netns::DIRECTORY)]), None),
+        files: files_of(
+            arguments
+                .auth
+                .iter()
+                .chain(&arguments.bounds.permit)
+                .cloned()
+                .chain([PathBuf::from(netns::DIRECTORY)]),
+            None,
+        ),
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
         user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
+    }
+}
+
+pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
+    // The name of the socket is removed at the end.
+    let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    // The calibration of release mechanisms is in the store.
+    let read =
+        arguments.bounds.permit.clone().into_iter().chain(packetrig_store::default_place().ok()).collect();
+    ProgramNeeds {
+        program: "probe serve",
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
+        kept: TO_OPEN_RINGS,
+        at_door: TO_OPEN_RINGS,
+        files: files_of_rigs(read, vec![directory]),
+        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
+        class: ThreadClass::Rig,
+        user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
     }
 }
 

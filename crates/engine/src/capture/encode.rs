@@ -32,28 +32,28 @@ impl From<CaptureFormat> for CaptureFileFormat {
 
 /// What a file is about. Empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CaptureHeader<'a> {
-    pub(super) interface: &'a str,
+pub(crate) struct CaptureHeader<'a> {
+    pub(crate) interface: &'a str,
     /// Further interfaces, numbered from 1; the first is 0. Only pcapng tells them apart.
-    pub(super) further: &'a [String],
-    pub(super) comment: &'a str,
-    pub(super) system: &'a str,
-    pub(super) filter: &'a str,
-    pub(super) snap_len: Option<u32>,
+    pub(crate) further: &'a [String],
+    pub(crate) comment: &'a str,
+    pub(crate) system: &'a str,
+    pub(crate) filter: &'a str,
+    pub(crate) snap_len: Option<u32>,
     /// Frames end with their FCS.
-    pub(super) fcs: bool,
+    pub(crate) fcs: bool,
 }
 
 /// A frame to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FrameRecord {
+pub(crate) struct FrameRecord {
     /// When it arrived, nanoseconds since 1970.
-    pub(super) at_ns: u64,
-    pub(super) kept: usize,
+    pub(crate) at_ns: u64,
+    pub(crate) kept: usize,
     /// Length on the wire.
-    pub(super) full_len: u32,
+    pub(crate) full_len: u32,
     /// Number of its interface in the file.
-    pub(super) interface: u32,
+    pub(crate) interface: u32,
 }
 
 /// What was counted until the end of a file.
@@ -75,7 +75,7 @@ pub(super) struct CaptureTotals {
 
 /// What stands before and behind the bytes of a frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FrameEnvelope {
+pub(crate) struct FrameEnvelope {
     head: [u8; 28],
     head_len: usize,
     tail: [u8; 7],
@@ -84,7 +84,7 @@ pub(super) struct FrameEnvelope {
 
 impl FrameEnvelope {
     /// What stands before the bytes.
-    pub(super) fn head(&self) -> &[u8] {
+    pub(crate) fn head(&self) -> &[u8] {
         &self.head[..self.head_len]
     }
 
@@ -94,7 +94,7 @@ impl FrameEnvelope {
     }
 
     /// Makes both for a frame. Allocates nothing.
-    pub(super) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
+    pub(crate) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
         let rest = record.at_ns % 1_000_000_000;
         match format {
             CaptureFileFormat::Pcap => Self::classic(record, rest / 1000),
@@ -138,7 +138,7 @@ impl FrameEnvelope {
 }
 
 /// The beginning of a file.
-pub(super) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
+pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     match format {
         CaptureFileFormat::Pcap => begin_classic(0xa1b2_c3d4, header, out),
         CaptureFileFormat::PcapNanos => begin_classic(0xa1b2_3c4d, header, out),

@@ -107,6 +107,15 @@ fn each_interface_says_which_back_ends_it_has() {
 }
 
 #[test]
+fn a_missing_engine_is_named_with_its_package() {
+    let [trafgen, _] = &crate::process::ADAPTERS;
+    let found = [judge_engine(trafgen, true), judge_engine(trafgen, false)];
+    assert!(says(&found, FindingLevel::Good, "--engine trafgen"));
+    assert!(says(&found, FindingLevel::Note, "engine trafgen is not installed"));
+    assert!(found[1].remedy.as_ref().is_some_and(|remedy| remedy.contains("netsniff-ng")));
+}
+
+#[test]
 fn missing_rights_are_named_with_the_way_to_get_them() {
     let mut machine = machine();
     machine.rights.capabilities = vec!["CAP_NET_ADMIN"];

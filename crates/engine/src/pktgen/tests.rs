@@ -41,6 +41,7 @@ fn read(changes: &[(&str, &str)]) -> Result<options::PktgenSettings, Vec<String>
         timeline: bound.streams[0].timeline,
         latency: false,
         sent_elsewhere: false,
+        untimed: false,
     };
     options::read(&spec).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }

@@ -5,11 +5,12 @@
 //!
 //! Invariant: a count is the generator's own, never what was asked for.
 
-use super::{SendDoubts, options};
+use super::options;
 use crate::Error;
 use crate::clock::RealClock;
 use crate::packet::facts::InterfaceMeter;
 use crate::port::WorkerClock;
+use crate::send_doubts::SendDoubts;
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{NextStep, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;

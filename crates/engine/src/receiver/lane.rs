@@ -89,7 +89,8 @@ impl ReceiverLane {
 
     /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
-        let sent = found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere);
+        let sent =
+            found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
 
@@ -145,6 +146,9 @@ impl ReceiverLane {
     }
 
     fn time(&mut self, known: &RecognisedFrame, arrived: MonoTime, start: MonoTime) {
+        if self.spec.untimed {
+            return;
+        }
         // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,

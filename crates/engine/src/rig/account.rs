@@ -45,6 +45,8 @@ pub(super) struct PortBook {
     pub(super) untagged_contents: ContentCounts,
     /// Its own doubts, in words.
     pub(super) caveats: Vec<String>,
+    /// Why the counts of its sender are not certain.
+    pub(super) sender_fault: Option<String>,
 }
 
 /// Everything needed to close them.
@@ -65,6 +67,10 @@ impl RigAccount<'_> {
                 .extend(texts.map(|text| self.port_caveat(book.port, CaveatKind::NotQuiet, text, false)));
         }
         for book in self.ports {
+            let faults = book.sender_fault.iter().cloned();
+            result
+                .caveats
+                .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)));
             let port = self.port(book, result);
             self.doubt_port(&port, &mut result.caveats);
             result.ports.push(port);
@@ -244,13 +250,17 @@ impl RigAccount<'_> {
             caveats.push(self.stream_caveat(received.stream, CaveatKind::Clock, text, false));
         }
         // Without a send time there is no latency, and the report has to say why a value is absent.
-        let sent_elsewhere = self.specs.get(received.stream).is_some_and(|spec| spec.sent_elsewhere);
+        let spec = self.specs.get(received.stream);
+        let sent_elsewhere = spec.is_some_and(|spec| spec.sent_elsewhere);
+        let is_untimed = spec.is_some_and(|spec| spec.untimed);
         if stream.metrics.enable
             && stream.metrics.latency
             && received.latency.is_none()
             && received.counts.frames > 0
         {
-            let why = if sent_elsewhere {
+            let why = if is_untimed {
+                "another program sends its frames, which were made before the run and have no send time"
+            } else if sent_elsewhere {
                 "the clock of its sender could not be compared with this node's, or its frames have no room for \
                     a send time"
             } else {

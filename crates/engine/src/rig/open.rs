@@ -8,6 +8,7 @@ use crate::clock::RealClock;
 use crate::device::PortSite;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::pktgen;
+use crate::process::{self, EngineCommand};
 use crate::receiver::TestReceiver;
 use crate::sender::TestSender;
 use crate::stream::{StreamRx, StreamTx};
@@ -112,6 +113,8 @@ pub struct MachinePorts {
     steered: bool,
     /// There is a lease.
     leased: bool,
+    /// The program that sends with back end `process`.
+    engine: Option<EngineCommand>,
 }
 
 impl PortOpener for MachinePorts {
@@ -132,6 +135,7 @@ impl MachinePorts {
             limits: options.terms.limits.clone(),
             steered: options.terms.steered,
             leased: options.gate.is_leased(),
+            engine: options.engine.clone(),
         }
     }
 
@@ -149,9 +153,13 @@ impl MachinePorts {
             Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
             Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
             // Told to begin, it goes on by itself.
-            Some(BackEnd::Pktgen) if largest.is_some() && self.leased => {
-                Err(Error::NoLease { port: port.name.clone(), back_end: BackEnd::Pktgen.name() })
+            Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
+                Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }
+            Some(BackEnd::Process) if largest.is_some() => match &self.engine {
+                Some(engine) => process::open(port, options, engine),
+                None => Err(Error::NoEngine { port: port.name.clone() }),
+            },
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             Some(_) => {

@@ -9,7 +9,7 @@ use crate::Error;
 use packetrig_plan::device::Mac;
 use packetrig_plan::recording::FrameOrigin;
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, PortLocation};
-use packetrig_stats::port::PortInfo;
+use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
@@ -45,6 +45,11 @@ impl PortPlaces {
             }
         }
         if problems.is_empty() { Ok(places) } else { Err(Error::Plan(PlanProblems(problems))) }
+    }
+
+    /// Whether ports that are here send with another program.
+    pub(super) fn is_sent_by_engine(&self) -> bool {
+        self.terms.back_end == Some(BackEnd::Process)
     }
 
     fn given(&self) -> Option<&[Option<PortLocation>]> {

@@ -200,6 +200,7 @@ impl TestRig {
                 peaks: sent.record.peaks,
                 untagged_contents: received.frames.untagged_contents,
                 caveats: bench.caveats(),
+                sender_fault: sent.record.fault,
             });
         }
         Ok(ports)

@@ -73,6 +73,7 @@ pub(super) fn stream_spec(
         timeline: plan.streams[stream].timeline,
         latency: of_plan.metrics.latency,
         sent_elsewhere,
+        untimed: !sent_elsewhere && places.is_sent_by_engine(),
     }))
 }
 

@@ -376,7 +376,7 @@ impl StreamTx for LiveSender {
     }
 
     fn record(&self) -> SendingRecord {
-        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found() }
+        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found(), fault: None }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

@@ -59,6 +59,7 @@ pub fn stream(number: u16, size: u32, timeline: StreamTimeline) -> Arc<StreamSpe
         timeline,
         latency: true,
         sent_elsewhere: false,
+        untimed: false,
     })
 }
 

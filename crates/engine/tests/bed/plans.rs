@@ -51,6 +51,7 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Stream
 pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
     let capture_all = capture_dir.is_some();
     RigOptions {
+        engine: None,
         run: String::new(),
         terms: RunTerms { tag_key: super::KEY.0, capture_all, ..RunTerms::default() },
         confirmed: BTreeSet::new(),

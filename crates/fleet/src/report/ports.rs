@@ -4,10 +4,11 @@ use super::StreamReport;
 use super::doubt::EventReport;
 use super::figures::{MeanRate, sum_of};
 use super::lookup::ResultLookup;
+use super::streams::FrameLoss;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
 use packetrig_stats::ledger::FrameLedger;
-use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{NodeResult, OtherRunFrames, PortResult, SendingPeaks};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
@@ -137,10 +138,23 @@ pub(super) fn doubt_dropped(
         let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = loss.in_doubt.saturating_add(dropped).min(loss.lost);
+            lookup.port(of_plan.tx).into_iter().for_each(|port| doubt_engine(loss, port));
         }
         if let Some(contents) = &mut stream.contents {
             contents.in_doubt = contents.in_doubt.saturating_add(dropped).min(contents.lost);
         }
+    }
+}
+
+/// An engine's counts are another program's word. If more arrived than it says it sent, the rest was sent and not counted; if
+/// the interface cannot confirm them, what is lost may not have been sent.
+fn doubt_engine(loss: &mut FrameLoss, sender: &PortResult) {
+    if sender.info.back_end != BackEnd::Process {
+        return;
+    }
+    loss.extra_in_doubt = loss.extra;
+    if sender.tx.on_wire.is_none() {
+        loss.in_doubt = loss.lost;
     }
 }
 

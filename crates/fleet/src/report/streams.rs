@@ -91,6 +91,9 @@ pub struct FrameLoss {
     /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
     #[serde(default)]
     pub in_doubt: u64,
+    /// Of `extra`, those that the sender may have sent and not counted, at most.
+    #[serde(default)]
+    pub extra_in_doubt: u64,
 }
 
 impl FrameLoss {
@@ -110,6 +113,7 @@ impl FrameLoss {
             longest_burst: whole_here.then_some(sequence.longest_burst),
             seconds: whole_here.then_some(sequence.loss_seconds),
             in_doubt: 0,
+            extra_in_doubt: 0,
         }
     }
 }

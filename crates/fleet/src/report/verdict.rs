@@ -228,7 +228,11 @@ impl StreamReport {
         // be one.
         let extra = loss.map_or(0, |loss| loss.extra);
         let copies = received.sequence.duplicates.saturating_add(extra);
-        let frames = MeasuredRange { least: copies, most: copies.saturating_add(received.sequence.stale) };
+        let in_doubt = loss.map_or(0, |loss| loss.extra_in_doubt);
+        let frames = MeasuredRange {
+            least: copies.saturating_sub(in_doubt),
+            most: copies.saturating_add(received.sequence.stale),
+        };
         let what = match (loss, received.sequence.stale) {
             (Some(_), _) => {
                 "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned()

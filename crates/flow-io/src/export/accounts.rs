@@ -153,7 +153,8 @@ impl TargetAccounts {
 
     pub(super) fn delivery(&self) -> DeliveryCounts {
         let state = self.state();
-        let content = BatchContent::Records;
+        // All targets of a group get the same.
+        let content = state.targets.first().map_or(BatchContent::Records, |own| own.content);
         let queued = &state.queued[content as usize];
         let targets = || state.targets.iter().filter(|own| own.content == content);
         let gone = queued.dropped.records + queued.left.records;

@@ -3,6 +3,7 @@
 use super::accounts::{BatchContent, DeliveryCounts};
 use super::outbox::{ExportInlet, WorkerProgress};
 use crate::batch::WorkerBatch;
+use crate::group;
 use crate::patience::OutputQueue;
 use crossbeam_channel::Receiver;
 use packetrig_sys::clock;
@@ -16,7 +17,7 @@ const STALL: Nanos = Nanos::from_secs(1);
 /// A batch in the backlog of a target.
 #[derive(Clone, Debug)]
 pub(super) struct HandedBatch {
-    /// When it was handed over, nanoseconds since 1970.
+    /// When it was handed over, by the time of the group.
     pub(super) at_ns: u64,
     pub(super) batch: Arc<WorkerBatch>,
 }
@@ -58,6 +59,11 @@ impl Dispatcher {
         self.inlet.accounts.delivery()
     }
 
+    /// This meter exports for its group from now on: workers tell of the flows that go on.
+    pub(super) fn announce_takeover(&self) {
+        self.inlet.takeovers.add_one();
+    }
+
     /// How long the end may take.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger
@@ -77,7 +83,7 @@ impl Dispatcher {
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
         let carried = batch.carried();
         let content = BatchContent::of(&batch);
-        let handed = HandedBatch { at_ns: clock::wall_clock_ns(), batch: Arc::new(batch) };
+        let handed = HandedBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
         OutputQueue::await_room(&self.backlogs);

@@ -60,7 +60,7 @@ impl TargetEncoder {
         }
     }
 
-    /// Only IPFIX can say this, and groups have no other format.
+    /// Only IPFIX can say this; SIM has no item for it.
     pub(super) fn membership(
         &mut self,
         membership: &GroupMembership,

@@ -14,15 +14,17 @@ use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
 use super::outbox::WorkerProgress;
 use crate::batch::WorkerBatch;
-use crate::group::GroupSeat;
+use crate::group::{self, GroupSeat};
 use crossbeam_channel::select;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
 
-/// How often progress is passed on.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often progress is passed on. Workers tell theirs about as often.
+const LOOK: Duration = Duration::from_millis(50);
+/// The same at the end.
+const LAST_LOOK: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
 const MOST_AT_ONCE: usize = 64;
 /// What left the table this long before a watermark may not have been exported.
@@ -74,7 +76,7 @@ impl ExportGate {
     }
 
     fn keep(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
-        let now_ns = clock::wall_clock_ns();
+        let now_ns = group::steady_ns();
         for batch in batches {
             self.kept.push(now_ns, batch);
         }
@@ -108,6 +110,7 @@ impl ExportGate {
             }
             // Counted now, because batches leave while later ones come.
             self.seat.set_replayed(self.kept.records());
+            dispatcher.announce_takeover();
         }
         self.role = view.role;
     }
@@ -131,7 +134,7 @@ impl ExportGate {
     /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
     /// for longer, or has become active itself.
     fn finish(&mut self, dispatcher: &Dispatcher) {
-        let ended_ns = clock::wall_clock_ns();
+        let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
         let alive_ns = ended_ns.saturating_add(APART.as_u64());
         let is_exported = |seat: &GroupSeat| seat.active_watermark().is_some_and(|ns| ns >= alive_ns);
@@ -142,7 +145,7 @@ impl ExportGate {
                 break;
             }
             // Not at the channel of changes: it may have an old item.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LAST_LOOK);
         }
         let is_left = !self.role.is_active() && is_exported(&self.seat);
         while let Some(batch) = self.kept.pop() {
@@ -162,7 +165,7 @@ struct CoverageWatch {
 impl CoverageWatch {
     fn look(&mut self, seat: &GroupSeat, progress: WorkerProgress) {
         seat.set_seen_packets(progress.packets);
-        let now_ns = clock::wall_clock_ns();
+        let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
         // A gap in what was seen is like a new start: running flows lack packets.
@@ -227,7 +230,7 @@ impl DeliveryWatch {
             && !has_lost
             && delivery.confirmed >= pending.records
         {
-            seat.set_watermark(term, pending.watermark_ns.min(clock::wall_clock_ns()));
+            seat.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
             self.pending = None;
         }
         // The time first: what was offered by then is in a count that is read later.
@@ -245,7 +248,7 @@ pub(super) fn final_watermark(seat: &GroupSeat, is_all_confirmed: bool) {
     if let Some(term) = seat.role().term()
         && is_all_confirmed
     {
-        seat.set_watermark(term, clock::wall_clock_ns());
+        seat.set_watermark(term, group::steady_ns());
     }
 }
 

@@ -11,7 +11,7 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 struct KeptBatch {
-    /// When it was handed over, nanoseconds since 1970. Its records left the table before.
+    /// When it was handed over, by the time of the group. Its records left the table before.
     at_ns: u64,
     batch: WorkerBatch,
     bytes: usize,
@@ -48,7 +48,10 @@ impl KeptBatches {
                 records.shrink_to_fit();
                 records.len() * RECORD_BYTES
             }
-            WorkerBatch::Sim(events) => size_of_val(events.as_slice()),
+            WorkerBatch::Sim(events) => {
+                events.shrink_to_fit();
+                size_of_val(events.as_slice())
+            }
         };
         self.bytes += bytes;
         self.batches.push_back(KeptBatch { at_ns, batch, bytes });

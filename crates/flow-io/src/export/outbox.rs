@@ -10,6 +10,7 @@ use crate::patience::SharedPatience;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::FlowRecord;
 use packetrig_flow::sim::SimEvent;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Records of a full batch.
@@ -31,7 +32,7 @@ pub fn batches_of(bytes: usize) -> usize {
 /// How far a worker has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerProgress {
-    /// All flows that were due by this time, nanoseconds since 1970, have left the table and were offered.
+    /// All flows that were due by this time, by the time of the group, have left the table and were offered.
     pub settled_ns: u64,
     /// Packets of its source.
     pub packets: u64,
@@ -65,6 +66,20 @@ impl SharedProgress {
     }
 }
 
+/// How often this meter has begun to export for its group. Targets of events do not know the flows that go on then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TakeoverCount(Arc<AtomicU64>);
+
+impl TakeoverCount {
+    pub(super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// The two ends of a queue of this many bytes: the first makes outboxes for workers, [`spawn`](super::spawn) takes the second.
 /// With patience, a worker that finds the queue full waits for room.
 pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
@@ -72,13 +87,15 @@ pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInl
     let accounts = TargetAccounts::default();
     let patience = patience.clone();
     let progress = SharedProgress::default();
+    let takeovers = TakeoverCount::default();
     let queue = WorkerQueue {
         sender,
         accounts: accounts.clone(),
         patience: patience.clone(),
         progress: progress.clone(),
+        takeovers: takeovers.clone(),
     };
-    (queue, ExportInlet { batches: receiver, accounts, patience, progress })
+    (queue, ExportInlet { batches: receiver, accounts, patience, progress, takeovers })
 }
 
 /// The workers' end of the queue.
@@ -88,6 +105,7 @@ pub struct WorkerQueue {
     accounts: TargetAccounts,
     patience: SharedPatience,
     progress: SharedProgress,
+    takeovers: TakeoverCount,
 }
 
 impl WorkerQueue {
@@ -99,6 +117,8 @@ impl WorkerQueue {
             patience: self.patience.clone(),
             number: self.progress.add(),
             progress: self.progress.clone(),
+            takeovers: self.takeovers.clone(),
+            takeovers_noted: 0,
             records: Vec::new(),
             events: Vec::new(),
         }
@@ -112,6 +132,7 @@ pub struct ExportInlet {
     pub(super) accounts: TargetAccounts,
     pub(super) patience: SharedPatience,
     pub(super) progress: SharedProgress,
+    pub(super) takeovers: TakeoverCount,
 }
 
 #[cfg(test)]
@@ -133,6 +154,9 @@ pub struct WorkerOutbox {
     progress: SharedProgress,
     /// Of this worker, in the progress of all.
     number: usize,
+    takeovers: TakeoverCount,
+    /// Of these, the ones that the worker knows of.
+    takeovers_noted: u64,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
@@ -158,6 +182,12 @@ impl WorkerOutbox {
         if self.events.len() == EVENTS {
             self.offer_events();
         }
+    }
+
+    /// Whether this meter has begun to export for its group since this was asked for the last time.
+    pub fn has_taken_over(&mut self) -> bool {
+        let count = self.takeovers.count();
+        std::mem::replace(&mut self.takeovers_noted, count) != count
     }
 
     /// Offers incomplete batches, too. To be called regularly and at the end.

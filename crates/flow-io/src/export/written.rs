@@ -4,7 +4,8 @@
 //!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
 //!                `-----------------------------------------------------`--> again, if the connection breaks
 //! ```
-//! Only exporters of a group of meters need this: their collector knows what comes again.
+//! Only exporters of a group of meters need this: another meter must not forget what the collector may lack. If the collector knows
+//! what comes again, a new connection also gets what was acknowledged a while ago.
 
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::export::ExportMessage;
@@ -12,7 +13,7 @@ use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
 /// A collector that is started again lacks at most what was sent to it in the last minute, because then it finishes its files.
-const AGAIN: Nanos = Nanos::from_secs(90);
+pub(super) const AGAIN: Nanos = Nanos::from_secs(90);
 
 /// A message outside its encoder.
 #[derive(Clone, Debug)]
@@ -45,11 +46,13 @@ pub(super) struct WrittenMessages {
     done: VecDeque<(u64, KeptMessage)>,
     done_bytes: usize,
     most_bytes: usize,
+    /// For so long, messages that were acknowledged are sent again on a new connection.
+    again: Nanos,
 }
 
 impl WrittenMessages {
-    pub(super) const fn new(most_bytes: usize) -> Self {
-        Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes }
+    pub(super) const fn new(most_bytes: usize, again: Nanos) -> Self {
+        Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes, again }
     }
 
     /// Memory for messages that may have to be sent again, and as much for those that wait for a connection.
@@ -71,7 +74,7 @@ impl WrittenMessages {
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
             each(&message);
             // What has no records is made anew for each connection.
-            if message.carried != CarriedRecords::default() {
+            if message.carried != CarriedRecords::default() && self.again > Nanos::ZERO {
                 self.done_bytes += message.bytes.len();
                 self.done.push_back((now_ns, message));
             }
@@ -80,7 +83,7 @@ impl WrittenMessages {
     }
 
     fn forget(&mut self, now_ns: u64) {
-        let before_ns = now_ns.saturating_sub(AGAIN.as_u64());
+        let before_ns = now_ns.saturating_sub(self.again.as_u64());
         while let Some((at_ns, message)) = self.done.front()
             && (*at_ns < before_ns || self.done_bytes > self.most_bytes)
         {
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_broken_connection_gives_back_everything_that_may_be_missing() {
-        let mut written = WrittenMessages::new(1 << 20);
+        let mut written = WrittenMessages::new(1 << 20, AGAIN);
         for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
             written.push(end, message(records));
         }
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_long_ago_or_finds_no_room_is_forgotten() {
-        let mut written = WrittenMessages::new(250);
+        let mut written = WrittenMessages::new(250, AGAIN);
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
             written.push(end, message(records));
         }
@@ -143,5 +146,16 @@ mod tests {
         written.confirm(100, 20, |_| {});
         written.confirm(100, 21 + AGAIN.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), []);
+    }
+
+    /// Such as packets of SIM: their collector cannot know that they come twice.
+    #[test]
+    fn what_must_not_come_twice_is_sent_again_only_if_it_was_not_acknowledged() {
+        let mut written = WrittenMessages::new(1 << 20, Nanos::ZERO);
+        for (end, records) in [(100, 1), (200, 2)] {
+            written.push(end, message(records));
+        }
+        written.confirm(100, 5, |_| {});
+        assert_eq!(numbers(&mut written), [(2, false)]);
     }
 }

@@ -1,12 +1,13 @@
 //! The thread of a member: it hears the others, lets the election decide, and advertises.
 
 use super::orders::OrderSource;
+use super::steady::{HeldOffset, PeerClocks, moved, moved_time, steady_ns};
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupSeat, GroupStatus, PeerStatus,
     RoleSwitch,
 };
 use crossbeam_channel::bounded;
-use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage};
+use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage, RoleChange};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
@@ -16,9 +17,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// The thread looks at least this often whether it is to end, and for orders in a file.
-const LOOK_NS: u64 = 10_000_000;
+/// The thread looks at least this often whether it is to end.
+const LOOK_NS: u64 = 50_000_000;
+/// And this often for orders in a file.
+const ORDER_LOOK_NS: u64 = 10_000_000;
 /// Datagrams that are taken before the election decides, at most, so that a flood cannot keep the member from advertising.
 const BATCH: usize = 256;
 /// A display need not be newer than this, but for changes of the role.
@@ -64,6 +68,8 @@ impl GroupMember {
             seat: seat.clone(),
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
+            clocks: PeerClocks::default(),
+            wall: HeldOffset::default(),
             active_heard_at: now,
             reported_at: now,
         };
@@ -127,6 +133,16 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
     }
 }
 
+/// What a display and collectors are told.
+fn by_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
+    match change {
+        RoleChange::BecameActive { term, replay_from_ns } => {
+            RoleChange::BecameActive { term, replay_from_ns: moved_time(replay_from_ns, offset) }
+        }
+        RoleChange::BecameStandby { active } => RoleChange::BecameStandby { active },
+    }
+}
+
 struct MemberThread {
     options: GroupOptions,
     codec: AdvertisementCodec,
@@ -137,6 +153,9 @@ struct MemberThread {
     flags: Arc<EndFlags>,
     /// Where each peer's last advertisement came from.
     addresses: BTreeMap<u32, SocketAddr>,
+    clocks: PeerClocks,
+    /// From the time of the group to the wall clock.
+    wall: HeldOffset,
     /// When an active member was last heard, or when this one began.
     active_heard_at: MonoTime,
     reported_at: MonoTime,
@@ -190,7 +209,9 @@ impl MemberThread {
 
     fn take(&mut self, bytes: &[u8], from: SocketAddr) {
         match self.codec.decode(bytes, clock::wall_clock_ns()) {
-            Ok(advertisement) => {
+            Ok((sent, sent_ns)) => {
+                let tolerance = self.options.clock_tolerance;
+                let advertisement = self.clocks.localize(&sent, sent_ns, steady_ns(), tolerance);
                 let outcome = self.election.heard(&advertisement, now());
                 if outcome == HeardOutcome::Accepted {
                     // For the data: how long nobody had exported when this member took over.
@@ -215,13 +236,23 @@ impl MemberThread {
         if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
             self.reported_at = now;
             let silent_for = now.since(self.active_heard_at);
-            let switch = |change| RoleSwitch { at_wall_ns: clock::wall_clock_ns(), silent_for, change };
+            let offset = self.wall_offset();
+            let switch = |change| RoleSwitch {
+                at_wall_ns: clock::wall_clock_ns(),
+                silent_for,
+                change: by_wall_clock(change, offset),
+            };
             self.report(now, step.change.map(switch));
         }
     }
 
-    fn send(&self, advertisement: &Advertisement) {
-        let bytes = self.codec.encode(advertisement, clock::wall_clock_ns());
+    fn wall_offset(&mut self) -> i64 {
+        self.wall.follow(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
+    }
+
+    fn send(&mut self, advertisement: &Advertisement) {
+        let advertisement = moved(advertisement, self.wall_offset());
+        let bytes = self.codec.encode(&advertisement, clock::wall_clock_ns());
         let failures =
             self.options.peers.iter().filter(|peer| self.socket.send(&bytes, **peer).is_err()).count();
         self.seat.update_status(|status| {
@@ -230,7 +261,8 @@ impl MemberThread {
         });
     }
 
-    fn report(&self, now: MonoTime, switch: Option<RoleSwitch>) {
+    fn report(&mut self, now: MonoTime, switch: Option<RoleSwitch>) {
+        let offset = self.wall_offset();
         let peers = self.election.peers().map(|peer| PeerStatus {
             meter: peer.advertisement.meter,
             address: self.addresses.get(&peer.advertisement.meter).copied(),
@@ -240,7 +272,7 @@ impl MemberThread {
             seen_packets: peer.advertisement.seen_packets,
             priority: peer.advertisement.priority,
             term: peer.advertisement.term,
-            watermark_ns: peer.advertisement.watermark_ns,
+            watermark_ns: moved_time(peer.advertisement.watermark_ns, offset),
             silent_for: now.since(peer.heard_at),
         });
         let peers: Vec<PeerStatus> = peers.collect();
@@ -252,7 +284,7 @@ impl MemberThread {
             status.can_export = inputs.can_export;
             status.seen_packets = inputs.seen_packets;
             status.coverage = inputs.coverage;
-            status.watermark_ns = self.election.watermark();
+            status.watermark_ns = self.election.watermark().map(|ns| moved_time(ns, offset));
             status.active_peer = self.election.active_peer(now);
             status.peers = peers;
             if let Some(switch) = switch {
@@ -263,14 +295,20 @@ impl MemberThread {
 
     fn wait(&self) {
         let now = now();
-        let left_ns = self.election.next_deadline(now).since(now).as_u64().min(LOOK_NS);
-        if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
+        let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
+        let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
+        // What an active member hears can wait until it advertises: each wake-up costs as much as an advertisement. A standby must
+        // know exactly when it heard the active one.
+        let is_deaf = self.election.role().is_active() && self.orders.waits_for().is_none();
+        if is_deaf {
+            std::thread::sleep(Duration::from_nanos(left_ns));
+        } else if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
             // Without a wait this loop would take a whole processor.
-            std::thread::sleep(std::time::Duration::from_nanos(LOOK_NS));
+            std::thread::sleep(Duration::from_nanos(ORDER_LOOK_NS));
         }
     }
 
-    fn say_farewell(self) {
+    fn say_farewell(mut self) {
         let farewell = self.election.clone().leave(now());
         // Before the farewell: the successor may export at once.
         self.seat.end();

@@ -81,6 +81,11 @@ impl OrderSource {
         })
     }
 
+    /// Whether somebody has to look for orders from time to time.
+    pub(super) const fn is_file(&self) -> bool {
+        matches!(self, Self::StateFile(_))
+    }
+
     /// What to wait for beside the socket.
     pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         match self {

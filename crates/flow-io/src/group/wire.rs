@@ -14,7 +14,8 @@
 //! standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group` is the beginning of the
 //! SHA-256 of the group's name. Times are nanoseconds since 1970, the interval is in nanoseconds.
 //!
-//! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart for watermarks.
+//! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart. All times are of the
+//! sender's clock as it shows `sent at`.
 
 use super::GroupKey;
 use hmac::Mac;
@@ -97,7 +98,8 @@ impl AdvertisementCodec {
         bytes
     }
 
-    pub fn decode(&self, bytes: &[u8], wall_ns: u64) -> Result<Advertisement, DropReason> {
+    /// The advertisement, and when it was sent.
+    pub fn decode(&self, bytes: &[u8], wall_ns: u64) -> Result<(Advertisement, u64), DropReason> {
         if bytes.get(..4) != Some(&MAGIC) {
             return Err(DropReason::Malformed);
         }
@@ -147,7 +149,7 @@ impl AdvertisementCodec {
         if wall_ns.abs_diff(sent_ns) > self.tolerance.as_u64() {
             return Err(DropReason::Stale);
         }
-        Ok(advertisement)
+        Ok((advertisement, sent_ns))
     }
 }
 
@@ -190,7 +192,7 @@ const fn role_of(flags: u8) -> Option<AdvertisedRole> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -232,7 +234,7 @@ mod tests {
         )
     }
 
-    fn example() -> Advertisement {
+    pub(in crate::group) fn example() -> Advertisement {
         Advertisement {
             meter: 7,
             boot: 0x0102,
@@ -264,7 +266,7 @@ mod tests {
     fn what_is_not_for_this_member_is_dropped_with_its_reason() {
         let own = codec("g", 1);
         let bytes = own.encode(&example(), NOW);
-        assert_eq!(own.decode(&bytes, NOW), Ok(example()));
+        assert_eq!(own.decode(&bytes, NOW), Ok((example(), NOW)));
         let reason = |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode(bytes, NOW).unwrap_err();
         assert_eq!(reason(&codec("g", 2), &bytes), DropReason::WrongKey);
         assert_eq!(reason(&codec("h", 1), &bytes), DropReason::OtherGroup);
@@ -292,7 +294,7 @@ mod tests {
         #[test]
         fn any_advertisement_survives(advertisement in any_advertisement(), sent in any::<u64>()) {
             let codec = codec("group", 9);
-            prop_assert_eq!(codec.decode(&codec.encode(&advertisement, sent), sent), Ok(advertisement));
+            prop_assert_eq!(codec.decode(&codec.encode(&advertisement, sent), sent), Ok((advertisement, sent)));
         }
 
         #[test]

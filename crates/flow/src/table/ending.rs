@@ -122,7 +122,7 @@ impl<H: MemoryHints> FlowTable<H> {
         record.flow_id = self.ids.of(&record.key);
         record.sampling = self.limits.sampling;
         if let Some(histories) = &mut self.histories {
-            let cut_ns = if end == EndReason::Active { histories.quiet_cut(hot, at_ns) } else { 0 };
+            let cut_ns = if end == EndReason::Active { histories.quiet_cut(slot, hot, at_ns) } else { 0 };
             record.history = Some(Box::new(histories.report(slot, hot, &record, cut_ns)));
             if record.packets() == 0 {
                 (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());

@@ -5,7 +5,8 @@
 //! A flow whose timeout has passed is reported, and its slot is kept for a little longer. A packet that comes meanwhile is a
 //! beginning only for meters whose clocks say so: it resumes the flow here, see [`FlowHistory`].
 //!
-//! Parts end at moments that all meters share: at multiples of the active timeout, moved for each flow by its number. So what one
+//! Parts end at moments that all meters share: at multiples of a little less than the active timeout, moved for each flow by its
+//! number. So what one
 //! meter has reported no other one still holds back, but for packets around such a moment. For these every flow has a last record,
 //! even one without packets: a meter that takes over sends it, and it says what the flow had in all.
 //!
@@ -40,7 +41,7 @@ struct SlotHistory {
     reported: [CountTotals; 2],
     /// What of this was before it resumed.
     before: [CountTotals; 2],
-    /// Its parts end at multiples of the active timeout and this.
+    /// Its parts end at multiples of their length and this.
     phase: u64,
     /// What its last record says of its end.
     end: ToldEnd,
@@ -58,6 +59,8 @@ pub(super) struct FlowHistories {
     idle: u64,
     /// The table may have missed or forgotten flows until then.
     unsure_ns: u64,
+    /// The clock was set back: moments up to this one come twice.
+    twice_until_ns: u64,
     slots: Vec<SlotHistory>,
 }
 
@@ -68,8 +71,15 @@ impl FlowHistories {
             active: active.max(1),
             idle,
             unsure_ns: u64::MAX,
+            twice_until_ns: 0,
             slots: vec![SlotHistory::default(); slots],
         }
+    }
+
+    /// The length of a part: a little less than the active timeout. Packets that come once in that time would otherwise come at the
+    /// same moments as the ends of parts, and such a flow would never be quiet then.
+    pub(super) const fn part(active: u64) -> u64 {
+        active - active / 37
     }
 
     /// The shortest silence that another meter may take for one of the idle timeout.
@@ -113,6 +123,14 @@ impl FlowHistories {
         self.slots[slot].end = self.slots[slot].end.min(ToldEnd::Once);
     }
 
+    /// It is `now_ns` after it has been `before_ns`, which is later.
+    pub(super) fn set_back(&mut self, before_ns: u64, now_ns: u64) {
+        // Packets that overtook each other are closer together.
+        if before_ns.saturating_sub(now_ns) >= Self::QUIET_NS {
+            self.twice_until_ns = self.twice_until_ns.max(before_ns);
+        }
+    }
+
     /// A flow begins with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
         let is_whole = at_ns >= Self::kept_until(self.unsure_ns.saturating_add(self.idle));
@@ -143,9 +161,12 @@ impl FlowHistories {
     }
 
     /// Whether the flow was quiet when its part was cut that is reported because of what happened at `at_ns`.
-    pub(super) fn quiet_cut(&self, hot: &HotSlot, at_ns: u64) -> u64 {
+    pub(super) fn quiet_cut(&self, slot: usize, hot: &HotSlot, at_ns: u64) -> u64 {
         let cut_ns = hot.start.saturating_add(self.active);
-        let is_quiet = cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
+        // Of a moment that comes twice, another meter may mean the other time. A part that goes back does not end at a moment.
+        let is_shared = cut_ns > self.twice_until_ns && self.part_start(slot, cut_ns) == cut_ns;
+        let is_quiet = is_shared
+            && cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
             && at_ns.saturating_sub(cut_ns) >= Self::QUIET_NS;
         if is_quiet { cut_ns } else { 0 }
     }

@@ -8,6 +8,7 @@
 
 use super::look::{KIND, KeyLookup, STATE};
 use crate::canonical::CanonicalKey;
+use crate::key::FlowKey;
 use crate::packet::PacketInfo;
 use crate::packet::protocol::TCP;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
@@ -287,6 +288,12 @@ fn rare_address(rare: Option<&RareCounts>, at: usize) -> [u8; 16] {
     (u128::from(rare_word(rare, at)) << 64 | u128::from(rare_word(rare, at + 1))).to_be_bytes()
 }
 
+/// The key of a flow, as its first packet had it.
+pub(super) fn key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
+    let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
+    canonical.key(if icmp { cold.icmp } else { 0 })
+}
+
 /// The record of a flow, but for what all records of the table have in common.
 pub(super) fn record(
     hot: &HotSlot,
@@ -296,9 +303,8 @@ pub(super) fn record(
     end: EndReason,
     losses: u32,
 ) -> FlowRecord {
-    let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
     FlowRecord {
-        key: canonical.key(if icmp { cold.icmp } else { 0 }),
+        key: key(hot, cold, icmp),
         forward: hot.half(0, cold, rare),
         reverse: hot.half(1, cold, rare),
         part: cold.part,

@@ -5,6 +5,8 @@ use crate::record::FlowRecord;
 use packetrig_units::Nanos;
 
 mod model;
+mod parts;
+mod telling;
 
 const SECOND: u64 = 1_000_000_000;
 /// An end is noticed within a tick.

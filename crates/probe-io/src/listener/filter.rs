@@ -3,7 +3,7 @@
 //! The kernel shows frames to the filter without the VLAN tag, which it has taken out; answers to untagged probes have none. Jumps are
 //! relative and forward, as classic BPF wants them: each block either decides, or falls through to the block of the next address.
 
-use super::WantedPackets;
+use super::{PacketsToAllPorts, WantedPackets};
 use packetrig_sys::pcap::ClassicInsn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,11 +34,23 @@ const DROP: ClassicInsn = insn(RETURN, 0);
 
 /// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read` checks every frame again.
 pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
+    // A loaded half word has sixteen bits, so it never equals the number that stands for no port.
+    let port = wanted.port.map_or(u32::MAX, u32::from);
+    // Stands in front of `PASS, DROP`: goes to the first if the port is ours.
+    compiled(&wanted.addresses, on(port, 0, 1))
+}
+
+/// The same for all ports.
+pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
+    compiled(&wanted.addresses, on(0, 0, 0))
+}
+
+fn compiled(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
-    for address in &wanted.addresses {
+    for address in addresses {
         program.extend(match address {
-            IpAddr::V4(ip) => ipv4(*ip, wanted.port),
-            IpAddr::V6(ip) => ipv6(*ip, wanted.port),
+            IpAddr::V4(ip) => ipv4(*ip, port),
+            IpAddr::V6(ip) => ipv6(*ip, port),
         });
     }
     program.push(DROP);
@@ -46,7 +58,7 @@ pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
 }
 
 /// Passes what is wanted of this address; falls through behind its last instruction if the frame has another address.
-fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
+fn ipv4(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
         insn(LOAD_BYTE, NETWORK + 9),
@@ -55,7 +67,7 @@ fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
         on(17, 0, 4),
         insn(INDEX_HEADER, NETWORK),
         insn(LOAD_HALF_BEHIND, NETWORK + 2),
-        port_or_never(port),
+        port,
         PASS,
         DROP,
     ];
@@ -66,7 +78,7 @@ fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
     guarded(&conditions, body)
 }
 
-fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
+fn ipv6(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
         insn(LOAD_BYTE, NETWORK + 6),
@@ -74,7 +86,7 @@ fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
         on(6, 1, 0),
         on(17, 0, 3),
         insn(LOAD_HALF, NETWORK + 40 + 2),
-        port_or_never(port),
+        port,
         PASS,
         DROP,
     ];
@@ -95,15 +107,6 @@ struct LoadCondition {
     load: u16,
     at: u32,
     value: u32,
-}
-
-/// Stands in front of `PASS, DROP`: goes to the first if the port is ours.
-const fn port_or_never(port: Option<u16>) -> ClassicInsn {
-    match port {
-        Some(port) => on(port as u32, 0, 1),
-        // A loaded half word has sixteen bits, so it never equals this.
-        None => on(u32::MAX, 0, 1),
-    }
 }
 
 /// Runs the body if every load gives its value; jumps behind the body otherwise.
@@ -132,7 +135,10 @@ mod tests {
 
     fn program(addresses: &[&str], port: Option<u16>) -> FilterProgram {
         let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        let compiled = compile(&WantedPackets { addresses, port });
+        loaded(&compile(&WantedPackets { addresses, port }))
+    }
+
+    fn loaded(compiled: &[ClassicInsn]) -> FilterProgram {
         let of = |i: &ClassicInsn| bpf::ClassicInsn { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
         FilterProgram::new(compiled.iter().map(of).collect()).unwrap()
     }
@@ -166,5 +172,17 @@ mod tests {
             }
         }
         assert_eq!(passing(&program(&[], Some(1)), "192.0.2.1", 1), [false; 3]);
+    }
+
+    #[test]
+    fn all_ports_of_own_addresses_pass_and_no_other_address() {
+        let addresses = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap()).to_vec();
+        let program = loaded(&compile_all_ports(&PacketsToAllPorts { addresses }));
+        for own in ["192.0.2.1", "2001:db8::1"] {
+            assert_eq!((passing(&program, own, 1), passing(&program, own, 65_535)), ([true; 3], [true; 3]));
+        }
+        for other in ["192.0.2.3", "2001:db8::2"] {
+            assert_eq!(passing(&program, other, 1), [false; 3], "{other}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::pace::{ReleasePace, WaitOutcome, sleep};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::worker::Line;
-use super::{ReleaseOptions, open::flag_if_no_room};
+use super::{ReleaseOptions, open::flag_if_no_room, open::send_each};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -38,21 +38,22 @@ impl Line for DirectRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin();
-        for (index, gone) in gone.iter_mut().enumerate() {
+        let sent = send_each(gone, |index, gone| {
             let due = train.at(index);
             let WaitOutcome { at, stolen } = if self.spins { pace.spin(due) } else { sleep(due) };
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send(train.frame(index));
             let call = ProbeStamp::between(StampSource::Program, at, now());
+            flag_if_no_room(sent, gone)?;
             gone.handed_over = Some(call);
             gone.released = Some(call);
             if stolen {
                 gone.flags.push(ProbeFlag::Stolen);
             }
-            flag_if_no_room(sent, gone)?;
-        }
-        self.account.fetch(train.len(), gone, &[], &|take| self.socket.reports(take))?;
+            Ok(())
+        });
+        self.account.fetch(sent.count, gone, &[], &|take| self.socket.reports(take))?;
         self.account.judge(train, gone);
-        Ok(())
+        sent.result
     }
 }

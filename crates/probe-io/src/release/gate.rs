@@ -1,7 +1,7 @@
 //! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
 use super::account::ReleaseAccount;
-use super::open::flag_if_no_room;
+use super::open::{flag_if_no_room, send_each};
 use super::pace::{ReleasePace, STOLEN};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -72,19 +72,21 @@ impl Line for GateRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin();
-        for (index, gone) in gone.iter_mut().enumerate() {
+        let sent = send_each(gone, |index, gone| {
             let due = train.at(index);
             let early = due - self.ahead;
             let at = if self.sleeps { pace.sleep(early, due).at } else { pace.spin(early).at };
             let number = self.held_by.passed();
             let sent = self.socket.send_at(train.frame(index), due.as_nanos());
-            gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
-            self.enter(number, pace, gone);
+            let call = ProbeStamp::between(StampSource::Program, at, now());
             flag_if_no_room(sent, gone)?;
-        }
-        self.account.fetch(train.len(), gone, &[], &|take| self.socket.reports(take))?;
+            gone.handed_over = Some(call);
+            self.enter(number, pace, gone);
+            Ok(())
+        });
+        self.account.fetch(sent.count, gone, &[], &|take| self.socket.reports(take))?;
         self.account.judge(train, gone);
-        Ok(())
+        sent.result
     }
 
     fn lead(&self) -> Nanos {

@@ -156,6 +156,10 @@ impl Line for LiveRelease {
         Ok(())
     }
 
+    fn longest_frame(&self) -> usize {
+        LONGEST
+    }
+
     fn lead(&self) -> Nanos {
         self.ahead
     }

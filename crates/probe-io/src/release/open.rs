@@ -7,7 +7,7 @@ use super::place::ReleasePlace;
 use super::queued::QueuedRelease;
 use super::ring::RingRelease;
 use super::worker::ReleaseWorker;
-use super::{DepartedFrame, FrameRelease, ReleaseOptions};
+use super::{DepartedFrame, FrameRelease, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{ProbeFlag, ReleaseMechanism};
@@ -21,6 +21,23 @@ pub fn open(
     mechanism: ReleaseMechanism,
     manner: ReleaseOptions,
 ) -> Result<Box<dyn FrameRelease>, Error> {
+    Ok(Box::new(open_worker(location, mechanism, manner)?))
+}
+
+/// The same for trains that follow each other closely.
+pub fn open_pipeline(
+    location: &PortLocation,
+    mechanism: ReleaseMechanism,
+    manner: ReleaseOptions,
+) -> Result<Box<dyn ReleasePipeline>, Error> {
+    Ok(Box::new(open_worker(location, mechanism, manner)?))
+}
+
+fn open_worker(
+    location: &PortLocation,
+    mechanism: ReleaseMechanism,
+    manner: ReleaseOptions,
+) -> Result<ReleaseWorker, Error> {
     let place = ReleasePlace::open(location)?;
     let worker = match mechanism {
         ReleaseMechanism::Sleep | ReleaseMechanism::Spin => {
@@ -39,7 +56,7 @@ pub fn open(
             ReleaseWorker::start(&place, mechanism, manner, QueuedRelease::open(&place, mechanism, &manner)?)?
         }
     };
-    Ok(Box::new(worker))
+    Ok(worker)
 }
 
 /// Flags a frame for which the kernel had no room; other errors end the train.
@@ -54,4 +71,24 @@ pub(super) fn flag_if_no_room(
         }
         other => Ok(other?),
     }
+}
+
+/// How far the frames of a train were given to the kernel.
+pub(super) struct SentFrames {
+    /// Frames before the first that the kernel refused for another reason than lack of room.
+    pub(super) count: usize,
+    pub(super) result: Result<(), Error>,
+}
+
+/// Sends each frame in turn, until one is refused. The kernel has numbered those before: their stamps come in any case.
+pub(super) fn send_each(
+    gone: &mut [DepartedFrame],
+    mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,
+) -> SentFrames {
+    for (count, gone) in gone.iter_mut().enumerate() {
+        if let Err(error) = send(count, gone) {
+            return SentFrames { count, result: Err(error) };
+        }
+    }
+    SentFrames { count: gone.len(), result: Ok(()) }
 }

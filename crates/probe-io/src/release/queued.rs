@@ -4,7 +4,7 @@
 //! Any other discipline ignores departure times silently. So `open` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
-use super::open::flag_if_no_room;
+use super::open::{flag_if_no_room, send_each};
 use super::pace::{ReleasePace, sleep};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -116,21 +116,23 @@ impl Line for QueuedRelease {
         times.clear();
         times.extend((0..train.len()).map(|index| self.time(train.at(index), tai_ahead)));
         self.times = times;
-        for (index, gone) in gone.iter_mut().enumerate() {
+        let sent = send_each(gone, |index, gone| {
             let early = train.at(index) - self.ahead;
             // At most `most` frames may wait in the discipline: frame n is handed over when frame n - most has surely left.
             let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
             let at = sleep(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_at(train.frame(index), self.times[index]);
-            gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
+            let call = ProbeStamp::between(StampSource::Program, at, now());
             flag_if_no_room(sent, gone)?;
-        }
-        if let Some(last) = train.len().checked_sub(1) {
+            gone.handed_over = Some(call);
+            Ok(())
+        });
+        if let Some(last) = sent.count.checked_sub(1) {
             sleep(train.at(last) + self.slack);
         }
-        self.account.fetch(train.len(), gone, &self.times, &|take| self.socket.reports(take))?;
+        self.account.fetch(sent.count, gone, &self.times, &|take| self.socket.reports(take))?;
         self.account.judge(train, gone);
-        Ok(())
+        sent.result
     }
 
     fn lead(&self) -> Nanos {

@@ -1,14 +1,15 @@
 //! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and timer slack, which end with it.
 //!
-//! Invariant: one train is under way at a time; the thread ends before its [`ReleaseWorker`] does.
+//! Invariant: one train is under way at a time, and one more may wait for its turn; the thread ends before its [`ReleaseWorker`] does.
 
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::warm::WarmRelease;
-use super::{DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
+use super::{DepartedFrame, DueFrame, FrameRelease, MOST_BEGUN, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
+use packetrig_probe::frame::ETHERNET;
 use packetrig_sys::stamping::CardStamping;
 use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,6 +29,11 @@ pub(super) trait Line: Send {
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
+
+    /// Bytes of the longest frame, if the mechanism itself has a limit.
+    fn longest_frame(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// Time to wake the thread and to hand the train over.
@@ -46,7 +52,9 @@ pub(super) struct ReleaseWorker {
     /// Keeps the card's stamping switched on.
     card: Option<CardStamping>,
     lead: Nanos,
-    idle: Option<TrainJob>,
+    longest_frame: usize,
+    /// Jobs that no train needs now, kept for their memory.
+    idle: Vec<TrainJob>,
     jobs: Option<SyncSender<TrainJob>>,
     done: Receiver<(TrainJob, Result<(), Error>)>,
     thread: Option<JoinHandle<Result<(), packetrig_sys::Error>>>,
@@ -60,10 +68,11 @@ impl ReleaseWorker {
         mut line: impl Line + 'static,
     ) -> Result<Self, Error> {
         let lead = WAKING + line.lead();
-        // Rendezvous in practice: `release` waits for each answer, so neither channel ever has more than one entry. The job travels to
-        // the thread and back, so that its memory is allocated once.
-        let (jobs, orders) = sync_channel::<TrainJob>(1);
-        let (answers, done) = sync_channel(1);
+        let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
+        // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
+        // that their memory is allocated once.
+        let (jobs, orders) = sync_channel::<TrainJob>(MOST_BEGUN);
+        let (answers, done) = sync_channel(MOST_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if manner.warm { WarmRelease::open(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
@@ -84,7 +93,8 @@ impl ReleaseWorker {
             remarks: Vec::new(),
             card: None,
             lead,
-            idle: Some(TrainJob::default()),
+            longest_frame,
+            idle: Vec::new(),
             jobs: Some(jobs),
             done,
             thread: Some(thread),
@@ -112,6 +122,40 @@ impl ReleaseWorker {
     }
 }
 
+impl ReleasePipeline for ReleaseWorker {
+    fn mechanism(&self) -> ReleaseMechanism {
+        self.mechanism
+    }
+
+    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
+        let mut job = self.idle.pop().unwrap_or_default();
+        job.train.copy(train);
+        job.gone.clear();
+        job.gone.resize_with(train.len(), DepartedFrame::default);
+        let is_given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if is_given { Ok(()) } else { Err(self.end()) }
+    }
+
+    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        let Ok((mut job, result)) = self.done.recv() else { return Err(self.end()) };
+        gone.append(&mut job.gone);
+        self.idle.push(job);
+        result
+    }
+
+    fn lead(&self) -> Nanos {
+        self.lead
+    }
+
+    fn longest_frame(&self) -> usize {
+        self.longest_frame
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+}
+
 impl FrameRelease for ReleaseWorker {
     fn mechanism(&self) -> ReleaseMechanism {
         self.mechanism
@@ -121,17 +165,8 @@ impl FrameRelease for ReleaseWorker {
         if train.is_empty() {
             return Ok(());
         }
-        let mut job = self.idle.take().unwrap_or_default();
-        job.train.copy(train);
-        job.gone.clear();
-        job.gone.resize_with(train.len(), DepartedFrame::default);
-        let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        let Some((mut job, result)) = given.then(|| self.done.recv().ok()).flatten() else {
-            return Err(self.end());
-        };
-        gone.append(&mut job.gone);
-        self.idle = Some(job);
-        result
+        self.begin(train)?;
+        self.finish(gone)
     }
 
     fn lead(&self) -> Nanos {

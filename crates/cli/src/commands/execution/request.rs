@@ -2,6 +2,7 @@
 
 use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
 use crate::document::PlanText;
+use packetrig_engine::process::EngineCommand;
 use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
@@ -45,6 +46,8 @@ pub(crate) struct ExecutionRequest {
     pub(crate) confirmed: Vec<PortLocation>,
     /// The back end, if the user named one.
     pub(crate) back_end: Option<BackEnd>,
+    /// The program that sends, if the user named one.
+    pub(crate) engine: Option<EngineCommand>,
     /// Criteria from flags, which override those of the plan.
     pub(crate) criteria: CriteriaFlags,
     pub(crate) drain: Nanos,
@@ -71,6 +74,7 @@ impl ExecutionRequest {
             capture: false,
             confirmed: Vec::new(),
             back_end: None,
+            engine: None,
             criteria: CriteriaFlags::default(),
             drain: DRAIN,
             seed: None,
@@ -86,13 +90,14 @@ impl ExecutionRequest {
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
             policies: policies(&arguments),
+            back_end: back_end(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
             name: arguments.name,
             out: arguments.out,
             store: arguments.store.directory,
             capture: arguments.capture,
             confirmed: arguments.confirm,
-            back_end: arguments.back_end.map(Into::into),
+            engine: arguments.engine,
             criteria: arguments.criteria,
             drain: arguments.drain,
             format: ResultFormat::of_flags(arguments.json, arguments.wide),
@@ -101,6 +106,12 @@ impl ExecutionRequest {
             ..Self::new(document)
         }
     }
+}
+
+/// The back end that the user insists on.
+fn back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
+    let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
+    engine.or_else(|| arguments.back_end.map(Into::into))
 }
 
 /// What the user accepts if nodes of a fleet are missing.

@@ -61,10 +61,18 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
         return Ok(None);
     };
     let refused = |why: &str| Err(Error::Usage(format!("--group {name} {why}")));
-    if arguments.format != MeterFormat::Ipfix {
-        return refused(
-            "needs --format ipfix: the other formats cannot say how much a flow had since it began",
-        );
+    let has_peers = !arguments.of_group.peer.is_empty();
+    match arguments.format {
+        MeterFormat::Ipfix => {}
+        MeterFormat::Sim if has_peers => {}
+        MeterFormat::Sim => {
+            return refused("with --format sim needs --peer: without it, each meter would send every packet");
+        }
+        MeterFormat::V9 | MeterFormat::V5 => {
+            return refused(
+                "needs --format ipfix or sim: NetFlow cannot say how much a flow had since it began",
+            );
+        }
     }
     if arguments.sample > 1 {
         return refused("cannot be combined with --sample: each meter would take other packets");
@@ -72,10 +80,22 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     if arguments.idle < LEAST_IDLE || arguments.active < LEAST_IDLE {
         return refused("needs timeouts (--idle, --active) of at least 2s");
     }
-    if !arguments.of_group.peer.is_empty() && arguments.inputs.iter().any(|name| is_file(name)) {
+    if has_peers && arguments.inputs.iter().any(|name| is_file(name)) {
         return refused("with --peer works at interfaces only: of files nothing is missed");
     }
-    Ok(Some(GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
+    // Each item of SIM is of one packet, so it needs no history.
+    let has_history = arguments.format == MeterFormat::Ipfix;
+    Ok(has_history.then(|| GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
+}
+
+/// How long after its start a meter can report what the others can.
+fn ready_after(arguments: &Arguments) -> Nanos {
+    match arguments.format {
+        // From its first packet on, but the clocks of the others may be ahead.
+        MeterFormat::Sim => CLOCKS,
+        // By then each part of a flow that was running has ended, at a moment that all meters share.
+        _ => arguments.active + CLOCKS,
+    }
 }
 
 /// How the meter takes part if one meter of its group exports for all.
@@ -104,8 +124,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     Ok(Some(GroupExport {
         member: options,
         keep_bytes: clamp_to_usize(of_group.keep.0),
-        // By then each part of a flow that was running has ended, at a moment that all meters share.
-        ready_after: arguments.active + CLOCKS,
+        ready_after: ready_after(arguments),
     }))
 }
 

@@ -123,7 +123,7 @@ fn export(
         destinations,
         domain: arguments.domain,
         biflow: arguments.biflow,
-        has_history: arguments.of_group.group.is_some(),
+        has_history: arguments.of_group.group.is_some() && content != ExportContent::Sim,
         group,
         flush_after,
         sampling: arguments.sample,

@@ -57,7 +57,7 @@ pub(super) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
 }
 
 /// Refuses the overflow user ID: every user that this user namespace does not know appears under this number.
-pub(super) fn check_allowed(users: &[u32], overflow: u32) -> Result<(), Error> {
+pub(in crate::commands) fn check_allowed_users(users: &[u32], overflow: u32) -> Result<(), Error> {
     if users.contains(&overflow) {
         return Err(Error::Usage(format!(
             "--allow-user {overflow}: the kernel uses this number for every user that is unknown here; run the \
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_user_that_nobody_can_tell_is_not_let_in() {
-        assert!(check_allowed(&[0, 1000], 65534).is_ok());
-        let refused = check_allowed(&[1000, 65534], 65534).expect_err("it is refused").to_string();
+        assert!(check_allowed_users(&[0, 1000], 65534).is_ok());
+        let refused = check_allowed_users(&[1000, 65534], 65534).expect_err("it is refused").to_string();
         assert!(refused.contains("--allow-user 65534"), "{refused}");
     }
 

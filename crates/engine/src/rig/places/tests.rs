@@ -31,6 +31,7 @@ fn plan(ports: &[&str]) -> Plan {
 
 fn options(site: RigSite) -> RigOptions {
     RigOptions {
+        engine: None,
         terms: RunTerms { tag_key: 1, ..RunTerms::default() },
         confirmed: BTreeSet::new(),
         capture_dir: None,

@@ -15,6 +15,7 @@ fn spec(number: u16, size: SizePattern, timeline: StreamTimeline) -> Arc<StreamS
         timeline,
         latency: true,
         sent_elsewhere: false,
+        untimed: false,
     })
 }
 

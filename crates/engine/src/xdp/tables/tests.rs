@@ -28,6 +28,7 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
             },
             latency: true,
             sent_elsewhere: false,
+            untimed: false,
         })
     });
     specs.collect()

@@ -56,6 +56,7 @@ impl PlaneSource for SimulatedRigs {
             (place.node.0 == self.node).then(|| place.interface.parse::<PortLocation>().unwrap())
         };
         let options = RigOptions {
+            engine: None,
             run: String::new(),
             terms: preparation.terms.clone(),
             confirmed: BTreeSet::new(),

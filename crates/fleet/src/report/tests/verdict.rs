@@ -97,6 +97,28 @@ fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device()
 }
 
 #[test]
+fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
+    let run = |said: u64, arrived: u64, on_wire: Option<u64>| {
+        let mut node = node(&[arrived]);
+        node.send[0].counts.frames = said;
+        node.ports[0].info.back_end = BackEnd::Process;
+        node.ports[0].tx.handed_over = said;
+        node.ports[0].tx.on_wire = on_wire;
+        node
+    };
+    assert_eq!(verdict_of(run(1001, 1001, Some(1001))), "PASS");
+    assert_eq!(verdict_of(run(1001, 991, Some(1001))), "FAIL", "the device lost ten");
+    assert_eq!(verdict_of(run(1001, 991, Some(991))), "INCONCLUSIVE", "ten were never sent");
+    assert_eq!(verdict_of(run(1001, 991, None)), "INCONCLUSIVE", "nobody else counted them");
+    assert_eq!(verdict_of(run(991, 1001, Some(1001))), "INCONCLUSIVE", "ten were not counted");
+    assert_eq!(verdict_of(run(0, 1001, None)), "INCONCLUSIVE", "it died");
+    // The same of our own sender is a copy.
+    let mut own = run(991, 1001, Some(1001));
+    own.ports[0].info.back_end = BackEnd::Packet;
+    assert_eq!(verdict_of(own), "FAIL");
+}
+
+#[test]
 fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 3, dropped: 5 });

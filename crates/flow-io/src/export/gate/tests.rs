@@ -8,6 +8,7 @@ use crate::patience::OutputQueue;
 use crossbeam_channel::{Receiver, bounded};
 use packetrig_flow::FlowRecord;
 use packetrig_flow::group::RoleChange;
+use packetrig_flow::sim::SimEvent;
 use packetrig_units::MonoTime;
 
 const TERM: GroupTerm = GroupTerm { count: 1, meter: 1 };
@@ -25,10 +26,14 @@ struct GateRig {
 
 impl GateRig {
     fn new(keep_bytes: usize) -> Self {
+        Self::with(keep_bytes, BatchContent::Records)
+    }
+
+    fn with(keep_bytes: usize, content: BatchContent) -> Self {
         let seat = GroupSeat::new(GroupStatus::of_standby("g", 1, MeterCoverage::since(0)));
         let (queue, inlet) = outbox::queue(16 * BATCH_BYTES, &SharedPatience::default());
         let (room, handed) = bounded(32);
-        let account = inlet.accounts.add_target("target".into(), BatchContent::Records);
+        let account = inlet.accounts.add_target("target".into(), content);
         let backlogs = vec![OutputQueue::new(room, &inlet.patience)];
         Self {
             gate: ExportGate::new(&seat, keep_bytes, Nanos::ZERO),
@@ -179,4 +184,48 @@ fn a_batch_of_a_standby_is_small() {
     rig.gate.kept.push(1, WorkerBatch::Records(records));
     let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop() else { panic!("records") };
     assert_eq!(records.capacity(), 1);
+}
+
+#[test]
+fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
+    let mut rig = GateRig::with(1 << 20, BatchContent::Sim);
+    for at in 10..20 {
+        rig.outbox.event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
+        rig.outbox.flush();
+        let batch = rig.dispatcher.batches().recv().unwrap();
+        rig.gate.kept.push(seconds(at), batch);
+    }
+    rig.seat.publish(None, Some(seconds(17)), MonoTime::default());
+    rig.gate.look(&rig.dispatcher);
+    assert!(rig.handed.is_empty() && !rig.outbox.has_taken_over());
+    assert_eq!(rig.account.counts().left_to_others.packets, 3);
+    rig.become_active(seconds(20));
+    assert!(rig.outbox.has_taken_over(), "the worker is to tell of the flows that go on");
+    assert!(!rig.outbox.has_taken_over());
+    assert_eq!(rig.account.counts().left_to_others.packets, 6);
+    rig.outbox.settle(WorkerProgress { settled_ns: seconds(21), packets: 10, ring_dropped: 0 });
+    rig.gate.look(&rig.dispatcher);
+    let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
+    assert_eq!(watermark(&rig), None, "nothing has reached the target");
+    assert_eq!(rig.send_all(), 4);
+    for _ in 0..3 {
+        rig.gate.look(&rig.dispatcher);
+    }
+    assert_eq!(watermark(&rig), Some(seconds(21)));
+}
+
+/// A batch of a few events takes the memory of a full one unless it is made smaller.
+#[test]
+fn what_a_standby_keeps_of_sim_has_a_bound() {
+    let mut rig = GateRig::with(10 * size_of::<SimEvent>(), BatchContent::Sim);
+    for at in 10..40 {
+        rig.outbox.event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
+        rig.outbox.flush();
+        let batch = rig.dispatcher.batches().recv().unwrap();
+        rig.gate.kept.push(seconds(at), batch);
+        rig.gate.look(&rig.dispatcher);
+    }
+    assert_eq!(rig.account.counts().queue_dropped.packets, 20);
+    rig.become_active(0);
+    assert_eq!(rig.send_all(), 10);
 }

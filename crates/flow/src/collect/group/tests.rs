@@ -246,8 +246,8 @@ fn memory_is_bounded_whatever_senders_say() {
 /// the other, which was placed when the flows were quiet.
 #[test]
 fn a_meter_that_comes_late_takes_over_once_flows_were_quiet_at_a_cut() {
-    let mut meters = [Meter::new(1, THERE), Meter::new(2, BEGIN + 15 * SECOND)];
-    let (late_from, killed, end) = (15, 40, 50);
+    let mut meters = [Meter::new(1, THERE), Meter::new(2, BEGIN + 16 * SECOND)];
+    let (late_from, killed, end) = (16, 40, 50);
     let mut sent = 0;
     for step in 0..end * 10 {
         // Not a divisor of the active timeout, so that a flow is not cut at the same distance from its packets each time.

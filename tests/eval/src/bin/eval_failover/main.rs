@@ -1,10 +1,12 @@
 //! Evaluation of a pair of meters: what a failure costs. Run by `eval/run.sh failover`, which puts it into a private lab.
-//! `EVAL_ONLY=reboots` measures one part only, `EVAL_SEED` draws other moments.
+//! `EVAL_ONLY=reboots` measures one part only, `EVAL_SEED` draws other moments, `EVAL_FAULT` takes only faults with these words. Trials of faults that have
+//! their line in `trials.jsonl` are not performed again, so a campaign that was stopped goes on.
 
 mod cost;
 mod decider;
 mod echo;
 mod faults;
+mod journal;
 mod reboots;
 mod rig;
 

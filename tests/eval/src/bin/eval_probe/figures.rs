@@ -15,6 +15,10 @@ impl Series {
         self.0.extend(values);
     }
 
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

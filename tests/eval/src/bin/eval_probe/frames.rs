@@ -5,7 +5,7 @@
 use packetrig_sys::pcap::ClassicInsn;
 
 /// IPv4 and UDP, from and to addresses of the test network, to a port of nobody.
-const TO_PORT: u16 = 7001;
+pub(crate) const TO_PORT: u16 = 7001;
 const MARK: [u8; 4] = *b"pevl";
 /// Length of a frame without FCS unless said otherwise.
 pub(crate) const SIZE: usize = 200;
@@ -63,6 +63,21 @@ pub(crate) fn filter() -> Vec<ClassicInsn> {
         insn(0x15, 0, 3, 17),
         insn(0x28, 0, 0, 36),
         insn(0x15, 0, 1, port),
+        insn(0x06, 0, 0, 0xffff),
+        insn(0x06, 0, 0, 0),
+    ]
+}
+
+/// Lets only ICMP echo requests over IPv4 without options pass.
+pub(crate) fn echo_request_filter() -> Vec<ClassicInsn> {
+    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
+    vec![
+        insn(0x28, 0, 0, 12),
+        insn(0x15, 0, 5, 0x0800),
+        insn(0x30, 0, 0, 23),
+        insn(0x15, 0, 3, 1),
+        insn(0x30, 0, 0, 34),
+        insn(0x15, 0, 1, 8),
         insn(0x06, 0, 0, 0xffff),
         insn(0x06, 0, 0, 0),
     ]

@@ -10,6 +10,7 @@ mod capacity;
 mod capture;
 mod departures;
 mod figures;
+mod foreign;
 mod frames;
 mod judge;
 mod lab;
@@ -20,6 +21,7 @@ mod peers;
 mod referee;
 mod released;
 mod sender;
+mod service;
 mod trains;
 mod truth;
 mod way;
@@ -38,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("probe", &directory("probe"), effort)?;
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 12] = [
         ("trains", trains::evaluate),
         ("pairs", pairs::evaluate),
         ("departures", departures::evaluate),
@@ -49,6 +51,8 @@ fn main() -> anyhow::Result<()> {
         ("answers", answers::evaluate),
         ("truth", truth::evaluate),
         ("mesh", mesh::evaluate),
+        ("service", service::evaluate),
+        ("foreign", foreign::evaluate),
     ];
     let mut failed = Vec::new();
     for (name, evaluate) in parts {

@@ -8,6 +8,7 @@ use crate::frames::{self, Key};
 use anyhow::ensure;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{ArrivalStamp, RawFrame, RxOptions, RxRing};
+use packetrig_sys::pcap::ClassicInsn;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 
 /// Frames are handed over this long after the first of a block.
@@ -33,14 +34,22 @@ pub(crate) struct Referee {
 impl Referee {
     /// At a port, from now on.
     pub(crate) fn open(port: &LabPort) -> anyhow::Result<Self> {
+        Self::open_filtered(port, RETIRE_MS, &frames::filter())
+    }
+
+    /// The same for echo requests over IPv4, whoever sends them.
+    pub(crate) fn of_echo_requests(port: &LabPort, retire_ms: u32) -> anyhow::Result<Self> {
+        Self::open_filtered(port, retire_ms, &frames::echo_request_filter())
+    }
+
+    fn open_filtered(port: &LabPort, retire_ms: u32, filter: &[ClassicInsn]) -> anyhow::Result<Self> {
         let prequeue = std::env::var(PREQUEUE).unwrap_or_else(|_| "1".to_owned());
         ensure!(
             prequeue == "1",
             "net.core.netdev_tstamp_prequeue is {prequeue}: arrival stamps would be late"
         );
-        let options = RxOptions { retire_ms: RETIRE_MS, blocks: 256, ..RxOptions::default() };
-        let ring =
-            RxRing::open_filtered(port.netns(), port.link.index, INTERFACE, options, &frames::filter())?;
+        let options = RxOptions { retire_ms, blocks: 256, ..RxOptions::default() };
+        let ring = RxRing::open_filtered(port.netns(), port.link.index, INTERFACE, options, filter)?;
         Ok(Self { ring })
     }
 

@@ -1,0 +1,117 @@
+//! The `process` back end: another program, the *engine*, sends; AF_PACKET rings receive.
+//!
+//! ```text
+//!  rig --- stdin ---> engine (trafgen, tcpreplay, the user's own) ---> interface
+//!      <-- stdout ---
+//! ```
+//! The engine gets its part of the plan with the frames as files, and says what it has sent; `docs/book/engines.md` has
+//! the protocol. What it cannot do is refused by name before anything is sent. Frames carry numbers, but no send times,
+//! because they are made before the run: losses are measured, latency is not.
+//!
+//! A lease is refused: an engine could not be relied on to stop when the rig itself stands still.
+//!
+//! Invariant: an engine is named by the user who starts the run on this machine, never by a plan or a message.
+
+mod abilities;
+mod child;
+mod command;
+mod fault;
+mod lane;
+mod lines;
+mod messages;
+mod render;
+mod tx;
+
+pub use command::{ADAPTERS, EngineAdapter, EngineCommand};
+pub use messages::{EngineAbilities, EngineHello, PROTOCOL};
+pub use tx::ProcessTx;
+
+use crate::Error;
+use crate::device::PortSite;
+use crate::packet::facts::InterfaceMeter;
+use crate::packet::{self, OpenOptions, PortHold};
+use crate::receiver::TestReceiver;
+use crate::rig::{HeldPort, OpenPort};
+use crate::send_doubts::SendDoubts;
+use child::EngineProcess;
+use fault::{EngineFault, plain};
+use messages::EngineReply;
+use packetrig_plan::Port;
+use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_units::Nanos;
+
+/// How long an engine may take to say hello: an interpreter on a busy machine takes its time.
+const HELLO_WITHIN: Nanos = Nanos::from_secs(20);
+
+/// Where an engine sends.
+#[derive(Clone, Debug)]
+struct EngineSite {
+    interface: String,
+    link_bits_per_second: Option<u64>,
+}
+
+/// Opens a port that an engine sends from. The engine is started; it sends nothing yet.
+pub fn open(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
+    let opened = packet::open(port, options)?;
+    let site = opened.hold.site()?;
+    let mut engine = EngineProcess::start(command, &site.netns)?;
+    let hello = greet(&mut engine)
+        .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;
+    let meter = InterfaceMeter::start(&site.netns, site.index)?.without(&site.aside);
+    let doubts = SendDoubts::default();
+    let version = if hello.version.is_empty() { String::new() } else { format!(" {}", hello.version) };
+    let engine_site = EngineSite {
+        interface: port.location.interface.clone(),
+        link_bits_per_second: opened.info.speed.map(packetrig_units::BitRate::bits_per_second),
+    };
+    Ok(OpenPort {
+        info: PortInfo {
+            back_end: BackEnd::Process,
+            why: format!("asked for: engine {}{version}", hello.name),
+            ..opened.info
+        },
+        tx: Box::new(ProcessTx::new(engine, hello, engine_site, meter, doubts.clone())),
+        rx: Box::new(TestReceiver::new(opened.rx)),
+        hold: Box::new(EngineHold { packet: opened.hold, doubts }),
+    })
+}
+
+/// Waits for the engine's hello.
+fn greet(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
+    match engine.await_reply("hello", HELLO_WITHIN)? {
+        EngineReply::Hello(hello) if hello.protocol != PROTOCOL => Err(EngineFault::Version(hello.protocol)),
+        EngineReply::Hello(hello) => {
+            Ok(EngineHello { name: plain(&hello.name), version: plain(&hello.version), ..hello })
+        }
+        EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain(&text))),
+        _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_WITHIN }),
+    }
+}
+
+/// Keeps a port ours.
+#[derive(Debug)]
+struct EngineHold {
+    packet: PortHold,
+    doubts: SendDoubts,
+}
+
+impl HeldPort for EngineHold {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.packet.await_carrier()
+    }
+
+    fn site(&self) -> Result<Option<PortSite>, Error> {
+        self.packet.site().map(Some)
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        self.packet.caveats().iter().cloned().chain(self.doubts.all()).collect()
+    }
+
+    fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        self.packet.switch_link(up)
+    }
+}
+
+#[cfg(test)]
+mod tests;

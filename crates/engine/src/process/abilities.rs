@@ -1,0 +1,106 @@
+//! Whether an engine can send the streams of a port: every reason against it at once, each with its path in the plan.
+//!
+//! Pure: no file is opened.
+
+use super::messages::{EngineAbilities, EngineHello};
+use super::render::{CaptureNeed, MOST_BYTES, MOST_FRAMES};
+use crate::stream::StreamSpec;
+use packetrig_plan::timeline::SendPattern;
+use packetrig_plan::{PlanProblem, PlanProblems};
+use packetrig_units::Nanos;
+use packetrig_wire::FrameTemplate;
+use std::sync::Arc;
+
+/// Collects what an engine cannot do of one stream.
+struct StreamCheck<'a> {
+    engine: &'a EngineHello,
+    spec: &'a StreamSpec,
+    problems: Vec<PlanProblem>,
+}
+
+impl StreamCheck<'_> {
+    fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
+        let message = format!("engine {} {}", self.engine.name, what.as_ref());
+        self.problems.push(PlanProblem::error(format!("flows[{}].{below}", self.spec.number), message));
+    }
+
+    fn check_schedule(&mut self) {
+        let timeline = self.spec.timeline;
+        let EngineAbilities { delay, bursts, endless, frames_per_second, .. } = self.engine.abilities;
+        if matches!(timeline.shape, SendPattern::Bursts { .. }) && !bursts {
+            self.refuse("duration", "sends no bursts with pauses");
+        }
+        if timeline.delay != Nanos::ZERO && !delay {
+            self.refuse("duration", "cannot delay the first frame");
+        }
+        if timeline.total().is_none() && !endless {
+            self.refuse("duration", "sends a known number of frames only");
+        }
+        if timeline.total() == Some(0) {
+            self.refuse("duration", "sends one frame at least");
+        }
+        let asked = timeline.rate.frames_within(Nanos::from_secs(1));
+        if let Some(most) = frames_per_second.filter(|most| asked > *most) {
+            self.refuse("rate", format!("sends at most {most} frames/s; the plan asks for {asked}"));
+        }
+    }
+
+    fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureNeed> {
+        let size = &template.spec().size;
+        let [shortest, longest] = [size.min(), size.max()].map(|size| size.kernel_len() as u64);
+        if let Some([from, to]) = self.engine.abilities.frame_bytes
+            && (shortest < from || longest > to)
+        {
+            let found = format!("{} to {} B", shortest + 4, longest + 4);
+            let able = format!("sends frames of {} to {} B (FCS included)", from + 4, to.saturating_add(4));
+            self.refuse("size", format!("{able}; the plan asks for {found}"));
+        }
+        let Some(need) = CaptureNeed::of(template, self.spec.number, self.spec.timeline.total()) else {
+            let what = "plays frames from a file, so a flow without an end needs frames that repeat: no tag \
+                (`metrics.enable: false`) and one size";
+            self.refuse("duration", what);
+            return None;
+        };
+        if need.repeat && !self.engine.abilities.repeat {
+            self.refuse("duration", "cannot begin its file again");
+        }
+        let most = self.engine.abilities.frames.unwrap_or(MOST_FRAMES).min(MOST_FRAMES);
+        let most = most.min(MOST_BYTES / (longest + 16).max(1));
+        if need.frames > most {
+            let what = format!(
+                "plays at most {most} different frames of this size from a file; this flow has {}",
+                need.frames
+            );
+            self.refuse("duration", what);
+        }
+        Some(need)
+    }
+}
+
+/// What each stream needs, or all that stands in the way.
+pub(super) fn check(
+    engine: &EngineHello,
+    streams: &[Arc<StreamSpec>],
+) -> Result<Vec<CaptureNeed>, PlanProblems> {
+    let mut needs = Vec::new();
+    let mut problems = Vec::new();
+    let most = engine.abilities.streams.max(1);
+    if streams.len() as u64 > most {
+        let message = format!(
+            "engine {} sends at most {most} flows from a port; the plan has {}",
+            engine.name,
+            streams.len()
+        );
+        problems.push(PlanProblem::error("flows", message));
+    }
+    for spec in streams {
+        let mut check = StreamCheck { engine, spec, problems: Vec::new() };
+        check.check_schedule();
+        match spec.source.template() {
+            Some(template) => needs.extend(check.check_frames(template)),
+            None => check.refuse("x_replay", "gets frames from packetrig, and none of capture files"),
+        }
+        problems.append(&mut check.problems);
+    }
+    if problems.is_empty() { Ok(needs) } else { Err(PlanProblems(problems)) }
+}

@@ -1,0 +1,221 @@
+//! The process of an engine: started in the namespace of its port, spoken to without waiting, ended for certain.
+//!
+//! A guardian thread starts it and lives as long as it does: the kernel ends the engine when that thread is gone, however
+//! packetrig ends. The engine leads a process group, so that ending it also ends what it started.
+//!
+//! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is gone.
+
+use super::command::{EngineCommand, file_error};
+use super::fault::EngineFault;
+use super::lines::{LastWords, LineStep, MessageReader};
+use super::messages::{EngineOrder, EngineReply};
+use crate::clock::RealClock;
+use crate::port::WorkerClock;
+use crossbeam_channel::{Sender, bounded};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{Error, child, private_files};
+use packetrig_units::{MonoTime, Nanos};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+/// How long an engine may take to read a message.
+const READS_WITHIN: Nanos = Nanos::from_secs(5);
+/// How long a killed process may take to be gone.
+const GONE_WITHIN: Nanos = Nanos::from_secs(2);
+/// How long what it started may take to be gone.
+const COLLECTED_WITHIN: Nanos = Nanos::from_millis(500);
+const PAUSE: Nanos = Nanos::from_millis(2);
+
+/// A directory of an engine's own.
+#[derive(Debug)]
+pub(super) struct EngineDirectory(PathBuf);
+
+impl EngineDirectory {
+    fn create() -> Result<Self, Error> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packetrig-engine-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // An error if it exists: nobody else can have prepared it.
+        private_files::create_directory(&path).map_err(|error| file_error("mkdir", &path, error))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for EngineDirectory {
+    fn drop(&mut self) {
+        // Best effort: a file that stays behind in a directory of temporary files harms nobody.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EngineProcess {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: MessageReader<ChildStdout>,
+    errors: LastWords<ChildStderr>,
+    /// Dropping it lets the guardian go.
+    release: Option<Sender<()>>,
+    guardian: Option<JoinHandle<Result<(), Error>>>,
+    clock: RealClock,
+    directory: EngineDirectory,
+}
+
+impl EngineProcess {
+    /// Starts it in this namespace.
+    pub(super) fn start(command: &EngineCommand, netns: &NetNs) -> Result<Self, Error> {
+        let directory = EngineDirectory::create()?;
+        let mut prepared = command.prepare(directory.path())?;
+        prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        child::end_with_us(&mut prepared);
+        child::lead_own_group(&mut prepared);
+        let (started, start) = bounded(1);
+        let (release, released) = bounded::<()>(0);
+        let guardian = netns.spawn_in("engine".to_owned(), move || {
+            let spawned = spawn(prepared);
+            let is_running = spawned.is_ok();
+            if started.send(spawned).is_ok() && is_running {
+                // Nothing is ever sent: the iterator ends when the other end is dropped.
+                released.iter().for_each(drop);
+            }
+            Ok(())
+        })?;
+        let name = command.name();
+        let gone = || Error::Call {
+            call: "spawn",
+            object: format!("engine {name}"),
+            source: ErrorKind::Other.into(),
+            remedy: None,
+        };
+        let mut child = start.recv().map_err(|_| gone())?.map_err(|source| Error::Call {
+            call: "exec",
+            object: format!("engine {name}"),
+            source,
+            remedy: None,
+        })?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(input), Some(output), Some(errors)) = pipes else { return Err(gone()) };
+        child::never_wait(&input)?;
+        child::never_wait(&output)?;
+        child::never_wait(&errors)?;
+        Ok(Self {
+            child,
+            input: Some(input),
+            output: MessageReader::new(output),
+            errors: LastWords::new(errors),
+            release: Some(release),
+            guardian: Some(guardian),
+            clock: RealClock::new(),
+            directory,
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What it has sent, if anything.
+    pub(super) fn receive(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
+        self.errors.take();
+        match self.output.next(now)? {
+            LineStep::Message(reply) => Ok(Some(reply)),
+            LineStep::Empty => Ok(None),
+            LineStep::Ended => {
+                self.errors.take();
+                Err(EngineFault::Ended(self.errors.last_line()))
+            }
+        }
+    }
+
+    /// Waits for a message; `what` is the one that is due.
+    pub(super) fn await_reply(
+        &mut self,
+        what: &'static str,
+        within: Nanos,
+    ) -> Result<EngineReply, EngineFault> {
+        let give_up = self.clock.now() + within;
+        loop {
+            let now = self.clock.now();
+            if let Some(reply) = self.receive(now)? {
+                return Ok(reply);
+            }
+            if now >= give_up {
+                return Err(EngineFault::NoReply { what, within });
+            }
+            self.clock.wait(now + PAUSE);
+        }
+    }
+
+    /// Sends it a message.
+    pub(super) fn send(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
+        let line = serde_json::to_string(order)
+            .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
+        let mut rest = [line.as_bytes(), b"\n"].concat();
+        let give_up = self.clock.now() + READS_WITHIN;
+        while !rest.is_empty() {
+            let Some(input) = &mut self.input else { return Err(EngineFault::Deaf) };
+            match input.write(&rest) {
+                Ok(written) => drop(rest.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.clock.now() < give_up => {
+                    self.clock.wait(self.clock.now() + PAUSE);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                    self.errors.take();
+                    return Err(EngineFault::Ended(self.errors.last_line()));
+                }
+                Err(_) => return Err(EngineFault::Deaf),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells it that nothing more comes.
+    pub(super) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// Ends it and everything it started. May be called again.
+    pub(super) fn kill(&mut self) {
+        self.input = None;
+        // The group before the child: once it was waited for, its number may be another's.
+        if self.release.is_none() {
+            return;
+        }
+        // Best effort: a group that is gone needs no ending.
+        drop(child::kill_group(&self.child));
+        let give_up = self.clock.now() + GONE_WITHIN;
+        while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
+            self.clock.wait(self.clock.now() + PAUSE);
+        }
+        // Others of the group may still be on their way out, and send meanwhile. One that nobody collects stays for ever.
+        let give_up = self.clock.now() + COLLECTED_WITHIN;
+        while child::has_group(&self.child) && self.clock.now() < give_up {
+            self.clock.wait(self.clock.now() + PAUSE);
+        }
+        self.release = None;
+        if let Some(guardian) = self.guardian.take() {
+            // It has nothing to say.
+            drop(guardian.join());
+        }
+    }
+}
+
+/// Starts a process from the calling thread, which has to outlive it.
+fn spawn(mut command: Command) -> std::io::Result<Child> {
+    command.spawn()
+}
+
+impl Drop for EngineProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,156 @@
+//! Which program an engine is: an adapter that packetrig brings for a known generator, or the user's own.
+//!
+//! Only the user who starts a run on this machine names an engine. No plan and no message can.
+
+use packetrig_sys::{UnsupportedFeature, private_files};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// Where tools of networks are, whatever the user's PATH says.
+const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// A program that speaks the protocol for a generator that does not.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EngineAdapter {
+    /// The generator, and the name of the engine.
+    pub name: &'static str,
+    /// Debian's package of the generator.
+    pub package: &'static str,
+    /// The adapter, in Python.
+    script: &'static str,
+}
+
+/// What adapters have in common.
+const SHARED: &str = include_str!("../../../../engines/adapter.py");
+
+/// The adapters that packetrig brings.
+pub const ADAPTERS: [EngineAdapter; 2] = [
+    EngineAdapter {
+        name: "trafgen",
+        package: "netsniff-ng",
+        script: include_str!("../../../../engines/trafgen.py"),
+    },
+    EngineAdapter {
+        name: "tcpreplay",
+        package: "tcpreplay",
+        script: include_str!("../../../../engines/tcpreplay.py"),
+    },
+];
+
+/// How an engine is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineCommand {
+    Adapter(&'static EngineAdapter),
+    /// A program of the user.
+    Program(PathBuf),
+}
+
+impl FromStr for EngineCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Program(text.into()));
+        }
+        let known = ADAPTERS.iter().find(|adapter| adapter.name == text);
+        known.map(Self::Adapter).ok_or_else(|| {
+            let names: Vec<&str> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
+            format!(
+                "no engine `{text}`; known are {}, and any program by its path, such as ./{text}",
+                names.join(" and ")
+            )
+        })
+    }
+}
+
+impl EngineCommand {
+    /// What the user called it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Adapter(adapter) => adapter.name.to_owned(),
+            Self::Program(program) => program.display().to_string(),
+        }
+    }
+
+    /// The command, ready to be started. `directory` is the engine's own.
+    pub(super) fn prepare(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
+        let mut command = match self {
+            Self::Program(program) => {
+                // The engine's working directory is another one, so the path must not depend on it.
+                let program = std::path::absolute(program).unwrap_or_else(|_| program.clone());
+                Command::new(program)
+            }
+            Self::Adapter(adapter) => {
+                adapter.require(adapter.name, adapter.package)?;
+                let python = adapter.require("python3", "python3")?;
+                let shared = directory.join("adapter.py");
+                let script = directory.join(format!("{}.py", adapter.name));
+                for (file, text) in [(&shared, SHARED), (&script, adapter.script)] {
+                    private_files::write(file, text).map_err(|error| file_error("write", file, error))?;
+                }
+                let mut command = Command::new(python);
+                // The user's Python settings have no say in what is imported, and the directory is ours alone.
+                command.args(["-E", "-s", "-B"]).arg(script);
+                command
+            }
+        };
+        command.current_dir(directory).env("PATH", search_path());
+        Ok(command)
+    }
+}
+
+impl EngineAdapter {
+    /// Where a program is that the adapter needs.
+    fn require(&self, program: &str, package: &str) -> Result<PathBuf, UnsupportedFeature> {
+        find(program).ok_or_else(|| UnsupportedFeature {
+            feature: "sending with another program",
+            needs: format!("the program {program} for engine {} (Debian package {package})", self.name),
+            found: "no such program".to_owned(),
+        })
+    }
+
+    /// Whether what it needs is installed.
+    pub fn is_installed(&self) -> bool {
+        find(self.name).is_some() && find("python3").is_some()
+    }
+}
+
+pub(super) fn file_error(call: &'static str, path: &Path, source: std::io::Error) -> packetrig_sys::Error {
+    packetrig_sys::Error::Call { call, object: path.display().to_string(), source, remedy: None }
+}
+
+fn search_path() -> OsString {
+    let own = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::env::split_paths(&own).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
+    std::env::join_paths(all).unwrap_or(own)
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&search_path()).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_an_adapter_and_a_path_is_a_program() {
+        let read = str::parse::<EngineCommand>;
+        assert_eq!(read("trafgen").unwrap(), EngineCommand::Adapter(&ADAPTERS[0]));
+        assert_eq!(read("./mine.pl").unwrap(), EngineCommand::Program("./mine.pl".into()));
+        let refused = read("scapy").unwrap_err();
+        assert!(refused.contains("trafgen and tcpreplay") && refused.contains("./scapy"), "{refused}");
+    }
+
+    #[test]
+    fn a_missing_generator_is_named_with_its_package() {
+        let lacking = ADAPTERS[0].require("no-such-program", "none").unwrap_err().to_string();
+        assert_eq!(
+            lacking,
+            "sending with another program needs the program no-such-program for engine trafgen (Debian package none); \
+                found no such program"
+        );
+    }
+}

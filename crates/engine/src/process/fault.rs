@@ -1,0 +1,71 @@
+//! What an engine did wrong. It is always a fault of the rig, never of the device under test.
+
+use packetrig_units::Nanos;
+
+/// Longest text of an engine that is repeated to the user.
+const LONGEST_TEXT: usize = 300;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum EngineFault {
+    #[error("it ended too early{}", told(.0))]
+    Ended(String),
+    #[error("a line of it is longer than {0} bytes")]
+    LongLine(usize),
+    #[error("it sent more than {0} messages in a second")]
+    Flood(usize),
+    #[error("`{line}` is not a message: {reason}")]
+    NoMessage { line: String, reason: String },
+    #[error("it sent `{0}`, which is not expected now")]
+    Unexpected(&'static str),
+    #[error("it speaks version {0} of the protocol, and packetrig speaks version {known}", known = super::PROTOCOL)]
+    Version(u32),
+    #[error("it sent no `{what}` within {within}")]
+    NoReply { what: &'static str, within: Nanos },
+    #[error("it sent nothing for {0}")]
+    Silent(Nanos),
+    #[error("it does not read what packetrig sends")]
+    Deaf,
+    #[error("{0}")]
+    Impossible(String),
+    #[error("it gave up: {0}")]
+    GaveUp(String),
+}
+
+fn told(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// A text of an engine, fit for a terminal: in one line, without control characters, not too long.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain: String = text
+        .trim()
+        .chars()
+        .take(LONGEST_TEXT)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    if text.trim().chars().nth(LONGEST_TEXT).is_some() {
+        plain.push('…');
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_engines_cannot_steer_a_terminal() {
+        assert_eq!(plain(" a\u{1b}[31mred\nb\n"), "a [31mred b");
+        assert_eq!(plain(&"é".repeat(1000)).chars().count(), 301);
+    }
+
+    #[test]
+    fn a_fault_says_what_happened() {
+        assert_eq!(EngineFault::Ended(String::new()).to_string(), "it ended too early");
+        assert_eq!(
+            EngineFault::Ended("no such device".into()).to_string(),
+            "it ended too early: no such device"
+        );
+        assert!(EngineFault::Version(2).to_string().ends_with("packetrig speaks version 1"));
+    }
+}

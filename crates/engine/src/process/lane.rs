@@ -1,0 +1,220 @@
+//! One stream of an engine: what the engine says it sent, as far as that is possible.
+//!
+//! Invariant: counts never decrease, and are never more than the plan allows.
+
+use super::messages::EngineCount;
+use crate::sender::LATE_AFTER;
+use crate::stream::StreamSpec;
+use packetrig_plan::timeline::SendPattern;
+use packetrig_stats::content::ContentCounts;
+use packetrig_stats::counts::{SinceStart, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::SendResult;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use std::sync::Arc;
+
+/// Significant digits of the send-time histograms, as in the generic sender.
+const DIGITS: u8 = 2;
+/// By how much an engine's times may be wrong: clocks of other programs are coarser than ours.
+const COARSE: Nanos = Nanos::from_millis(100);
+const SECOND: u64 = 1_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct EngineLane {
+    pub(super) spec: Arc<StreamSpec>,
+    /// The shortest and the longest frame, without FCS.
+    bytes: [u64; 2],
+    told: EngineCount,
+    first: Option<MonoTime>,
+    last: Option<MonoTime>,
+    counted_at: Option<MonoTime>,
+    series: RateSeries,
+}
+
+impl EngineLane {
+    pub(super) fn new(spec: Arc<StreamSpec>, bytes: [u64; 2], streams: usize) -> Self {
+        let series = RateSeries::with_room(spec.series_room(streams));
+        let told = EngineCount { stream: spec.number, ..EngineCount::default() };
+        Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
+    }
+
+    /// Frames that the engine took on, those that the kernel refused included.
+    pub(super) const fn taken(&self) -> u64 {
+        self.told.frames.saturating_add(self.told.refused)
+    }
+
+    pub(super) const fn refused(&self) -> u64 {
+        self.told.refused
+    }
+
+    /// Takes what the engine says; an error says why it cannot be. It cannot have sent before or after the times of `span`.
+    pub(super) fn take(
+        &mut self,
+        told: EngineCount,
+        start: MonoTime,
+        span: (MonoTime, MonoTime),
+    ) -> Result<(), String> {
+        self.check(&told, span).map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
+        let frames = told.frames - self.told.frames;
+        let bytes = with_fcs(told.bytes, told.frames) - with_fcs(self.told.bytes, self.told.frames);
+        self.first = told.first_ns.map(MonoTime::from_nanos).or(self.first);
+        self.last = told.last_ns.map(MonoTime::from_nanos).or(self.last);
+        self.told = EngineCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
+        if frames > 0 {
+            let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
+            let until = self.last.unwrap_or(span.1).max(from);
+            spread(&mut self.series, start, (from, until), (frames, bytes));
+            self.counted_at = Some(until);
+        }
+        Ok(())
+    }
+
+    fn check(&self, told: &EngineCount, (from, now): (MonoTime, MonoTime)) -> Result<(), String> {
+        let EngineCount { frames, bytes, refused, .. } = *told;
+        let before = self.told;
+        if frames < before.frames || bytes < before.bytes || refused < before.refused {
+            return Err(format!("decrease: {frames} frames after {}", before.frames));
+        }
+        let taken = frames.checked_add(refused).ok_or("are too large")?;
+        if let Some(total) = self.spec.timeline.total().filter(|total| taken > *total) {
+            return Err(format!("are {taken} frames, but the plan has {total}"));
+        }
+        let [shortest, longest] = self.bytes.map(|bytes| bytes.saturating_mul(frames));
+        if !(shortest..=longest).contains(&bytes) {
+            return Err(format!(
+                "cannot be: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"
+            ));
+        }
+        let possible = (from - COARSE).as_nanos()..=(now + COARSE).as_nanos();
+        let times = [told.first_ns, told.last_ns];
+        if let Some(wrong) = times.into_iter().flatten().find(|time| !possible.contains(time)) {
+            return Err(format!("have the time {wrong} ns, which is not between the start and now"));
+        }
+        match times {
+            [Some(first), Some(last)] if first > last => Err("end before they begin".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How long after it was due the first frame left; `None` if that is not known.
+    pub(super) fn lag(&self, start: MonoTime) -> Option<Nanos> {
+        self.first.map(|first| first.since(start + self.spec.timeline.delay))
+    }
+
+    /// How long before it was due the first frame left; `None` if that is not known.
+    pub(super) fn lead(&self, start: MonoTime) -> Option<Nanos> {
+        self.first.map(|first| (start + self.spec.timeline.delay).since(first))
+    }
+
+    /// When it should be over, counted from the start: its end, and half as long again; `None` if it has no end.
+    pub(super) fn patience(&self) -> Option<Nanos> {
+        let end = self.spec.timeline.end()?;
+        // A stream with a time limit ends then, whatever is left.
+        let is_timed = matches!(self.spec.timeline.shape, SendPattern::Within(_));
+        Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
+    }
+
+    /// Frames it should have sent by the time it ended.
+    fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
+        let total = self.spec.timeline.total();
+        match (start, stopped, total) {
+            (None, _, _) => 0,
+            (Some(_), None, Some(total)) => total,
+            (Some(start), stopped, _) => {
+                // What an engine owes is counted from its own first frame: how late that was is told apart.
+                let end = stopped.or(self.last).unwrap_or(start);
+                let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
+                let due = self.spec.timeline.due_before(elapsed);
+                due.min(total.unwrap_or(u64::MAX)).max(self.taken())
+            }
+        }
+    }
+
+    pub(super) fn counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
+        let frames = self.taken();
+        let bytes = with_fcs(self.told.bytes, self.told.frames);
+        // Known of the first frame only: the others are as late.
+        let is_late = start.and_then(|start| self.lag(start)).is_some_and(|lag| lag > LATE_AFTER);
+        StreamTxCounts {
+            frames,
+            bytes,
+            late: if is_late { frames } else { 0 },
+            first: self.first,
+            last: self.last,
+            since_start: SinceStart { frames, bytes, first: self.first, last: self.last },
+            is_sending,
+            ..StreamTxCounts::default()
+        }
+    }
+
+    pub(super) fn result(self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> SendResult {
+        let mut send_error = Latency::with_digits(DIGITS);
+        start.and_then(|start| self.lag(start)).into_iter().for_each(|lag| send_error.record(lag));
+        let mut stamp_bound = Latency::with_digits(DIGITS);
+        self.told.bound_ns.into_iter().for_each(|bound| stamp_bound.record(Nanos::new(bound)));
+        SendResult {
+            stream: self.spec.number.into(),
+            counts: self.counts(start, false),
+            planned: self.planned(start, stopped),
+            send_error,
+            stamp_bound,
+            series: self.series,
+            untagged_contents: ContentCounts::default(),
+        }
+    }
+}
+
+fn with_fcs(bytes: u64, frames: u64) -> u64 {
+    bytes.saturating_add(frames.saturating_mul(FrameSize::FCS.into()))
+}
+
+/// Adds frames and bytes that were sent evenly between two times, second by second.
+fn spread(
+    series: &mut RateSeries,
+    origin: MonoTime,
+    (from, until): (MonoTime, MonoTime),
+    (frames, bytes): (u64, u64),
+) {
+    let length = u128::from(until.since(from).as_u64());
+    let share = |all: u64, part: u64| match u128::from(all).saturating_mul(part.into()).checked_div(length) {
+        Some(share) => u64::try_from(share).unwrap_or(all).min(all),
+        None => all,
+    };
+    let mut at = from;
+    let mut added = (0, 0);
+    while at < until {
+        let since = at.since(origin).as_u64();
+        let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
+        let elapsed = next.since(from).as_u64();
+        let by_then = (share(frames, elapsed), share(bytes, elapsed));
+        series.add(origin, at, by_then.0 - added.0, by_then.1 - added.1);
+        added = by_then;
+        at = next;
+    }
+    series.add(origin, until, frames - added.0, bytes - added.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_spread_over_the_seconds_and_none_is_lost(
+            from in 0u64..5_000_000_000, length in 0u64..5_000_000_000, frames in 0u64..10_000_000, size in 60u64..1500,
+        ) {
+            let origin = MonoTime::from_nanos(7);
+            let from = origin + Nanos::new(from);
+            let until = from + Nanos::new(length);
+            let mut series = RateSeries::with_room(20);
+            spread(&mut series, origin, (from, until), (frames, frames * size));
+            let all = series.seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
+            prop_assert_eq!(all, (frames, frames * size));
+            let whole = series.seconds.iter().map(|(frames, _)| *frames).max().unwrap_or(0);
+            // No second has more than its share, but for rounding.
+            prop_assert!(length < SECOND || u128::from(whole) <= u128::from(frames) * u128::from(SECOND) / u128::from(length) + 2);
+        }
+    }
+}

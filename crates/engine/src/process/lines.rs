@@ -1,0 +1,198 @@
+//! Lines from a pipe that never waits, within limits: how long a line, how many in a second.
+//!
+//! Invariant: it holds at most [`MOST_LINE`] bytes and one read, however much the other end writes.
+
+use super::fault::{EngineFault, plain};
+use super::messages::EngineReply;
+use packetrig_units::{MonoTime, Nanos};
+use std::io::{ErrorKind, Read};
+
+/// Longest line of an engine.
+pub(super) const MOST_LINE: usize = 256 << 10;
+/// Messages of an engine in a second, at most.
+pub(super) const MOST_MESSAGES: usize = 1000;
+const READ: usize = 16 << 10;
+const SECOND: Nanos = Nanos::from_secs(1);
+
+/// What reading came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LineStep {
+    Message(EngineReply),
+    /// Nothing more for now.
+    Empty,
+    /// The other end is closed.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct MessageReader<R> {
+    pipe: R,
+    buffer: Vec<u8>,
+    /// Where the first unread line begins.
+    at: usize,
+    has_ended: bool,
+    /// The second in which messages are counted, and their number.
+    second: Option<(MonoTime, usize)>,
+}
+
+impl<R: Read> MessageReader<R> {
+    pub(super) fn new(pipe: R) -> Self {
+        Self { pipe, buffer: Vec::new(), at: 0, has_ended: false, second: None }
+    }
+
+    /// The next message, if there is one.
+    pub(super) fn next(&mut self, now: MonoTime) -> Result<LineStep, EngineFault> {
+        loop {
+            let unread = &self.buffer[self.at..];
+            if let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
+                let line = String::from_utf8_lossy(&unread[..length]).into_owned();
+                self.at += length + 1;
+                self.count(now)?;
+                return message(&line).map(LineStep::Message);
+            }
+            if unread.len() > MOST_LINE {
+                return Err(EngineFault::LongLine(MOST_LINE));
+            }
+            if self.has_ended {
+                return Ok(LineStep::Ended);
+            }
+            if !self.fill()? {
+                return Ok(LineStep::Empty);
+            }
+        }
+    }
+
+    /// Reads once; whether there was something, the end included.
+    fn fill(&mut self) -> Result<bool, EngineFault> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let had = self.buffer.len();
+        self.buffer.resize(had + READ, 0);
+        let read = self.pipe.read(&mut self.buffer[had..]);
+        self.buffer.truncate(had + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) => self.has_ended = true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(EngineFault::Ended(error.to_string())),
+        }
+        Ok(true)
+    }
+
+    fn count(&mut self, now: MonoTime) -> Result<(), EngineFault> {
+        let (since, messages) = self.second.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
+        self.second = Some((since, messages + 1));
+        if messages < MOST_MESSAGES { Ok(()) } else { Err(EngineFault::Flood(MOST_MESSAGES)) }
+    }
+}
+
+fn message(line: &str) -> Result<EngineReply, EngineFault> {
+    serde_json::from_str(line)
+        .map_err(|error| EngineFault::NoMessage { line: plain(line), reason: error.to_string() })
+}
+
+/// The last that a program wrote to its standard error.
+#[derive(Debug)]
+pub(super) struct LastWords<R> {
+    pipe: R,
+    tail: Vec<u8>,
+}
+
+/// Bytes of standard error that are kept.
+const MOST_WORDS: usize = 2048;
+
+impl<R: Read> LastWords<R> {
+    pub(super) fn new(pipe: R) -> Self {
+        Self { pipe, tail: Vec::new() }
+    }
+
+    /// Takes in what there is, up to a bound: who writes without end is read again the next time.
+    pub(super) fn take(&mut self) {
+        let mut chunk = [0; READ];
+        for _ in 0..4 {
+            let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
+            self.tail.extend_from_slice(&chunk[..read]);
+            let surplus = self.tail.len().saturating_sub(MOST_WORDS);
+            self.tail.drain(..surplus);
+        }
+    }
+
+    /// Its last line that is not empty.
+    pub(super) fn last_line(&self) -> String {
+        let text = String::from_utf8_lossy(&self.tail);
+        text.lines().rev().map(plain).find(|line| !line.is_empty()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: MonoTime = MonoTime::from_nanos(5_000_000_000);
+
+    /// A pipe that gives its pieces one by one, then nothing.
+    struct Pieces(Vec<&'static [u8]>);
+
+    impl Read for Pieces {
+        fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let piece = self.0.remove(0);
+            out[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        }
+    }
+
+    #[test]
+    fn a_message_may_come_in_pieces() {
+        let mut reader =
+            MessageReader::new(Pieces(vec![b"{\"type\":", b"\"ready\"}\n{\"type\":\"ready\"}\n{", b""]));
+        assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
+        assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
+        assert_eq!(reader.next(NOW), Ok(LineStep::Ended), "half a line is none");
+        assert_eq!(MessageReader::new(Pieces(Vec::new())).next(NOW), Ok(LineStep::Empty));
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_kept() {
+        let mut reader = MessageReader::new(std::io::repeat(b'x'));
+        assert_eq!(reader.next(NOW), Err(EngineFault::LongLine(MOST_LINE)));
+        assert!(reader.buffer.len() <= MOST_LINE + READ);
+    }
+
+    #[test]
+    fn too_many_messages_in_a_second_are_a_flood() {
+        let line = br#"{"type":"ready"}"#;
+        let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MOST_MESSAGES);
+        let mut reader = MessageReader::new(&flood[..]);
+        for _ in 0..MOST_MESSAGES {
+            assert!(matches!(reader.next(NOW), Ok(LineStep::Message(_))));
+        }
+        assert!(
+            matches!(reader.next(NOW + SECOND), Ok(LineStep::Message(_))),
+            "the next second is another one"
+        );
+        let later = NOW + SECOND + SECOND;
+        let flooded = (0..=MOST_MESSAGES).find_map(|_| reader.next(later).err());
+        assert_eq!(flooded, Some(EngineFault::Flood(MOST_MESSAGES)));
+    }
+
+    #[test]
+    fn what_is_no_message_is_shown() {
+        let error =
+            MessageReader::new(&b"hello, I am \x1b an engine\n"[..]).next(NOW).unwrap_err().to_string();
+        assert!(error.starts_with("`hello, I am   an engine` is not a message"), "{error}");
+    }
+
+    #[test]
+    fn only_the_last_words_are_kept() {
+        let text = [vec![b'a'; 10_000], b"\nno such device\n\n".to_vec()].concat();
+        let mut words = LastWords::new(&text[..]);
+        words.take();
+        assert_eq!(words.last_line(), "no such device");
+        assert!(words.tail.len() <= MOST_WORDS);
+        LastWords::new(std::io::repeat(b'x')).take();
+    }
+}

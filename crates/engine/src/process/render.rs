@@ -1,0 +1,92 @@
+//! The frames of a stream as a capture file, for an engine to play.
+//!
+//! Time stamps are the due times since the start of the run. Tags are as our own sender writes them, but for the send
+//! time, which is not known yet: it is zero.
+
+use super::messages::EngineCapture;
+use crate::Error;
+use crate::capture::encode::{CaptureFileFormat, CaptureHeader, FrameEnvelope, FrameRecord, begin};
+use crate::stream::StreamSpec;
+use packetrig_sys::private_files;
+use packetrig_units::{Nanos, clamp_to_u32};
+use packetrig_wire::FrameTemplate;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::tag::{TagKey, TagStamp};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Frames of one file, at most.
+pub(super) const MOST_FRAMES: u64 = 1_000_000;
+/// Bytes of one file, at most.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
+
+/// How many frames a stream's file needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CaptureNeed {
+    pub(super) frames: u64,
+    /// The stream has more frames than that: they begin again.
+    pub(super) repeat: bool,
+}
+
+impl CaptureNeed {
+    /// What a stream needs; `None` if no file of any size would do.
+    pub(super) fn of(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
+        let period = period(template, number);
+        match (total, period) {
+            (Some(total), Some(period)) if total > period => Some(Self { frames: period, repeat: true }),
+            (Some(total), _) => Some(Self { frames: total, repeat: false }),
+            (None, Some(period)) => Some(Self { frames: period, repeat: true }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// After how many frames they repeat, byte for byte.
+fn period(template: &FrameTemplate, number: u16) -> Option<u64> {
+    let spec = template.spec();
+    let SizePattern::Fixed(size) = spec.size else { return None };
+    if template.tag_form(size).is_some() {
+        return None;
+    }
+    let fields = template.parts(size, number).fields;
+    fields.iter().try_fold(1, |period: u64, field| {
+        let own = field.pattern.period();
+        (period / gcd(period, own)).checked_mul(own)
+    })
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
+}
+
+/// Writes the file of a stream into `directory`.
+pub(super) fn write(
+    directory: &Path,
+    spec: &StreamSpec,
+    template: &FrameTemplate,
+    need: CaptureNeed,
+    key: TagKey,
+) -> Result<EngineCapture, Error> {
+    let file: PathBuf = directory.join(format!("{}.pcap", spec.number));
+    let failed = |source| Error::File { path: file.clone(), source };
+    let mut out = BufWriter::new(private_files::create_new(&file).map_err(failed)?);
+    let mut head = Vec::new();
+    begin(CaptureFileFormat::PcapNanos, &CaptureHeader::default(), &mut head);
+    out.write_all(&head).map_err(failed)?;
+    let mut frame = vec![0; template.spec().size.max().kernel_len()];
+    for number in 0..need.frames {
+        let stamp = TagStamp { key, stream: spec.number, time: 0 };
+        let length = template.render(number, stamp, &mut frame);
+        let due: Nanos = spec.timeline.due(number);
+        let full_len = clamp_to_u32(length as u64);
+        let record = FrameRecord { at_ns: due.as_u64(), kept: length, full_len, interface: 0 };
+        let envelope = FrameEnvelope::around(CaptureFileFormat::PcapNanos, record);
+        let written = out.write_all(envelope.head()).and_then(|()| out.write_all(&frame[..length]));
+        written.map_err(failed)?;
+    }
+    out.flush().map_err(failed)?;
+    Ok(EngineCapture { file, frames: need.frames, repeat: need.repeat })
+}

@@ -1,0 +1,355 @@
+//! Engines that behave and engines that do not, as shell scripts, against the transmit half; no frame is sent.
+
+use super::child::EngineProcess;
+use super::*;
+use crate::clock::RealClock;
+use crate::gate::SendGate;
+use crate::port::WorkerClock;
+use crate::stream::{FrameSource, NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::Plan;
+use packetrig_stats::port_event::PortEventKind;
+use packetrig_sys::netns::NetNs;
+use packetrig_units::MonoTime;
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
+use packetrig_wire::tag::TagKey;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+const KEY: TagKey = TagKey(7);
+/// A test that takes longer than this is stuck.
+const PATIENCE: Nanos = Nanos::from_secs(20);
+const HELLO: &str = r#"echo '{"type":"hello","protocol":1,"name":"shell","version":"2","abilities":{"repeat":true,"endless":true}}'
+"#;
+const READY: &str = "read prepare; echo '{\"type\":\"ready\"}'; read start\n";
+
+/// Streams of one flow of 100 frames of 128 B at 1000 frames/s, with these changes in JSON.
+fn streams(changes: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
+    const FIELDS: [(&str, &str); 5] = [
+        ("size", r#"{"choice": "fixed", "fixed": 128}"#),
+        ("duration", r#"{"choice": "fixed_packets", "fixed_packets": {"packets": 100}}"#),
+        ("metrics", r#"{"enable": true, "loss": true}"#),
+        ("udp", r#""src_port": {"value": 1000}, "dst_port": {"value": 7}"#),
+        ("flow", ""),
+    ];
+    let mut text = r#"{"ports": [{"name": "a", "location": "eth1"}, {"name": "b", "location": "eth2"}], "flows": [{"name": "f",
+        "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
+        "packet": [{"choice": "ethernet", "ethernet": {"src": {"value": "02:00:00:00:00:01"}, "dst": {"value": "02:00:00:00:00:02"}}},
+            {"choice": "ipv4", "ipv4": {"src": {"value": "198.18.0.1"}, "dst": {"value": "198.19.0.1"}}},
+            {"choice": "udp", "udp": {$udp}}],
+        "size": $size, "rate": {"choice": "pps", "pps": 1000}, "duration": $duration, "metrics": $metrics $flow}]}"#
+        .to_owned();
+    for (name, default) in FIELDS {
+        let value = changes.iter().find(|(changed, _)| *changed == name).map_or(default, |(_, value)| *value);
+        text = text.replace(&format!("${name}"), value);
+    }
+    let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
+    let bound = plan.bind(&[None, None]).unwrap();
+    let specs = bound.plan.streams.iter().zip(&bound.streams).zip(0..).map(|((stream, schedule), number)| {
+        Arc::new(StreamSpec {
+            number,
+            source: FrameSource::of(&stream.frames),
+            timeline: schedule.timeline,
+            latency: false,
+            sent_elsewhere: false,
+            untimed: true,
+        })
+    });
+    specs.collect()
+}
+
+fn job(streams: Vec<Arc<StreamSpec>>) -> TxJob {
+    TxJob { key: KEY, streams, steered: false, gate: SendGate::open() }
+}
+
+/// An engine that is this shell script.
+struct ShellEngine {
+    directory: tempfile::TempDir,
+    command: EngineCommand,
+}
+
+impl ShellEngine {
+    fn new(script: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("engine");
+        std::fs::write(&file, format!("#!/bin/sh\n{script}")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Self { directory, command: EngineCommand::Program(file) }
+    }
+
+    fn start(&self) -> Result<ProcessTx, EngineFault> {
+        let here = NetNs::current().unwrap();
+        let mut engine = EngineProcess::start(&self.command, &here).unwrap();
+        let hello = greet(&mut engine)?;
+        let meter = InterfaceMeter::start(&here, 1).unwrap();
+        let site = EngineSite { interface: "eth1".to_owned(), link_bits_per_second: None };
+        Ok(ProcessTx::new(engine, hello, site, meter, SendDoubts::default()))
+    }
+
+    /// Armed with the usual stream.
+    fn arm(&self) -> ProcessTx {
+        let mut tx = self.start().unwrap();
+        tx.arm(job(streams(&[]))).unwrap();
+        tx
+    }
+}
+
+/// Steps until all is done; `shift` is how far ahead of the clock the time is that the sender is told.
+fn finish(tx: &mut ProcessTx, shift: Nanos) -> (u64, SendingRecord) {
+    let clock = RealClock::new();
+    let give_up = clock.now() + PATIENCE;
+    while tx.step(clock.now() + shift).unwrap() != NextStep::Done {
+        assert!(clock.now() < give_up, "it does not come to an end");
+        clock.wait(clock.now() + Nanos::from_millis(2));
+    }
+    let record = tx.record();
+    let results = tx.finish();
+    (results[0].counts.frames, record)
+}
+
+fn run(script: &str) -> (u64, SendingRecord) {
+    let engine = ShellEngine::new(&[HELLO, READY, script].concat());
+    let mut tx = engine.arm();
+    tx.control(StreamControl::StartAt(RealClock::new().now()));
+    finish(&mut tx, Nanos::ZERO)
+}
+
+/// What is said of an engine that does this after its start.
+fn fault_of(script: &str) -> String {
+    let (_, record) = run(script);
+    assert_eq!(record.stalls.len(), 1, "losses are in doubt: {record:?}");
+    assert_eq!((record.stalls[0].what, record.stalls[0].until), (PortEventKind::EngineFailed, None));
+    record.fault.expect("it is a fault")
+}
+
+fn count(kind: &str, frames: u64, bytes: u64) -> String {
+    let count = format!(r#"{{"stream":0,"frames":{frames},"bytes":{bytes}}}"#);
+    format!("echo '{{\"type\":\"{kind}\",\"streams\":[{count}]}}'\n")
+}
+
+#[test]
+fn an_engine_that_behaves_is_believed() {
+    let script = [count("counters", 40, 40 * 124), count("ledger", 100, 12_400)].concat();
+    assert_eq!(run(&script), (100, SendingRecord::default()));
+}
+
+#[test]
+fn an_engine_that_dies_keeps_what_it_said_and_is_a_fault() {
+    let script = [count("counters", 40, 40 * 124).as_str(), "echo out of memory >&2; exit 1\n"].concat();
+    let (frames, record) = run(&script);
+    assert_eq!(frames, 40);
+    let fault = record.fault.unwrap();
+    assert!(fault.starts_with("engine shell failed: it ended too early: out of memory;"), "{fault}");
+}
+
+#[test]
+fn impossible_counts_are_refused() {
+    for (script, why) in [
+        (count("ledger", 101, 101 * 124), "are 101 frames, but the plan has 100"),
+        (
+            [count("counters", 9, 9 * 124), count("counters", 8, 8 * 124)].concat(),
+            "decrease: 8 frames after 9",
+        ),
+        (count("ledger", 100, 100 * 128), "100 frames have 12400 to 12400 B without FCS, not 12800"),
+        (
+            count("ledger", 1, 124).replace("\"stream\":0", "\"stream\":5"),
+            "it counts stream 5, which it was not given",
+        ),
+        ("echo '{\"type\":\"ledger\",\"streams\":[]}'\n".to_owned(), "its ledger lacks stream 0"),
+        (
+            count("ledger", 1, 124).replace("\"frames\":1", "\"first_ns\":1,\"frames\":1"),
+            "time 1 ns, which is not between",
+        ),
+        ("echo sent it all\n".to_owned(), "`sent it all` is not a message"),
+        ("echo '{\"type\":\"ready\"}'\n".to_owned(), "it sent `ready`, which is not expected now"),
+        ("echo '{\"type\":\"failed\",\"text\":\"no memory\"}'\n".to_owned(), "it gave up: no memory"),
+    ] {
+        let fault = fault_of(&[script.as_str(), "sleep 1000\n"].concat());
+        assert!(fault.contains(why), "{fault}");
+    }
+}
+
+#[test]
+fn a_flood_ends_the_engine() {
+    let flood = format!("while :; do\n{}done\n", count("counters", 1, 124).repeat(50));
+    assert!(fault_of(&flood).contains("more than 1000 messages in a second"));
+    assert!(
+        fault_of("head -c 10000000 /dev/zero | tr '\\0' x; sleep 1000\n").contains("a line of it is longer")
+    );
+    // What it writes elsewhere is nobody's business, and does not stop it.
+    let script = ["head -c 10000000 /dev/zero >&2\n", &count("ledger", 100, 12_400)].concat();
+    assert_eq!(run(&script), (100, SendingRecord::default()));
+}
+
+#[test]
+fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
+    let engine = ShellEngine::new(
+        &[HELLO, READY, "trap '' TERM INT; sleep 1000 & echo $! > pid; mv pid \"$0.pid\"; wait\n"].concat(),
+    );
+    let mut tx = engine.arm();
+    tx.control(StreamControl::StartAt(RealClock::new().now()));
+    let pid = engine.directory.path().join("engine.pid");
+    while !pid.exists() {
+        assert_ne!(tx.step(RealClock::new().now()).unwrap(), NextStep::Done);
+    }
+    let pid: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
+    let (_, record) = finish(&mut tx, Nanos::from_secs(6));
+    assert!(record.fault.unwrap().contains("it sent nothing for "));
+    // What it had started is gone as well, or about to be collected by whoever adopted it.
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+
+    let engine = ShellEngine::new(&[HELLO, READY, "sleep 1000\n"].concat());
+    let mut tx = engine.arm();
+    tx.control(StreamControl::StartAt(RealClock::new().now()));
+    tx.control(StreamControl::Stop);
+    let (_, record) = finish(&mut tx, Nanos::from_secs(3));
+    assert!(record.fault.unwrap().contains("it sent no `ledger` within 2s"));
+}
+
+#[test]
+fn an_engine_that_never_finishes_is_stopped_after_the_end_of_the_plan() {
+    let script = ["read stop; ", &count("ledger", 60, 60 * 124)].concat();
+    let engine = ShellEngine::new(&[HELLO, READY, &script].concat());
+    let mut tx = engine.arm();
+    // 100 frames at 1000 frames/s began 7 s ago. It was heard of when it was started.
+    let clock = RealClock::new();
+    tx.control(StreamControl::StartAt(clock.now() - Nanos::from_secs(7)));
+    assert_eq!(finish(&mut tx, Nanos::ZERO), (60, SendingRecord::default()), "what is unsent is unsent");
+}
+
+#[test]
+fn a_stop_before_the_start_sends_nothing() {
+    let engine = ShellEngine::new(&[HELLO, READY, "sleep 1000\n"].concat());
+    let mut tx = engine.arm();
+    tx.control(StreamControl::Stop);
+    tx.control(StreamControl::StartAt(MonoTime::from_nanos(1)));
+    assert_eq!(finish(&mut tx, Nanos::ZERO), (0, SendingRecord::default()));
+}
+
+#[test]
+fn what_is_no_engine_is_said_to_be_none() {
+    for (script, why) in [
+        ("exit 3\n", "it ended too early"),
+        ("echo usage: tool FILE >&2; exit 1\n", "usage: tool FILE"),
+        ("echo hello\n", "`hello` is not a message"),
+        ("echo '{\"type\":\"hello\",\"protocol\":2,\"name\":\"x\"}'\n", "version 2 of the protocol"),
+        ("echo '{\"type\":\"failed\",\"text\":\"no license\"}'\n", "it gave up: no license"),
+    ] {
+        let fault = ShellEngine::new(script).start().unwrap_err().to_string();
+        assert!(fault.contains(why), "{fault}");
+    }
+    let missing = EngineCommand::Program("/no/such/engine".into());
+    let error = EngineProcess::start(&missing, &NetNs::current().unwrap()).unwrap_err().to_string();
+    assert!(error.starts_with("exec failed on engine /no/such/engine"), "{error}");
+}
+
+#[test]
+fn what_an_engine_cannot_do_is_refused_by_name_and_path() {
+    let bursts = r#"{"choice": "burst", "burst": {"bursts": 2, "packets": 5, "inter_burst_gap": {"choice": "microseconds", "microseconds": 100}}}"#;
+    let endless = r#"{"choice": "continuous"}"#;
+    let many = r#"{"choice": "fixed_packets", "fixed_packets": {"packets": 2000000}}"#;
+    let untagged = r#"{"enable": false}"#;
+    let able = EngineAbilities { repeat: true, endless: true, ..EngineAbilities::default() };
+    let refusals = |abilities: &EngineAbilities, changes: &[(&str, &str)]| {
+        let hello = EngineHello {
+            protocol: 1,
+            name: "own".to_owned(),
+            version: String::new(),
+            abilities: abilities.clone(),
+        };
+        let problems =
+            abilities::check(&hello, &streams(changes)).err().map_or_else(Vec::new, |found| found.0);
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(refusals(&able, &[]), [""; 0]);
+    assert_eq!(refusals(&able, &[("duration", endless), ("metrics", untagged)]), [""; 0]);
+    for (abilities, changes, why) in [
+        (
+            able.clone(),
+            vec![("duration", bursts)],
+            "flows[0].duration: engine own sends no bursts with pauses",
+        ),
+        (able.clone(), vec![("duration", endless)], "flows[0].duration: engine own plays frames from a file"),
+        (able.clone(), vec![("duration", many)], "plays at most 1000000 different frames"),
+        (
+            EngineAbilities::default(),
+            vec![("duration", endless), ("metrics", untagged)],
+            "flows[0].duration: engine own sends a known number of frames only",
+        ),
+        (
+            EngineAbilities { frame_bytes: Some([60, 100]), ..able.clone() },
+            vec![],
+            "flows[0].size: engine own sends frames of 64 to 104 B (FCS included); the plan asks for 128 to 128 B",
+        ),
+        (
+            EngineAbilities { frames_per_second: Some(999), ..able.clone() },
+            vec![],
+            "flows[0].rate: engine own sends at most 999 frames/s; the plan asks for 1000",
+        ),
+    ] {
+        let found = refusals(&abilities, &changes);
+        assert!(found.iter().any(|problem| problem.contains(why)), "{why} in {found:?}");
+    }
+}
+
+#[test]
+fn an_engine_may_refuse_by_itself() {
+    let refusal =
+        r#"echo '{"type":"refused","stream":0,"feature":"VLAN tags","needs":"a card","found":"none"}'"#;
+    let engine = ShellEngine::new(&[HELLO, "read prepare\n", refusal, "\nsleep 1000\n"].concat());
+    let error = engine.start().unwrap().arm(job(streams(&[]))).unwrap_err().to_string();
+    assert!(
+        error.contains("flows[0]: engine shell cannot do this: VLAN tags needs a card; found none"),
+        "{error}"
+    );
+}
+
+/// The frames of a file and their times.
+fn frames_of(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut decoder = CaptureDecoder::default();
+    let mut rest = bytes;
+    let mut frames = Vec::new();
+    loop {
+        match decoder.next(rest).unwrap() {
+            DecoderStep::Record { record, used } => {
+                frames.push((record.at_ns.unwrap(), record.bytes.to_vec()));
+                rest = &rest[used..];
+            }
+            DecoderStep::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
+            DecoderStep::More(_) => return frames,
+        }
+    }
+}
+
+fn rendered(changes: &[(&str, &str)]) -> (messages::EngineCapture, Vec<(u64, Vec<u8>)>) {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = &streams(changes)[0];
+    let template = spec.source.template().unwrap();
+    let need = render::CaptureNeed::of(template, 0, spec.timeline.total()).unwrap();
+    let capture = render::write(directory.path(), spec, template, need, KEY).unwrap();
+    let frames = frames_of(&std::fs::read(&capture.file).unwrap());
+    (capture, frames)
+}
+
+#[test]
+fn tagged_frames_are_written_one_by_one_with_their_due_times() {
+    let (capture, frames) = rendered(&[]);
+    assert_eq!((capture.frames, capture.repeat, frames.len()), (100, false, 100));
+    for (number, (at, frame)) in (0..).zip(&frames) {
+        assert_eq!(*at, u64::from(number) * 1_000_000);
+        let found = packetrig_wire::tag::find(frame, KEY).expect("it has a tag");
+        assert_eq!((found.tag.stream, found.tag.sequence, found.tag.time), (0, number, 0));
+    }
+}
+
+#[test]
+fn frames_that_repeat_are_written_once() {
+    let counting = r#""src_port": {"choice": "increment", "increment": {"start": 1, "count": 4}},
+        "dst_port": {"choice": "values", "values": [1, 2, 3, 4, 5, 6]}"#;
+    let (capture, frames) = rendered(&[("udp", counting), ("metrics", r#"{"enable": false}"#)]);
+    assert_eq!((capture.frames, capture.repeat, frames.len()), (12, true, 12));
+    let ports: Vec<_> = frames.iter().map(|(_, frame)| (frame[35], frame[37])).collect();
+    assert_eq!(ports[..7], [(1, 1), (2, 2), (3, 3), (4, 4), (1, 5), (2, 6), (3, 1)]);
+    let (capture, _) = rendered(&[("metrics", r#"{"enable": false}"#)]);
+    assert_eq!((capture.frames, capture.repeat), (1, true));
+}

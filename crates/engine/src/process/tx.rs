@@ -1,0 +1,387 @@
+//! The transmit half: an engine sends the streams, and says how many frames it has sent.
+//!
+//! ```text
+//!  arm:     hello -> can it do this? -> files with frames -> prepare -> ready
+//!  start:   start -> counters … -> ledger -> the process ends
+//!  stop:    stop  -> ledger within LEDGER_WITHIN, or it is killed
+//! ```
+//! What the engine says is checked for what cannot be, and against the interface's own counters by the ledger of the port.
+//!
+//! Invariant: whatever the engine does, [`ProcessTx::step`] comes to [`NextStep::Done`], and then no process is left.
+
+use super::child::EngineProcess;
+use super::fault::{EngineFault, plain};
+use super::lane::EngineLane;
+use super::messages::{
+    EngineCount, EngineHello, EngineOrder, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
+    PROTOCOL,
+};
+use super::{EngineSite, abilities, render};
+use crate::Error;
+use crate::clock::RealClock;
+use crate::packet::facts::InterfaceMeter;
+use crate::port::WorkerClock;
+use crate::send_doubts::SendDoubts;
+use crate::sender::{GRACE, LATE_AFTER};
+use crate::stream::{NextStep, SendingRecord, StreamControl, StreamTx, TxJob};
+use packetrig_plan::{PlanProblem, PlanProblems};
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::port::TxCounters;
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
+use packetrig_stats::result::SendResult;
+use packetrig_units::{MonoTime, Nanos};
+
+/// How long an engine may take to prepare itself.
+const READY_WITHIN: Nanos = Nanos::from_secs(60);
+/// How long after a stop an engine may take to say what it has sent.
+const LEDGER_WITHIN: Nanos = Nanos::from_millis(2_000);
+/// How long after its last message it may take to end by itself.
+const EXIT_WITHIN: Nanos = Nanos::from_millis(300);
+/// An engine that sends says something at least this often.
+const SILENCE: Nanos = Nanos::from_secs(5);
+/// Time for an engine to come to an end, beyond that of its streams.
+const LEEWAY: Nanos = Nanos::from_secs(5);
+const LOOK: Nanos = Nanos::from_millis(5);
+/// Notes of an engine that the report repeats.
+const MOST_NOTES: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EnginePhase {
+    /// Not started yet.
+    Waiting,
+    Sending,
+    /// It was told to stop.
+    Stopping {
+        since: MonoTime,
+    },
+    /// It has said its last word.
+    Leaving {
+        since: MonoTime,
+    },
+    /// Its process is gone.
+    Over,
+}
+
+#[derive(Debug)]
+pub struct ProcessTx {
+    engine: EngineProcess,
+    hello: EngineHello,
+    site: EngineSite,
+    meter: InterfaceMeter,
+    doubts: SendDoubts,
+    clock: RealClock,
+    lanes: Vec<EngineLane>,
+    phase: EnginePhase,
+    start: Option<MonoTime>,
+    /// When the caller stopped what was not over by itself.
+    stopped: Option<MonoTime>,
+    /// When it was told the start: it has sent nothing before that.
+    ordered_at: MonoTime,
+    heard_at: MonoTime,
+    notes: usize,
+    fault: Option<EngineFault>,
+}
+
+impl ProcessTx {
+    pub(super) fn new(
+        engine: EngineProcess,
+        hello: EngineHello,
+        site: EngineSite,
+        meter: InterfaceMeter,
+        doubts: SendDoubts,
+    ) -> Self {
+        Self {
+            engine,
+            hello,
+            site,
+            meter,
+            doubts,
+            clock: RealClock::new(),
+            lanes: Vec::new(),
+            phase: EnginePhase::Waiting,
+            start: None,
+            stopped: None,
+            ordered_at: MonoTime::default(),
+            heard_at: MonoTime::default(),
+            notes: 0,
+            fault: None,
+        }
+    }
+
+    fn prepare(&mut self, job: &TxJob) -> Result<EnginePreparation, Error> {
+        let needs = abilities::check(&self.hello, &job.streams)?;
+        let mut streams = Vec::with_capacity(job.streams.len());
+        for (spec, need) in job.streams.iter().zip(needs) {
+            let template = spec.source.template().ok_or(Error::Bug("an engine was given a capture file"))?;
+            let size = &template.spec().size;
+            let bytes = [size.min(), size.max()].map(|size| size.kernel_len() as u64);
+            let capture = render::write(self.engine.directory(), spec, template, need, job.key)?;
+            streams.push(EngineStream::new(spec.number, &spec.timeline, bytes, capture));
+            self.lanes.push(EngineLane::new(spec.clone(), bytes, job.streams.len()));
+        }
+        Ok(EnginePreparation {
+            protocol: PROTOCOL,
+            interface: self.site.interface.clone(),
+            link_bits_per_second: self.site.link_bits_per_second,
+            directory: self.engine.directory().to_owned(),
+            streams,
+        })
+    }
+
+    fn await_ready(&mut self, preparation: &EnginePreparation) -> Result<(), Error> {
+        let failed =
+            |fault: EngineFault| Error::Engine { engine: self.hello.name.clone(), reason: fault.to_string() };
+        self.engine.send(&EngineOrder::Prepare(preparation)).map_err(failed)?;
+        loop {
+            match self.engine.await_reply("ready", READY_WITHIN).map_err(failed)? {
+                EngineReply::Ready => return Ok(()),
+                EngineReply::Refused(refusal) => return Err(refused(&self.hello, &refusal)),
+                EngineReply::Note { text } => note(&self.doubts, &mut self.notes, &self.hello, &text),
+                EngineReply::Failed { text } => return Err(failed(EngineFault::GaveUp(plain(&text)))),
+                other => return Err(failed(EngineFault::Unexpected(other.name()))),
+            }
+        }
+    }
+
+    fn begin(&mut self, start: MonoTime) {
+        let now = self.clock.now();
+        self.ordered_at = now;
+        self.heard_at = now.max(start);
+        self.phase = EnginePhase::Sending;
+        let order = EngineOrder::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
+        if let Err(fault) = self.engine.send(&order) {
+            self.fail(fault);
+        }
+    }
+
+    fn ask_to_stop(&mut self, now: MonoTime) {
+        if matches!(self.phase, EnginePhase::Waiting) {
+            self.end();
+        }
+        if matches!(self.phase, EnginePhase::Sending) {
+            self.phase = EnginePhase::Stopping { since: now };
+            if let Err(fault) = self.engine.send(&EngineOrder::Stop) {
+                self.fail(fault);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.engine.kill();
+        self.phase = EnginePhase::Over;
+    }
+
+    fn fail(&mut self, fault: EngineFault) {
+        self.fault.get_or_insert(fault);
+        self.end();
+    }
+
+    /// Reads what the engine has said.
+    fn listen(&mut self, now: MonoTime) -> Result<(), EngineFault> {
+        loop {
+            let reply = match self.engine.receive(now) {
+                Ok(Some(reply)) => reply,
+                Ok(None) => return Ok(()),
+                // After its last word it is free to go.
+                Err(_) if matches!(self.phase, EnginePhase::Leaving { .. }) => {
+                    self.end();
+                    return Ok(());
+                }
+                Err(fault) => return Err(fault),
+            };
+            self.heard_at = self.heard_at.max(now);
+            match reply {
+                EngineReply::Note { text } => note(&self.doubts, &mut self.notes, &self.hello, &text),
+                EngineReply::Failed { text } => return Err(EngineFault::GaveUp(plain(&text))),
+                EngineReply::Counters { streams } if self.is_sending() => self.take(&streams, now)?,
+                EngineReply::Ledger { streams } if self.is_sending() => {
+                    self.take(&streams, now)?;
+                    self.check_whole(&streams)?;
+                    self.engine.close_input();
+                    self.phase = EnginePhase::Leaving { since: now };
+                }
+                other => return Err(EngineFault::Unexpected(other.name())),
+            }
+        }
+    }
+
+    const fn is_sending(&self) -> bool {
+        matches!(self.phase, EnginePhase::Sending | EnginePhase::Stopping { .. })
+    }
+
+    fn take(&mut self, streams: &[EngineCount], now: MonoTime) -> Result<(), EngineFault> {
+        let start = self.start.unwrap_or(now);
+        for told in streams {
+            let lane = self.lanes.iter_mut().find(|lane| lane.spec.number == told.stream);
+            let lane = lane.ok_or_else(|| {
+                EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream))
+            })?;
+            lane.take(*told, start, (self.ordered_at.min(start), now)).map_err(EngineFault::Impossible)?;
+        }
+        Ok(())
+    }
+
+    /// A ledger names every stream.
+    fn check_whole(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
+        let has = |lane: &&EngineLane| !streams.iter().any(|told| told.stream == lane.spec.number);
+        match self.lanes.iter().find(has) {
+            None => Ok(()),
+            Some(lane) => {
+                let text = format!("its ledger lacks stream {}", lane.spec.number);
+                Err(EngineFault::Impossible(text))
+            }
+        }
+    }
+
+    /// Ends what takes too long.
+    fn watch(&mut self, now: MonoTime) {
+        match self.phase {
+            EnginePhase::Sending if now > self.heard_at + SILENCE => {
+                self.fail(EngineFault::Silent(now.since(self.heard_at)));
+            }
+            EnginePhase::Sending => {
+                if self.is_overdue(now) {
+                    self.ask_to_stop(now);
+                }
+            }
+            EnginePhase::Stopping { since } if now > since + LEDGER_WITHIN => {
+                self.fail(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+            }
+            EnginePhase::Leaving { since } if now > since + EXIT_WITHIN => self.end(),
+            EnginePhase::Waiting
+            | EnginePhase::Stopping { .. }
+            | EnginePhase::Leaving { .. }
+            | EnginePhase::Over => {}
+        }
+    }
+
+    /// Whether all streams should be over by now, with some time to spare.
+    fn is_overdue(&self, now: MonoTime) -> bool {
+        let Some(start) = self.start else { return false };
+        let patience = self.lanes.iter().map(EngineLane::patience);
+        let ends: Option<Vec<Nanos>> = patience.collect();
+        let end = ends.and_then(|ends| ends.into_iter().max());
+        end.is_some_and(|end| now > start + end + GRACE + LEEWAY)
+    }
+
+    /// What has to be said once all is sent.
+    fn tell_lag(&self) {
+        let Some(start) = self.start else { return };
+        let Self { hello, site, .. } = self;
+        let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
+            self.lanes.iter().filter_map(|lane| of(lane, start)).max().filter(|time| *time > LATE_AFTER)
+        };
+        for (time, word) in [(most(EngineLane::lag), "late"), (most(EngineLane::lead), "early")] {
+            if let Some(time) = time {
+                self.doubts.note(format!("{}: engine {} started {time} {word}", site.interface, hello.name));
+            }
+        }
+    }
+
+    /// A fault of the engine, in words.
+    fn fault_text(&self) -> Option<String> {
+        let fault = self.fault.as_ref()?;
+        Some(format!("engine {} failed: {fault}; what it sent is not known for certain", self.hello.name))
+    }
+}
+
+impl StreamTx for ProcessTx {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        let preparation = self.prepare(&job)?;
+        self.await_ready(&preparation)
+    }
+
+    fn control(&mut self, control: StreamControl) {
+        match control {
+            StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+                self.start = Some(start);
+                if self.phase == EnginePhase::Waiting {
+                    self.begin(start);
+                }
+            }
+            StreamControl::StartAt(_) => {}
+            StreamControl::Stop => {
+                let now = self.clock.now();
+                if self.stopped.is_none() && (self.is_sending() || self.phase == EnginePhase::Waiting) {
+                    self.stopped = Some(now);
+                }
+                self.ask_to_stop(now);
+            }
+        }
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        if self.phase == EnginePhase::Over {
+            return Ok(NextStep::Done);
+        }
+        let heard = self.listen(now);
+        match heard {
+            Ok(()) => self.watch(now),
+            Err(fault) => self.fail(fault),
+        }
+        if self.phase == EnginePhase::Over {
+            self.tell_lag();
+            return Ok(NextStep::Done);
+        }
+        // Who steps without waiting in between, at the end of a run, would turn a processor.
+        if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
+            self.clock.wait(self.clock.now() + LOOK);
+        }
+        Ok(NextStep::IdleUntil(now + LOOK))
+    }
+
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        let is_sending = self.is_sending();
+        self.lanes.iter().map(|lane| lane.counts(self.start, is_sending)).collect()
+    }
+
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        // Read after the engine's counts, so that the interface is never behind them for want of time.
+        let refused: u64 = self.lanes.iter().map(EngineLane::refused).sum();
+        let taken: u64 = self.lanes.iter().map(EngineLane::taken).sum();
+        let sent = taken - refused;
+        let interface = self.meter.read();
+        Ok(TxCounters {
+            handed_over: sent,
+            refused,
+            on_wire: interface.map(|counters| counters.tx_frames),
+            dropped: interface.map(|counters| {
+                crate::packet::lost_on_transmit(sent, counters.tx_frames, counters.tx_dropped)
+            }),
+        })
+    }
+
+    fn record(&self) -> SendingRecord {
+        let stalls = self.fault.iter().map(|_| PortEvent {
+            what: PortEventKind::EngineFailed,
+            // Since when its counts have been wrong is not known.
+            from: self.start.unwrap_or_default(),
+            until: None,
+            only_sending: true,
+        });
+        SendingRecord { stalls: stalls.collect(), peaks: None, fault: self.fault_text() }
+    }
+
+    fn finish(&mut self) -> Vec<SendResult> {
+        if self.phase != EnginePhase::Over {
+            self.fail(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+        }
+        let (start, stopped) = (self.start, self.stopped);
+        self.lanes.drain(..).map(|lane| lane.result(start, stopped)).collect()
+    }
+}
+
+fn note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
+    if *notes < MOST_NOTES {
+        *notes += 1;
+        doubts.note(format!("engine {}: {}", hello.name, plain(text)));
+    }
+}
+
+/// What the engine itself cannot do of the plan.
+fn refused(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
+    let [feature, needs, found] = [&refusal.feature, &refusal.needs, &refusal.found].map(|text| plain(text));
+    let path = refusal.stream.map_or_else(|| "flows".to_owned(), |stream| format!("flows[{stream}]"));
+    let message = format!("engine {} cannot do this: {feature} needs {needs}; found {found}", hello.name);
+    Error::Plan(PlanProblems(vec![PlanProblem::error(path, message)]))
+}

@@ -1,0 +1,116 @@
+//! The time by which a group measures what has been exported: nanoseconds since 1970 as of the start of this process, and evenly
+//! from there on.
+//!
+//! A clock that is set moves the times of packets, and all that follows from them. It must not move a watermark past records that
+//! nobody has exported, or keep it from moving. On the wire, times are those of the sender's wall clock at the moment of sending. So
+//! members whose clocks were set together, before one of them was started again, still understand each other.
+
+use packetrig_flow::group::{Advertisement, NEVER_WHOLE};
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// Senders whose clocks are remembered.
+const MOST_CLOCKS: usize = 64;
+
+/// The time of the group, by the clock that goes on while a machine is suspended.
+pub fn steady_ns() -> u64 {
+    static EPOCH_NS: OnceLock<u64> = OnceLock::new();
+    let epoch = EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()));
+    epoch.saturating_add(clock::boottime_ns())
+}
+
+/// A difference of two clocks. Small changes, such as the delay of a message, do not change it: members compare times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeldOffset(i64);
+
+impl HeldOffset {
+    /// How much must be added to a time of `from` to get one of `to`, when both clocks show these times.
+    pub(super) fn follow(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
+        let offset = to_ns.wrapping_sub(from_ns).cast_signed();
+        if offset.abs_diff(self.0) > tolerance.as_u64() {
+            self.0 = offset;
+        }
+        self.0
+    }
+}
+
+/// The clocks of the members that were heard.
+#[derive(Debug, Default)]
+pub(super) struct PeerClocks(BTreeMap<u32, HeldOffset>);
+
+impl PeerClocks {
+    /// Turns the times of an advertisement that was sent at `sent_ns` into those of this process.
+    pub(super) fn localize(
+        &mut self,
+        advertisement: &Advertisement,
+        sent_ns: u64,
+        now_ns: u64,
+        tolerance: Nanos,
+    ) -> Advertisement {
+        if self.0.len() >= MOST_CLOCKS && !self.0.contains_key(&advertisement.meter) {
+            return *advertisement;
+        }
+        let held = self.0.entry(advertisement.meter).or_default();
+        moved(advertisement, held.follow(sent_ns, now_ns, tolerance))
+    }
+}
+
+/// An advertisement by another clock.
+pub(super) fn moved(advertisement: &Advertisement, offset: i64) -> Advertisement {
+    Advertisement {
+        seen_since_ns: moved_time(advertisement.seen_since_ns, offset),
+        whole_from_ns: moved_time(advertisement.whole_from_ns, offset),
+        watermark_ns: moved_time(advertisement.watermark_ns, offset),
+        ..*advertisement
+    }
+}
+
+/// A time by another clock. Zero and the greatest number are no times.
+pub(super) const fn moved_time(ns: u64, offset: i64) -> u64 {
+    if ns == 0 || ns == NEVER_WHOLE { ns } else { ns.saturating_add_signed(offset) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::wire::tests::example;
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const TOLERANCE: Nanos = Nanos::from_secs(1);
+
+    #[test]
+    fn delays_and_small_steps_move_no_time() {
+        let mut clocks = PeerClocks::default();
+        for (sent_ns, now_ns) in [(HOUR, HOUR + 5), (HOUR, HOUR - 900_000_000), (HOUR, HOUR + 900_000_000)] {
+            assert_eq!(clocks.localize(&example(), sent_ns, now_ns, TOLERANCE), example());
+        }
+    }
+
+    /// The clock of both machines was set forward, and this process was started before.
+    #[test]
+    fn times_of_a_clock_that_was_set_are_those_of_before() {
+        let mut own = HeldOffset::default();
+        assert_eq!(own.follow(5 * HOUR, 5 * HOUR + 7, TOLERANCE), 0);
+        let offset = own.follow(5 * HOUR, 6 * HOUR + 7, TOLERANCE);
+        assert_eq!(own.follow(5 * HOUR + 10, 6 * HOUR + 900, TOLERANCE), offset, "it does not tremble");
+        let sent = moved(&example(), offset);
+        assert_eq!(sent.watermark_ns, example().watermark_ns + HOUR + 7);
+        let heard = PeerClocks::default().localize(&sent, 6 * HOUR + 7, 5 * HOUR, TOLERANCE);
+        assert_eq!(heard, example());
+    }
+
+    #[test]
+    fn what_is_no_time_stays() {
+        let nothing = Advertisement { watermark_ns: 0, whole_from_ns: NEVER_WHOLE, ..example() };
+        let there = moved(&nothing, -5);
+        assert_eq!((there.watermark_ns, there.whole_from_ns), (0, NEVER_WHOLE));
+    }
+
+    #[test]
+    fn the_time_of_the_group_goes_forward() {
+        let before = steady_ns();
+        assert!(before > 1_500_000_000 * 1_000_000_000 && steady_ns() >= before);
+    }
+}

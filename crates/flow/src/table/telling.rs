@@ -1,0 +1,20 @@
+//! Flows that go on are told again, for a receiver that has not heard how they began.
+
+use super::slot;
+use super::{FlowOutlet, FlowTable, MemoryHints};
+
+impl<H: MemoryHints> FlowTable<H> {
+    /// Tells an outlet of flows that are in the table as if they were opened now, in about `most` slots from `from` on. Returns
+    /// where to go on; `None` if that was all.
+    pub fn tell_open(&self, from: usize, most: usize, outlet: &mut impl FlowOutlet) -> Option<usize> {
+        let until = from.saturating_add(most).min(self.hot.len());
+        for slot in from..until {
+            let hot = &self.hot[slot];
+            if !hot.is_free() {
+                let key = slot::key(hot, &self.cold[slot], self.keys.has_icmp());
+                outlet.opened(self.ids.of(&key), &key, hot.start);
+            }
+        }
+        (until < self.hot.len()).then_some(until)
+    }
+}

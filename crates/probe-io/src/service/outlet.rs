@@ -1,0 +1,259 @@
+//! The thread that sends: it takes trains that are due, charges the limits of their targets, gives them their times, and reports.
+//!
+//! ```text
+//!  queue -> charge -> calendar -> committed frames, in the order of time -> mechanism, in slices -> report
+//! ```
+//! A slice is begun while the mechanism still sends the last one, so that a dense stream has no pauses.
+//!
+//! Invariant: each train that was taken from the queue is reported exactly once, unless its client is gone.
+
+use super::flows::SentFlow;
+use super::report::{self, ReportedPacket};
+use super::shared::{ServiceShared, TakenWork};
+use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN, ReleasePipeline};
+use crate::{Error, frame_length, now};
+use packetrig_probe::service::{ClientId, DueTrain, PacketEnds, QueuedTrain, ReleaseCalendar, TargetShares};
+use packetrig_probe::{PacketRefusal, ReleaseMechanism};
+use packetrig_release::message::{PacketOutcome, PacketReport};
+use packetrig_sys::sched;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Time to prepare what the mechanism is given.
+pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
+/// Frames that leave within this time of the first are given to the mechanism with it.
+const SLICE: Nanos = Nanos::from_millis(2);
+/// Most packets that are taken from the queue, or given to the mechanism, at once.
+const MOST_AT_ONCE: usize = 400;
+/// If the mechanism has failed for this long, the service ends.
+const FAILS_FOR: Nanos = Nanos::from_secs(10);
+/// Real-time priority of the thread, below that of the release mechanism. It never spins.
+const PRIORITY: i32 = 40;
+
+/// A frame that has its time.
+struct CommittedFrame {
+    client: ClientId,
+    packet: ReportedPacket,
+    ends: PacketEnds,
+    bytes: Vec<u8>,
+}
+
+/// Frames that the mechanism has, each with its time.
+type BegunFrames = Vec<(MonoTime, CommittedFrame)>;
+
+pub(super) struct ServiceOutlet<'a> {
+    release: Box<dyn ReleasePipeline>,
+    shared: &'a ServiceShared,
+    shares: TargetShares,
+    calendar: ReleaseCalendar,
+    /// By their times and the order in which they were committed.
+    committed: BTreeMap<(MonoTime, u64), CommittedFrame>,
+    last_number: u64,
+    begun: VecDeque<BegunFrames>,
+    failing_since: Option<MonoTime>,
+}
+
+impl<'a> ServiceOutlet<'a> {
+    pub(super) fn new(release: Box<dyn ReleasePipeline>, shared: &'a ServiceShared) -> Self {
+        // A ring sends each train back to back.
+        let is_ring = release.mechanism() == ReleaseMechanism::Ring;
+        Self {
+            release,
+            shared,
+            shares: TargetShares::default(),
+            calendar: if is_ring { ReleaseCalendar::of_whole_trains() } else { ReleaseCalendar::new() },
+            committed: BTreeMap::new(),
+            last_number: 0,
+            begun: VecDeque::new(),
+            failing_since: None,
+        }
+    }
+
+    /// Sends until the service is to end; then reports what still waits.
+    pub(super) fn run(mut self) {
+        // Without it the thread may get the processor late on a busy machine; lateness is flagged as ever.
+        drop(sched::request_fifo(PRIORITY));
+        let lead = self.shared.interface.lead;
+        loop {
+            match self.shared.take_work(lead, SLICE, MOST_AT_ONCE, self.next_time()) {
+                TakenWork::Work(work) => {
+                    work.gone.iter().for_each(|client| self.forget(*client));
+                    self.commit_trains(work.trains);
+                }
+                TakenWork::Nothing => {}
+                TakenWork::Ended => break,
+            }
+            self.begin_slice();
+            if self.begun.front().is_some_and(|frames| end_of(frames) <= now()) {
+                self.finish_oldest();
+            }
+        }
+        while !self.begun.is_empty() {
+            self.finish_oldest();
+        }
+        let committed = std::mem::take(&mut self.committed);
+        self.report(committed.into_values().map(|frame| {
+            let report = frame.packet.unsent(PacketOutcome::Ended);
+            (frame, report)
+        }));
+        let waiting = self.shared.take_all();
+        self.shared.report_unsent(&waiting, PacketRefusal::Ended);
+    }
+
+    /// When there is something to do even if nothing is queued.
+    fn next_time(&self) -> Option<MonoTime> {
+        let first = self.committed.first_key_value().filter(|_| self.begun.len() < MOST_BEGUN);
+        let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
+        let end = self.begun.front().map(|frames| end_of(frames));
+        slice.into_iter().chain(end).min()
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        self.shares.remove_client(client);
+        self.committed.retain(|_, frame| frame.client != client);
+    }
+
+    fn commit_trains(&mut self, mut trains: Vec<DueTrain>) {
+        let now = now();
+        self.calendar.forget_before(now);
+        trains.sort_by_key(|due| due.rank);
+        for DueTrain { train, .. } in trains {
+            if let Err(why) = self.commit(&train, now) {
+                self.shared.report_unsent(std::slice::from_ref(&train), why);
+            }
+        }
+    }
+
+    /// Takes a train from the limits of its target and gives it its time.
+    fn commit(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
+        // A packet may have waited for long: the target may have been closed meanwhile, or the permission may have ended.
+        if !self.shared.paths.is_permitted(train.target.ip()) {
+            return Err(PacketRefusal::NotPermitted);
+        }
+        let due: Vec<_> = train.packets.iter().map(|packet| packet.due).collect();
+        // What is overdue leaves now: charged at its own time, it would come out of limits that have passed.
+        let earliest = train.due().max(now);
+        let overdue = earliest.since(train.due());
+        if train.latest.is_some_and(|latest| overdue > latest) {
+            return Err(PacketRefusal::Late);
+        }
+        let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
+        let taken = self.shares.take(train.client, train.target, &lengths, earliest);
+        taken.map_err(|_| PacketRefusal::OverLimit)?;
+        let later = self.calendar.reserve(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
+        for packet in &train.packets {
+            let reported = ReportedPacket {
+                batch: train.batch,
+                cookie: packet.cookie,
+                train: train.train,
+                planned: packet.due,
+                shifted: Nanos::new(later.as_u64().saturating_sub(overdue.as_u64())),
+            };
+            let frame = CommittedFrame {
+                client: train.client,
+                packet: reported,
+                ends: packet.ends,
+                bytes: packet.frame.clone(),
+            };
+            self.last_number += 1;
+            self.committed.insert((packet.due + later, self.last_number), frame);
+        }
+        Ok(())
+    }
+
+    /// Gives the mechanism what leaves next, if it is time for that.
+    fn begin_slice(&mut self) {
+        let soon = now() + self.shared.interface.lead;
+        let Some(((first, _), _)) = self.committed.first_key_value() else { return };
+        if *first > soon || self.begun.len() >= MOST_BEGUN {
+            return;
+        }
+        let frames = self.take_slice(soon + SLICE);
+        let dues: Vec<_> =
+            frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
+        let begun = self.release.begin(&dues);
+        if begun.is_ok() {
+            self.begun.push_back(frames);
+        } else {
+            self.note(begun);
+            self.report_departed(frames, &[]);
+        }
+    }
+
+    /// The frames that leave until then; of a ring, those of one train.
+    fn take_slice(&mut self, until: MonoTime) -> BegunFrames {
+        let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
+        let mut frames: BegunFrames = Vec::new();
+        while let Some(next) = self.committed.first_entry() {
+            let (at, _) = *next.key();
+            let is_same = frames.last().is_none_or(|(_, last)| last.is_of_train_of(next.get()));
+            let belongs = if is_ring { is_same } else { at <= until && frames.len() < MOST_AT_ONCE };
+            if !belongs {
+                break;
+            }
+            frames.push((at, next.remove()));
+        }
+        frames
+    }
+
+    /// Waits until the oldest slice has left, and reports it.
+    fn finish_oldest(&mut self) {
+        let Some(frames) = self.begun.pop_front() else { return };
+        let mut gone = Vec::with_capacity(frames.len());
+        let finished = self.release.finish(&mut gone);
+        self.note(finished);
+        self.report_departed(frames, &gone);
+    }
+
+    /// Ends the service if the mechanism fails for long.
+    fn note(&mut self, result: Result<(), Error>) {
+        let Err(error) = result else {
+            self.failing_since = None;
+            return;
+        };
+        let now = now();
+        if now.since(*self.failing_since.get_or_insert(now)) >= FAILS_FOR {
+            self.shared.fail(error);
+        }
+    }
+
+    /// Tells clients what became of their frames. Those beyond `gone` were not sent.
+    fn report_departed(&self, frames: BegunFrames, gone: &[DepartedFrame]) {
+        let tolerance = self.shared.options.tolerance;
+        let unsent = DepartedFrame::unsent();
+        let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));
+        self.report(all.map(|((_, frame), gone)| {
+            let report = report::departed(frame.packet, gone, tolerance);
+            (frame, report)
+        }));
+    }
+
+    fn report(&self, frames: impl Iterator<Item = (CommittedFrame, PacketReport)>) {
+        let now = now();
+        let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
+        for (frame, report) in frames {
+            if report.outcome == PacketOutcome::Sent {
+                self.shared.flows.note(frame.client, SentFlow::from(&frame.ends), now);
+            }
+            reports.entry(frame.client).or_default().push(report);
+        }
+        for (client, reports) in reports {
+            self.shared.lock().queue.note_sent(client, reports.len() as u64, now);
+            if let Some(client) = self.shared.client(client) {
+                client.report(&reports);
+            }
+        }
+    }
+}
+
+impl CommittedFrame {
+    fn is_of_train_of(&self, other: &Self) -> bool {
+        let key = |frame: &Self| (frame.client, frame.packet.batch, frame.packet.train);
+        self.packet.train != 0 && key(self) == key(other)
+    }
+}
+
+/// When the last of these frames leaves.
+fn end_of(frames: &[(MonoTime, CommittedFrame)]) -> MonoTime {
+    frames.last().map(|(at, _)| *at).unwrap_or_default()
+}

@@ -1,0 +1,185 @@
+//! Translates what is known of a frame into the report for its client, and counts.
+
+use crate::release::DepartedFrame;
+use packetrig_probe::{
+    DepartureStage, DepartureStamp, ErrorSpread, PacketRefusal, ProbeFlag, ProbeStamp, ReleaseMechanism,
+    StampClock, StampSource,
+};
+use packetrig_release::message::{
+    PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader,
+};
+use packetrig_units::{MonoTime, Nanos};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Errors of departures that are kept for the result, the latest ones.
+const MOST_ERRORS: usize = 100_000;
+
+/// What became of the packets of a client that has gone.
+#[derive(Clone, Debug, Serialize)]
+pub struct PastClient {
+    pub name: String,
+    pub user: u32,
+    pub process: i32,
+    pub priority: u8,
+    #[serde(flatten)]
+    pub counts: PacketCounts,
+    /// Departure against the planned time, of the latest packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_error_ns: Option<ErrorSpread>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PacketCounts {
+    pub sent: u64,
+    /// Of those sent, certainly later than the tolerance after their times.
+    pub late: u64,
+    /// Of those sent, moved because they clashed with others.
+    pub shifted: u64,
+    /// Not sent, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Answers that were given to it.
+    pub answers: u64,
+}
+
+/// What became of the packets of a client so far.
+#[derive(Debug, Default)]
+pub(super) struct ClientCounts {
+    pub(super) packets: PacketCounts,
+    errors_ns: VecDeque<i64>,
+}
+
+impl ClientCounts {
+    pub(super) fn add(&mut self, report: &PacketReport) {
+        let packets = &mut self.packets;
+        if report.outcome != PacketOutcome::Sent {
+            *packets.refused.entry(report.outcome.name()).or_default() += 1;
+            return;
+        }
+        packets.sent += 1;
+        packets.late += u64::from(report.flags.has(ReportFlags::LATE));
+        packets.shifted += u64::from(report.flags.has(ReportFlags::SHIFTED));
+        if let Some(left) = report.left() {
+            let middle = left.lo + (left.hi - left.lo) / 2;
+            self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
+            if self.errors_ns.len() > MOST_ERRORS {
+                self.errors_ns.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn release_error_ns(&self) -> Option<ErrorSpread> {
+        ErrorSpread::of(self.errors_ns.iter().copied().collect())
+    }
+}
+
+/// The packet that a report is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReportedPacket {
+    pub(super) batch: u64,
+    pub(super) cookie: u64,
+    pub(super) train: u32,
+    /// When its client wanted it to leave.
+    pub(super) planned: MonoTime,
+    /// How much later it was to leave because of a clash.
+    pub(super) shifted: Nanos,
+}
+
+impl ReportedPacket {
+    /// The report of it if it was not sent.
+    pub(super) const fn unsent(&self, outcome: PacketOutcome) -> PacketReport {
+        PacketReport::unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
+    }
+}
+
+/// The report of a packet that the release mechanism had.
+pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: Nanos) -> PacketReport {
+    let outcome = if gone.flags.contains(&ProbeFlag::Dropped) {
+        PacketOutcome::Dropped
+    } else if gone.handed_over.is_none() {
+        PacketOutcome::Failed
+    } else {
+        PacketOutcome::Sent
+    };
+    let mut flags = ReportFlags::default();
+    for flag in &gone.flags {
+        match flag {
+            ProbeFlag::Late => flags.set(ReportFlags::LATE),
+            ProbeFlag::Early => flags.set(ReportFlags::EARLY),
+            ProbeFlag::Stolen => flags.set(ReportFlags::STOLEN),
+            ProbeFlag::StampMissing => flags.set(ReportFlags::STAMP_MISSING),
+            ProbeFlag::StampsDisagree => flags.set(ReportFlags::STAMPS_DISAGREE),
+            ProbeFlag::Dropped | ProbeFlag::First | ProbeFlag::Unsent => {}
+        }
+    }
+    if packet.shifted > Nanos::ZERO {
+        flags.set(ReportFlags::SHIFTED);
+    }
+    // The mechanism judges by the time that it was given, which a clash may have moved.
+    let left = gone.left_here().map(|stamp| stamp.lo);
+    if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
+        flags.set(ReportFlags::LATE);
+    }
+    let stage = |stage| DepartureStamp::of(&gone.departures, stage).and_then(stamp);
+    PacketReport {
+        flags,
+        shifted: packet.shifted.as_u64(),
+        handed_over: gone.handed_over.and_then(stamp),
+        released: gone.released.and_then(stamp),
+        queue: stage(DepartureStage::Queue),
+        driver: stage(DepartureStage::Driver),
+        wire: stage(DepartureStage::Wire),
+        ..packet.unsent(outcome)
+    }
+}
+
+/// `None`: the clock is another host's, which a departure never has.
+pub(super) fn stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
+    let clock = match stamp.clock {
+        StampClock::Monotonic => StampClockName::Monotonic,
+        StampClock::Device(number) => StampClockName::Device(u16::try_from(number).ok()?),
+        StampClock::Far => return None,
+    };
+    let reader = match stamp.source {
+        StampSource::Program => StampReader::Program,
+        StampSource::Bpf => StampReader::Bpf,
+        StampSource::Kernel => StampReader::Kernel,
+        StampSource::Hardware => StampReader::Hardware,
+        StampSource::Far => return None,
+    };
+    Some(PacketStamp { clock, reader, lo: stamp.lo, hi: stamp.hi })
+}
+
+pub(super) const fn outcome(refusal: PacketRefusal) -> PacketOutcome {
+    match refusal {
+        PacketRefusal::Late => PacketOutcome::Late,
+        PacketRefusal::QueueFull => PacketOutcome::QueueFull,
+        PacketRefusal::NotPermitted => PacketOutcome::NotPermitted,
+        PacketRefusal::OverLimit => PacketOutcome::OverLimit,
+        PacketRefusal::Malformed => PacketOutcome::Malformed,
+        PacketRefusal::WrongSource => PacketOutcome::WrongSource,
+        PacketRefusal::TooLong => PacketOutcome::TooLong,
+        PacketRefusal::Clash => PacketOutcome::Clash,
+        PacketRefusal::Cancelled => PacketOutcome::Cancelled,
+        PacketRefusal::NoRoute => PacketOutcome::NoRoute,
+        PacketRefusal::TooFarAhead => PacketOutcome::TooFarAhead,
+        PacketRefusal::Dropped => PacketOutcome::Dropped,
+        PacketRefusal::Ended => PacketOutcome::Ended,
+        PacketRefusal::Failed => PacketOutcome::Failed,
+        PacketRefusal::TrainRefused => PacketOutcome::TrainRefused,
+    }
+}
+
+/// The number of a mechanism in the protocol.
+pub(super) const fn mechanism_number(mechanism: ReleaseMechanism) -> u16 {
+    match mechanism {
+        ReleaseMechanism::Sleep => 0,
+        ReleaseMechanism::Spin => 1,
+        ReleaseMechanism::Ring => 2,
+        ReleaseMechanism::Gate => 3,
+        ReleaseMechanism::Live => 4,
+        ReleaseMechanism::Fq => 5,
+        ReleaseMechanism::Etf => 6,
+        ReleaseMechanism::Launch => 7,
+    }
+}

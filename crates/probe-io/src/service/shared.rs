@@ -1,0 +1,226 @@
+//! What the threads of a service share: the queue, the clients, and whether it is to end.
+//!
+//! Invariant: the lock is held for moments only, never while a thread waits or sends.
+
+use super::client::ClientConnection;
+use super::flows::SentFlows;
+use super::intake::TargetPaths;
+use super::report::PastClient;
+use super::{MOST_CLIENTS, MOST_CLIENTS_OF_USER, ServiceInterface, ServiceOptions};
+use crate::{Error, now};
+use packetrig_probe::PacketRefusal;
+use packetrig_probe::service::{ClientId, DueTrain, QueuedTrain, ReleaseQueue};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Longest wait for work.
+const PIECE: Duration = Duration::from_millis(20);
+/// Clients that have gone of which the counts are kept for the result.
+const MOST_PAST: usize = 1024;
+
+/// What the lock protects.
+#[derive(Debug, Default)]
+pub(super) struct SharedState {
+    pub(super) queue: ReleaseQueue,
+    clients: BTreeMap<ClientId, Arc<ClientConnection>>,
+    past: Vec<PastClient>,
+    /// Clients that have gone since the outlet last looked.
+    gone: Vec<ClientId>,
+    error: Option<Error>,
+}
+
+pub(super) struct ServiceShared {
+    pub(super) interface: ServiceInterface,
+    pub(super) options: ServiceOptions,
+    pub(super) paths: TargetPaths,
+    pub(super) flows: SentFlows,
+    /// Whether answers are heard now.
+    pub(super) hears_answers: AtomicBool,
+    state: Mutex<SharedState>,
+    /// Packets were queued, or the service is to end.
+    changed: Condvar,
+    /// Nothing is taken in any more.
+    is_ending: AtomicBool,
+    /// Everything was reported: clients may be left.
+    has_ended: AtomicBool,
+    last_id: AtomicU32,
+}
+
+/// Trains that are due, and clients that have gone.
+pub(super) struct OutletWork {
+    pub(super) trains: Vec<DueTrain>,
+    pub(super) gone: Vec<ClientId>,
+}
+
+pub(super) enum TakenWork {
+    Work(OutletWork),
+    /// Nothing came until the given time.
+    Nothing,
+    Ended,
+}
+
+impl ServiceShared {
+    pub(super) fn new(interface: ServiceInterface, options: ServiceOptions, paths: TargetPaths) -> Self {
+        Self {
+            interface,
+            options,
+            paths,
+            flows: SentFlows::default(),
+            hears_answers: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            is_ending: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            last_id: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SharedState> {
+        // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn new_client_id(&self) -> ClientId {
+        ClientId(self.last_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn has_room_for(&self, user: u32) -> bool {
+        let state = self.lock();
+        let of_user = state.clients.values().filter(|client| client.peer.user == user).count();
+        state.clients.len() < MOST_CLIENTS && (user == 0 || of_user < MOST_CLIENTS_OF_USER)
+    }
+
+    pub(super) fn add(&self, client: &Arc<ClientConnection>) {
+        self.lock().clients.insert(client.id, Arc::clone(client));
+    }
+
+    /// Forgets a client with its packets.
+    pub(super) fn remove(&self, client: &ClientConnection) {
+        self.flows.remove_client(client.id);
+        let past = client.past();
+        let mut state = self.lock();
+        state.queue.remove_client(client.id);
+        state.clients.remove(&client.id);
+        state.gone.push(client.id);
+        if state.past.len() < MOST_PAST {
+            state.past.push(past);
+        }
+    }
+
+    pub(super) fn client(&self, id: ClientId) -> Option<Arc<ClientConnection>> {
+        self.lock().clients.get(&id).cloned()
+    }
+
+    /// Whether a client wants answers.
+    pub(super) fn has_listeners(&self) -> bool {
+        self.lock().clients.values().any(|client| client.is_listening())
+    }
+
+    pub(super) fn client_count(&self) -> usize {
+        self.lock().clients.len()
+    }
+
+    /// Queues a train and wakes the outlet.
+    pub(super) fn push(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
+        let mut state = self.lock();
+        // Asked with the lock: what is pushed before the end is taken by the outlet at the end.
+        if self.is_ending() {
+            return Err(PacketRefusal::Ended);
+        }
+        state.queue.push(train).map_err(|_| PacketRefusal::QueueFull)?;
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits until trains are due within `lead`, and takes those that are due within `lead + window`. It waits until `until` at most.
+    pub(super) fn take_work(
+        &self,
+        lead: Nanos,
+        window: Nanos,
+        most: usize,
+        until: Option<MonoTime>,
+    ) -> TakenWork {
+        let mut state = self.lock();
+        while !self.is_ending() {
+            let now = now();
+            let due = state.queue.next_due();
+            let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
+            if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
+                // What is overdue leaves together with what is due next.
+                let trains = state.queue.take_due(now + lead + window, most, now);
+                return TakenWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
+            }
+            let left = until.map_or(PIECE, |until| Duration::from_nanos(until.since(now).as_u64()));
+            if left.is_zero() {
+                return TakenWork::Nothing;
+            }
+            let waited = self.changed.wait_timeout(state, wait.min(left).min(PIECE));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        TakenWork::Ended
+    }
+
+    /// Ends probing of a target that does not want it, for all clients.
+    pub(super) fn close_target(&self, target: IpAddr) {
+        if self.paths.close(target) {
+            let cancelled = self.lock().queue.cancel_target(target);
+            self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
+        }
+    }
+
+    /// Tells clients that trains of theirs were not sent.
+    pub(super) fn report_unsent(&self, trains: &[QueuedTrain], why: PacketRefusal) {
+        for train in trains {
+            if let Some(client) = self.client(train.client) {
+                client.report_refused(train, why);
+            }
+        }
+    }
+
+    /// Takes nothing in any more.
+    pub(super) fn stop_intake(&self) {
+        let state = self.lock();
+        self.is_ending.store(true, Ordering::Relaxed);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Lets the threads of clients end, after everything was reported.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the service because of an error.
+    pub(super) fn fail(&self, error: Error) {
+        self.lock().error.get_or_insert(error);
+        self.stop_intake();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Packets that still wait when the service ends.
+    pub(super) fn take_all(&self) -> Vec<QueuedTrain> {
+        let due = self.lock().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
+        due.into_iter().map(|due| due.train).collect()
+    }
+
+    /// The counts of all clients, after all threads have ended.
+    pub(super) fn result(&self) -> Result<Vec<PastClient>, Error> {
+        let mut state = self.lock();
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut state.past)),
+        }
+    }
+}

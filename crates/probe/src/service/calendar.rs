@@ -1,0 +1,200 @@
+//! When the outlet sends what: the times that trains have been given, and how clashes are resolved.
+//!
+//! The rule, in this order: the train of higher priority keeps its time; then that of the client that has sent less lately; then the one
+//! that is due first; then the one that was handed over first. The loser leaves as soon as there is room for all of it. If that is later
+//! than its client allows, it does not leave at all. A train that has its time keeps it.
+//!
+//! Invariant: reserved times do not overlap, and no train leaves before it is due.
+
+use packetrig_units::{MonoTime, Nanos};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Time that the outlet takes for a frame, in which no other can leave. A system call that sends a frame takes 5 to 15 us.
+const FRAME_TIME: Nanos = Nanos::from_micros(15);
+/// Between frames of a train that are nearer to each other than this, nothing of others leaves.
+const TOGETHER: Nanos = Nanos::from_micros(200);
+/// Times that are tried for a train. A train that finds none of them free is refused as one that clashes.
+const MOST_TRIES: usize = 1_000;
+
+/// The order in which trains choose their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrainRank {
+    pub priority: Reverse<u8>,
+    /// Frames that the client has sent lately.
+    pub usage: u64,
+    pub due: MonoTime,
+    /// The order in which trains were handed over.
+    pub order: u64,
+}
+
+/// A time in which the outlet sends frames of one train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OutletSpan {
+    from: MonoTime,
+    until: MonoTime,
+}
+
+/// The reserved times of the outlet.
+#[derive(Debug)]
+pub struct ReleaseCalendar {
+    /// Until when each reserved span lasts, by its beginning.
+    reserved: BTreeMap<MonoTime, MonoTime>,
+    together: Nanos,
+}
+
+impl ReleaseCalendar {
+    /// For a mechanism that keeps the time of each frame.
+    pub const fn new() -> Self {
+        Self { reserved: BTreeMap::new(), together: TOGETHER }
+    }
+
+    /// For a mechanism that sends each train back to back: nothing of others leaves within a train.
+    pub const fn of_whole_trains() -> Self {
+        Self { reserved: BTreeMap::new(), together: Nanos::from_secs(3_600) }
+    }
+
+    /// Forgets what is over.
+    pub fn forget_before(&mut self, now: MonoTime) {
+        while let Some(first) = self.reserved.first_entry().filter(|first| *first.get() <= now) {
+            first.remove();
+        }
+    }
+
+    /// Reserves the first time from `earliest` on at which all frames of a train can leave in their distances. Returns how much later
+    /// than due that is; `None` if it is more than `latest`. `due` has the times of the frames in order.
+    pub fn reserve(&mut self, due: &[MonoTime], earliest: MonoTime, latest: Option<Nanos>) -> Option<Nanos> {
+        let spans = self.spans(due);
+        let mut later = earliest.since(*due.first()?);
+        for _ in 0..MOST_TRIES {
+            if latest.is_some_and(|latest| later > latest) {
+                return None;
+            }
+            match spans.iter().find_map(|span| self.clash(*span, later)) {
+                Some(more) => later += more,
+                None => {
+                    let moved = spans.iter().map(|span| (span.from + later, span.until + later));
+                    self.reserved.extend(moved);
+                    return Some(later);
+                }
+            }
+        }
+        None
+    }
+
+    /// Divides a train into the times in which nothing of others may leave.
+    fn spans(&self, due: &[MonoTime]) -> Vec<OutletSpan> {
+        let groups = due.chunk_by(|one, next| next.since(*one) < self.together);
+        groups
+            .filter_map(|group| {
+                Some(OutletSpan { from: *group.first()?, until: *group.last()? + FRAME_TIME })
+            })
+            .collect()
+    }
+
+    /// How much later a span has to be to pass the reserved one that is in its way.
+    fn clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
+        let OutletSpan { from, until } = span;
+        // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.
+        let (_, reserved_until) = self.reserved.range(..until + later).next_back()?;
+        let more = reserved_until.since(from + later);
+        (more > Nanos::ZERO).then_some(more)
+    }
+}
+
+impl Default for ReleaseCalendar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(us: u64) -> MonoTime {
+        MonoTime::from_nanos(us * 1_000)
+    }
+
+    /// How many microseconds later each of these trains leaves, in the order of their reservations.
+    fn later(calendar: &mut ReleaseCalendar, trains: &[&[u64]]) -> Vec<Option<u64>> {
+        let reserve = |due: &&[u64]| {
+            let due: Vec<_> = due.iter().map(|us| at(*us)).collect();
+            calendar.reserve(&due, at(0), None).map(|later| later.as_u64() / 1_000)
+        };
+        trains.iter().map(reserve).collect()
+    }
+
+    #[test]
+    fn trains_that_do_not_meet_leave_on_time() {
+        let mut calendar = ReleaseCalendar::new();
+        assert_eq!(later(&mut calendar, &[&[100, 110], &[125], &[85], &[1_000]]), [Some(0); 4]);
+    }
+
+    #[test]
+    fn the_second_leaves_as_soon_as_there_is_room_for_all_of_it() {
+        let mut calendar = ReleaseCalendar::new();
+        // Between 115 and 140 there is room for one frame of 15 us and not for a pair that takes 30.
+        assert_eq!(later(&mut calendar, &[&[100], &[140], &[101, 116]]), [Some(0), Some(0), Some(54)]);
+        assert_eq!(later(&mut calendar, &[&[101]]), [Some(14)]);
+    }
+
+    #[test]
+    fn others_leave_in_the_pauses_of_a_train_and_not_within_its_bursts() {
+        let sparse: Vec<u64> = (0..10).map(|n| n * 1_000).collect();
+        let dense: Vec<u64> = (0..10).map(|n| n * 100).collect();
+        assert_eq!(later(&mut ReleaseCalendar::new(), &[&sparse, &[500]]), [Some(0), Some(0)]);
+        assert_eq!(later(&mut ReleaseCalendar::new(), &[&dense, &[450]]), [Some(0), Some(465)]);
+        let mut whole = ReleaseCalendar::of_whole_trains();
+        assert_eq!(later(&mut whole, &[&sparse, &[500]]), [Some(0), Some(8_515)]);
+    }
+
+    #[test]
+    fn a_train_that_would_be_later_than_allowed_takes_no_time() {
+        let mut calendar = ReleaseCalendar::new();
+        calendar.reserve(&[at(100)], at(0), None).unwrap();
+        assert_eq!(calendar.reserve(&[at(100)], at(0), Some(Nanos::from_micros(14))), None);
+        assert_eq!(calendar.reserve(&[at(115)], at(0), None), Some(Nanos::ZERO));
+        assert_eq!(calendar.reserve(&[at(50)], at(70), Some(Nanos::from_micros(10))), None, "it is overdue");
+        assert_eq!(calendar.reserve(&[at(50)], at(70), None), Some(Nanos::from_micros(20)));
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten() {
+        let mut calendar = ReleaseCalendar::new();
+        calendar.reserve(&[at(100)], at(0), None).unwrap();
+        calendar.forget_before(at(114));
+        assert_eq!(calendar.reserved.len(), 1);
+        calendar.forget_before(at(115));
+        assert!(calendar.reserved.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn reserved_times_never_overlap_and_none_is_early(
+            trains in prop::collection::vec((0_u64..20_000, prop::collection::vec(0_u64..600, 0..6)), 1..40),
+            earliest in 0_u64..5_000,
+        ) {
+            let mut calendar = ReleaseCalendar::new();
+            let mut sent: Vec<MonoTime> = Vec::new();
+            for (first, gaps) in &trains {
+                let mut due = vec![at(*first)];
+                for gap in gaps {
+                    due.push(*due.last().unwrap() + Nanos::from_micros(*gap));
+                }
+                let later = calendar.reserve(&due, at(earliest), None).unwrap();
+                prop_assert!(due[0] + later >= at(earliest));
+                // Frames of one train may be nearer to each other than the outlet takes; trains may not.
+                for other in &sent {
+                    for frame in &due {
+                        let frame = *frame + later;
+                        let apart = frame.since(*other).max(other.since(frame));
+                        prop_assert!(apart >= FRAME_TIME, "{apart}");
+                    }
+                }
+                sent.extend(due.iter().map(|frame| *frame + later));
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Trains and single packets that wait for their release times, with a quota for each client.
+//!
+//! Invariant: a client never has more packets or bytes in the queue than its quota, and what one client does takes time in proportion to
+//! its own packets only; packets of a client that was removed are gone.
+
+use super::{PacketEnds, TrainRank};
+use crate::{PermittedTarget, small_count};
+use packetrig_units::{MonoTime, Nanos};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What a client has sent counts half after this time.
+const USAGE_HALVES: Nanos = Nanos::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+/// How much one client may have in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientQuota {
+    pub packets: u32,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedPacket {
+    /// The client's number for it.
+    pub cookie: u64,
+    pub due: MonoTime,
+    pub ends: PacketEnds,
+    /// The frame from its Ethernet header on, without FCS.
+    pub frame: Vec<u8>,
+}
+
+/// A train, or a single packet, that has passed all checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedTrain {
+    pub client: ClientId,
+    pub batch: u64,
+    /// The client's number for it; 0: a single packet.
+    pub train: u32,
+    pub target: PermittedTarget,
+    /// How much later than due a packet may leave; `None`: however late.
+    pub latest: Option<Nanos>,
+    /// At least one, in the order of their release times.
+    pub packets: Vec<QueuedPacket>,
+}
+
+impl QueuedTrain {
+    /// When its first packet is due.
+    pub fn due(&self) -> MonoTime {
+        self.packets.first().map(|packet| packet.due).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.packets.iter().map(|packet| packet.frame.len() as u64).sum()
+    }
+
+    /// Whether it belongs to this batch (0: any) and train (0: any).
+    const fn is_of(&self, batch: u64, train: u32) -> bool {
+        (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
+    }
+}
+
+/// A train that is due, and its rank among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueTrain {
+    pub train: QueuedTrain,
+    pub rank: TrainRank,
+}
+
+/// By when the first packet is due, and by the order of hand-over.
+type QueuePlace = (MonoTime, u64);
+
+#[derive(Debug)]
+struct ClientQueue {
+    quota: ClientQuota,
+    priority: u8,
+    packets: u32,
+    bytes: u64,
+    waiting: BTreeMap<QueuePlace, QueuedTrain>,
+    /// Frames sent lately, and when that was reckoned.
+    usage: u64,
+    reckoned_at: MonoTime,
+}
+
+#[derive(Debug, Default)]
+pub struct ReleaseQueue {
+    clients: BTreeMap<ClientId, ClientQueue>,
+    /// Whose train is where, of all clients.
+    order: BTreeMap<QueuePlace, ClientId>,
+    handed_over: u64,
+}
+
+impl ReleaseQueue {
+    pub fn add_client(&mut self, client: ClientId, priority: u8, quota: ClientQuota) {
+        let queue = ClientQueue {
+            quota,
+            priority,
+            packets: 0,
+            bytes: 0,
+            waiting: BTreeMap::new(),
+            usage: 0,
+            reckoned_at: MonoTime::default(),
+        };
+        self.clients.insert(client, queue);
+    }
+
+    /// Forgets a client with all its packets.
+    pub fn remove_client(&mut self, client: ClientId) {
+        for place in self.clients.remove(&client).into_iter().flat_map(|queue| queue.waiting.into_keys()) {
+            self.order.remove(&place);
+        }
+    }
+
+    /// Packets of a client in the queue.
+    pub fn queued(&self, client: ClientId) -> u32 {
+        self.clients.get(&client).map_or(0, |queue| queue.packets)
+    }
+
+    /// Adds a train; gives it back if it exceeds the quota of its client.
+    pub fn push(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
+        let (packets, bytes) = (small_count(train.packets.len()), train.bytes());
+        let Some(queue) = self.clients.get_mut(&train.client).filter(|queue| {
+            packets <= queue.quota.packets.saturating_sub(queue.packets)
+                && bytes <= queue.quota.bytes.saturating_sub(queue.bytes)
+        }) else {
+            return Err(train);
+        };
+        queue.packets += packets;
+        queue.bytes += bytes;
+        let place = (train.due(), self.handed_over);
+        self.handed_over += 1;
+        self.order.insert(place, train.client);
+        queue.waiting.insert(place, train);
+        Ok(())
+    }
+
+    /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
+    pub fn cancel(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
+        self.take_out(client, |waiting| waiting.is_of(batch, train))
+    }
+
+    /// Takes out all packets to a target.
+    pub fn cancel_target(&mut self, target: IpAddr) -> Vec<QueuedTrain> {
+        let clients: Vec<ClientId> = self.clients.keys().copied().collect();
+        let of = clients.into_iter().map(|client| self.take_out(client, |train| train.target.ip() == target));
+        of.flatten().collect()
+    }
+
+    fn take_out(&mut self, client: ClientId, is_meant: impl Fn(&QueuedTrain) -> bool) -> Vec<QueuedTrain> {
+        let Some(queue) = self.clients.get_mut(&client) else { return Vec::new() };
+        let taken: Vec<_> = queue.waiting.extract_if(.., |_, train| is_meant(train)).collect();
+        let mut trains = Vec::with_capacity(taken.len());
+        for (place, train) in taken {
+            self.order.remove(&place);
+            queue.unload(&train);
+            trains.push(train);
+        }
+        trains
+    }
+
+    /// When the next packet is due.
+    pub fn next_due(&self) -> Option<MonoTime> {
+        self.order.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Takes the trains that begin until then, at most so many packets.
+    pub fn take_due(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
+        let mut taken = Vec::new();
+        let mut packets = 0;
+        while packets < most {
+            let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
+            let (place, client) = first.remove_entry();
+            let Some(queue) = self.clients.get_mut(&client) else { continue };
+            let Some(train) = queue.waiting.remove(&place) else { continue };
+            queue.unload(&train);
+            packets += train.packets.len();
+            let (due, order) = place;
+            let rank =
+                TrainRank { priority: Reverse(queue.priority), usage: queue.usage_at(now), due, order };
+            taken.push(DueTrain { train, rank });
+        }
+        taken
+    }
+
+    /// Notes that frames of a client were sent.
+    pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
+        if let Some(queue) = self.clients.get_mut(&client) {
+            queue.usage = queue.usage_at(now) + frames;
+        }
+    }
+}
+
+impl ClientQueue {
+    fn unload(&mut self, train: &QueuedTrain) {
+        self.packets -= small_count(train.packets.len());
+        self.bytes -= train.bytes();
+    }
+
+    fn usage_at(&mut self, now: MonoTime) -> u64 {
+        let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
+        if halvings > 0 {
+            self.usage = self.usage.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0);
+            self.reckoned_at = now;
+        }
+        self.usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProbePermit;
+    use crate::service::PacketFlow;
+
+    const ONE: ClientId = ClientId(1);
+    const OTHER: ClientId = ClientId(2);
+
+    fn at(us: u64) -> MonoTime {
+        MonoTime::from_nanos(us * 1_000)
+    }
+
+    fn train(client: ClientId, batch: u64, number: u32, due_us: &[u64]) -> QueuedTrain {
+        let ip = "127.0.0.1".parse().unwrap();
+        let target = ProbePermit::default().permitted(ip, "2026-11-25").unwrap();
+        let ends =
+            PacketEnds { source: ip, target: ip, flow: PacketFlow::Icmp { identifier: 1 }, length: 46 };
+        let packet = |due: &u64| QueuedPacket { cookie: *due, due: at(*due), ends, frame: vec![0; 60] };
+        let packets = due_us.iter().map(packet).collect();
+        QueuedTrain { client, batch, train: number, target, latest: None, packets }
+    }
+
+    fn queue(quota: u32) -> ReleaseQueue {
+        let mut queue = ReleaseQueue::default();
+        for (client, priority) in [(ONE, 0), (OTHER, 1)] {
+            queue.add_client(client, priority, ClientQuota { packets: quota, bytes: 60_000 });
+        }
+        queue
+    }
+
+    fn cookies<'a>(trains: impl IntoIterator<Item = &'a QueuedTrain>) -> Vec<Vec<u64>> {
+        let cookies = |train: &QueuedTrain| train.packets.iter().map(|packet| packet.cookie).collect();
+        trains.into_iter().map(cookies).collect()
+    }
+
+    fn due(queue: &mut ReleaseQueue, until: MonoTime) -> Vec<DueTrain> {
+        queue.take_due(until, 100, until)
+    }
+
+    #[test]
+    fn trains_come_out_in_the_order_of_time_and_none_is_cut() {
+        let mut queue = queue(100);
+        queue.push(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
+        queue.push(train(OTHER, 1, 0, &[550])).unwrap();
+        assert_eq!(queue.next_due(), Some(at(500)));
+        assert_eq!(cookies(due(&mut queue, at(500)).iter().map(|due| &due.train)), [vec![500, 600, 2_000]]);
+        let taken = due(&mut queue, at(2_000));
+        assert_eq!(cookies(taken.iter().map(|due| &due.train)), [vec![550]]);
+        assert_eq!((taken[0].rank.priority, taken[0].rank.order), (Reverse(1), 1));
+        assert_eq!((queue.queued(ONE), queue.queued(OTHER), queue.next_due()), (0, 0, None));
+    }
+
+    #[test]
+    fn a_quota_holds_and_is_free_again_after_release() {
+        let mut queue = queue(3);
+        queue.push(train(ONE, 1, 0, &[10])).unwrap();
+        let refused = queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap_err();
+        assert_eq!(refused.packets.len(), 3, "a train is queued whole or not at all");
+        queue.push(train(OTHER, 2, 1, &[20, 30, 40])).unwrap();
+        due(&mut queue, at(10));
+        queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap();
+        assert_eq!(queue.queued(ONE), 3);
+        assert!(queue.push(train(ClientId(9), 1, 0, &[1])).is_err(), "nobody of that number is a client");
+    }
+
+    #[test]
+    fn cancelled_packets_are_those_of_the_client_only() {
+        let mut queue = queue(100);
+        queue.push(train(ONE, 1, 5, &[10, 20])).unwrap();
+        queue.push(train(ONE, 1, 6, &[30])).unwrap();
+        queue.push(train(ONE, 2, 5, &[40])).unwrap();
+        queue.push(train(OTHER, 1, 5, &[50])).unwrap();
+        assert_eq!(cookies(&queue.cancel(ONE, 1, 5)), [vec![10, 20]]);
+        assert_eq!(cookies(&queue.cancel(ONE, 0, 0)), [vec![30], vec![40]]);
+        assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (0, 1));
+        assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap())), [vec![50]]);
+        queue.push(train(OTHER, 1, 5, &[50])).unwrap();
+        queue.remove_client(OTHER);
+        assert_eq!((queue.next_due(), queue.queued(OTHER)), (None, 0));
+        assert!(due(&mut queue, at(100)).is_empty());
+    }
+
+    #[test]
+    fn a_client_that_has_sent_more_lately_has_the_lower_rank() {
+        let usage = |wait| {
+            let mut queue = queue(100);
+            let now = at(10_000_000);
+            queue.note_sent(ONE, 100, now);
+            queue.push(train(ONE, 1, 0, &[10])).unwrap();
+            queue.take_due(at(10), 1, now + wait)[0].rank.usage
+        };
+        assert_eq!(usage(Nanos::ZERO), 100);
+        assert_eq!(usage(Nanos::from_millis(1_000)), 25);
+        assert_eq!(usage(Nanos::from_secs(100)), 0);
+    }
+}

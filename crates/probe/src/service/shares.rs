@@ -1,0 +1,269 @@
+//! Divides the limits of each target among the clients that probe it.
+//!
+//! Each client that has probed a target lately has an equal share of its rate and of its bursts, which nobody can take away. What others do
+//! not use it may use, too, as long as at least half of the target's burst is left for others.
+//!
+//! Invariant: all clients together never exceed the limits of the target.
+
+use super::ClientId;
+use crate::{BudgetExceeded, PermittedTarget, ProbeBudget, TargetLimits};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// A client that has not probed a target for this long has no share of its limits.
+const ACTIVE: Nanos = Nanos::from_secs(10);
+/// Targets at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
+const MOST_TARGETS: usize = 65_536;
+/// Targets of one client in all.
+const MOST_OF_CLIENT: usize = 4_096;
+
+/// Idle targets are looked for at most this often.
+const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
+
+#[derive(Debug)]
+struct ClientShare {
+    budget: ProbeBudget,
+    seen_at: MonoTime,
+}
+
+#[derive(Debug)]
+struct SharedTarget {
+    budget: ProbeBudget,
+    clients: BTreeMap<ClientId, ClientShare>,
+    /// The latest time at which something was taken: a budget needs times that do not decrease.
+    taken_at: MonoTime,
+}
+
+#[derive(Debug, Default)]
+pub struct TargetShares {
+    targets: BTreeMap<IpAddr, SharedTarget>,
+    /// Probes of each client to each target in all.
+    totals: BTreeMap<ClientId, BTreeMap<IpAddr, u64>>,
+    forgotten_at: MonoTime,
+}
+
+impl TargetShares {
+    /// Takes the frames of a whole train, of these lengths, at the time when its first one leaves: a train counts as a burst. A refusal
+    /// takes nothing.
+    pub fn take(
+        &mut self,
+        client: ClientId,
+        target: PermittedTarget,
+        lengths: &[u32],
+        at: MonoTime,
+    ) -> Result<(), BudgetExceeded> {
+        let limits = target.limits();
+        // How many probes one client sends in all is a limit of each client, as it is of each command.
+        let total =
+            self.totals.get(&client).and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
+        let total = total + lengths.len() as u64;
+        if total > limits.most || !self.has_room(client, target.ip(), at) {
+            return Err(BudgetExceeded::Most(limits));
+        }
+        let of_all = TargetLimits { most: u64::MAX, ..limits };
+        let shared = self.targets.entry(target.ip()).or_insert_with(|| SharedTarget {
+            budget: ProbeBudget::new(of_all),
+            clients: BTreeMap::new(),
+            taken_at: at,
+        });
+        shared.budget = shared.budget.clone().with_limits(of_all);
+        shared.take(client, of_all, lengths, at)?;
+        self.totals.entry(client).or_default().insert(target.ip(), total);
+        Ok(())
+    }
+
+    /// Whether a target is known, or there is room for one more of this client and of all.
+    fn has_room(&mut self, client: ClientId, target: IpAddr, now: MonoTime) -> bool {
+        if self
+            .totals
+            .get(&client)
+            .is_some_and(|totals| totals.len() >= MOST_OF_CLIENT && !totals.contains_key(&target))
+        {
+            return false;
+        }
+        if self.targets.len() >= MOST_TARGETS && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
+            self.forget_idle(now);
+        }
+        self.targets.len() < MOST_TARGETS || self.targets.contains_key(&target)
+    }
+
+    /// Forgets a client.
+    pub fn remove_client(&mut self, client: ClientId) {
+        let targets = self.totals.remove(&client).unwrap_or_default();
+        for target in targets.keys() {
+            if let Some(shared) = self.targets.get_mut(target) {
+                shared.clients.remove(&client);
+            }
+        }
+    }
+
+    /// Forgets targets that nobody has probed lately, so that memory is bounded by what is in use.
+    fn forget_idle(&mut self, now: MonoTime) {
+        self.forgotten_at = now;
+        self.targets.retain(|_, shared| {
+            shared.clients.retain(|_, share| now.since(share.seen_at) < ACTIVE);
+            !shared.clients.is_empty() || !shared.budget.is_full(now)
+        });
+    }
+}
+
+impl SharedTarget {
+    fn take(
+        &mut self,
+        client: ClientId,
+        limits: TargetLimits,
+        lengths: &[u32],
+        at: MonoTime,
+    ) -> Result<(), BudgetExceeded> {
+        let at = at.max(self.taken_at);
+        let others =
+            self.clients.iter().filter(|(id, share)| **id != client && at.since(share.seen_at) < ACTIVE);
+        let share = share_of(limits, others.count() as u64 + 1);
+        let all = taken_whole(&self.budget, lengths, at)?;
+        let own = self.clients.get(&client).map(|own| own.budget.clone());
+        let own = own.unwrap_or_else(|| ProbeBudget::new(share)).with_limits(share);
+        let own = match taken_whole(&own, lengths, at) {
+            Ok(after) => after,
+            Err(_) => {
+                // Beyond its own share: only what leaves half of the burst to others.
+                let half = TargetLimits { burst: limits.burst / 2, ..limits };
+                taken_whole(&self.budget.clone().with_limits(half), lengths, at)?;
+                own
+            }
+        };
+        self.clients.insert(client, ClientShare { budget: own, seen_at: at });
+        self.budget = all;
+        self.taken_at = at;
+        Ok(())
+    }
+}
+
+/// An equal share of the limits for one of so many clients.
+fn share_of(limits: TargetLimits, clients: u64) -> TargetLimits {
+    TargetLimits {
+        probes_per_s: (limits.probes_per_s / clients).max(1),
+        bits_per_s: (limits.bits_per_s / clients).max(1),
+        burst: u32::try_from(u64::from(limits.burst) / clients).unwrap_or(limits.burst).max(1),
+        ..limits
+    }
+}
+
+/// The budget after all frames; an error if one does not fit.
+fn taken_whole(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
+    let mut after = budget.clone();
+    lengths.iter().try_for_each(|length| after.take(at, *length))?;
+    Ok(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProbePermit;
+
+    fn target(text: &str) -> PermittedTarget {
+        let permit = ProbePermit::from_text(text).unwrap();
+        permit.permitted("10.0.0.1".parse().unwrap(), "2026-11-25").unwrap()
+    }
+
+    fn usual() -> PermittedTarget {
+        target(
+            "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 1000\nbits_per_s = \"10Gbps\"\nburst = 40\nmost = 100000",
+        )
+    }
+
+    /// What each client gets of a second in which it wants a probe every so many microseconds.
+    fn second(wanted_us: &[u64]) -> Vec<u64> {
+        let mut shares = TargetShares::default();
+        let mut got = vec![0; wanted_us.len()];
+        for us in 0..1_000_000 {
+            for (client, every) in wanted_us.iter().enumerate() {
+                if us % every == 0 {
+                    let at = MonoTime::from_nanos(5_000_000_000 + us * 1_000);
+                    let id = ClientId(u32::try_from(client).unwrap());
+                    got[client] += u64::from(shares.take(id, usual(), &[60], at).is_ok());
+                }
+            }
+        }
+        got
+    }
+
+    #[test]
+    fn one_client_alone_has_all_of_the_limits() {
+        let got = second(&[100]);
+        assert!((1_000..=1_041).contains(&got[0]), "{got:?}");
+    }
+
+    #[test]
+    fn ten_clients_stay_inside_their_shares_whatever_one_of_them_wants() {
+        // Nine want exactly their share, one wants a hundred times as much.
+        let mut wanted = vec![10_000; 9];
+        wanted.push(100);
+        let got = second(&wanted);
+        assert!(got[..9].iter().all(|got| *got == 100), "{got:?}");
+        assert!((100..=141).contains(&got[9]), "{got:?}");
+        assert!(got.iter().sum::<u64>() <= 1_041);
+    }
+
+    #[test]
+    fn what_others_do_not_use_can_be_used() {
+        let got = second(&[100, 20_000]);
+        assert_eq!(got[1], 50);
+        assert!((940..=995).contains(&got[0]), "{got:?}");
+    }
+
+    #[test]
+    fn a_train_is_taken_whole_or_not_at_all() {
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        assert!(shares.take(ClientId(1), usual(), &[60; 41], at).is_err());
+        shares.take(ClientId(1), usual(), &[60; 40], at).unwrap();
+        assert!(shares.take(ClientId(1), usual(), &[60], at).is_err());
+    }
+
+    #[test]
+    fn the_number_of_probes_in_all_is_bounded_for_each_client() {
+        let few = target("[[target]]\nnetwork = \"10.0.0.0/8\"\nmost = 3\nburst = 9");
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        for _ in 0..3 {
+            shares.take(ClientId(1), few, &[60], at).unwrap();
+        }
+        assert!(matches!(shares.take(ClientId(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.take(ClientId(2), few, &[60], at).unwrap();
+    }
+
+    #[test]
+    fn a_train_that_is_taken_ahead_of_time_keeps_nobody_from_the_target() {
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        shares.take(ClientId(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
+        shares.take(ClientId(2), usual(), &[60], at).unwrap();
+    }
+
+    #[test]
+    fn a_client_with_many_targets_does_not_use_up_the_room_of_others() {
+        let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        let mut take = |client, n: u32| {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
+            shares.take(ClientId(client), all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+        };
+        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_OF_CLIENT);
+        assert!(take(2, 6_000) && take(1, 0));
+    }
+
+    #[test]
+    fn coming_back_with_another_number_gives_no_more_than_the_limits() {
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        let mut got = 0;
+        for client in 0..1_000 {
+            got += u64::from(shares.take(ClientId(client), usual(), &[60], at).is_ok());
+            shares.remove_client(ClientId(client));
+            shares.forget_idle(at);
+        }
+        assert_eq!(got, 40);
+    }
+}

@@ -1,0 +1,235 @@
+//! A connection to the service.
+//!
+//! Invariant: what the service sends while another answer is awaited is kept, and `next_event` gives it out in order.
+
+use crate::message::{
+    AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, PacketToRelease, ServiceFacts,
+    ServiceMessage, ServiceState, VERSION,
+};
+use packetrig_sys::clock;
+use packetrig_sys::runtime_directory;
+use packetrig_sys::seqpacket::{ReceivedMessage, SeqpacketStream};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Names another path of the socket.
+pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
+const SOCKET: &str = "release.sock";
+/// How long the service may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the service listens if nobody says otherwise.
+pub fn default_socket() -> PathBuf {
+    std::env::var_os(SOCKET_VARIABLE)
+        .map_or_else(|| runtime_directory::runtime_directory().join(SOCKET), PathBuf::from)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    #[error("cannot reach the release service; start it with `packetrig probe serve`")]
+    Unreachable(#[source] packetrig_sys::Error),
+    #[error("the connection to the release service failed")]
+    Connection(#[from] packetrig_sys::Error),
+    #[error("the release service closed the connection")]
+    Closed,
+    #[error("the release service refuses: {0}")]
+    Refused(String),
+    #[error("the release service did not answer within {} s", PATIENCE.as_secs())]
+    Silent,
+    #[error(
+        "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
+    )]
+    Broken,
+    #[error("a batch has 1 to {most} packets and at most {} bytes, not {packets} packets and {bytes} bytes", LONGEST_MESSAGE - 24)]
+    WrongSize { packets: usize, most: u32, bytes: usize },
+}
+
+/// What the service tells without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseEvent {
+    /// What became of packets.
+    Reports(Vec<PacketReport>),
+    Answer(HeardAnswer),
+}
+
+/// How much of a batch was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchAcceptance {
+    pub accepted: u32,
+    /// Their reports say why.
+    pub refused: u32,
+    /// Packets of this client in the queue.
+    pub queued: u32,
+}
+
+#[derive(Debug)]
+pub struct ReleaseClient {
+    connection: ServiceConnection,
+    facts: ServiceFacts,
+    next_id: u64,
+}
+
+impl ReleaseClient {
+    /// Connects and introduces itself. `name` is shown in the report of the service.
+    pub fn connect(path: &Path, name: &str, priority: u8) -> Result<Self, ReleaseError> {
+        let stream = SeqpacketStream::connect(path).map_err(ReleaseError::Unreachable)?;
+        let mut connection =
+            ServiceConnection { stream, buffer: vec![0; LONGEST_MESSAGE], events: VecDeque::new() };
+        let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
+        match connection.ask(&hello)? {
+            ServiceMessage::Welcome { facts, .. } => Ok(Self { connection, facts, next_id: 0 }),
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
+    /// What the service said about itself.
+    pub const fn facts(&self) -> &ServiceFacts {
+        &self.facts
+    }
+
+    /// Hands packets over. The number of the batch is returned with its acceptance; reports come as events.
+    pub fn submit(&mut self, packets: Vec<PacketToRelease>) -> Result<(u64, BatchAcceptance), ReleaseError> {
+        let batch = self.new_id();
+        let count = packets.len();
+        let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
+        let most = self.facts.batch_packets;
+        if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
+            return Err(ReleaseError::WrongSize { packets: count, most, bytes });
+        }
+        match self.connection.ask(&ClientMessage::Submit { batch, packets })? {
+            ServiceMessage::Accepted { accepted, refused, queued, .. } => {
+                Ok((batch, BatchAcceptance { accepted, refused, queued }))
+            }
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
+    /// Takes packets out of the queue and returns how many: those of a batch, or of all (0); of a train, or of all (0).
+    pub fn cancel(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
+        let id = self.new_id();
+        match self.connection.ask(&ClientMessage::Cancel { id, batch, train })? {
+            ServiceMessage::Cancelled { count, .. } => Ok(count),
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
+    /// Asks for answers to this client's packets; `None`: for none any more.
+    pub fn listen(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
+        let id = self.new_id();
+        match self.connection.ask(&ClientMessage::Listen { id, filter })? {
+            ServiceMessage::Listening { .. } => Ok(()),
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
+    pub fn state(&mut self) -> Result<ServiceState, ReleaseError> {
+        let id = self.new_id();
+        match self.connection.ask(&ClientMessage::Status { id })? {
+            ServiceMessage::State { state, .. } => Ok(state),
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
+    /// The next event; `None` if there was none `within` this time.
+    pub fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
+        self.connection.next_event(within)
+    }
+
+    const fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+#[derive(Debug)]
+struct ServiceConnection {
+    stream: SeqpacketStream,
+    buffer: Vec<u8>,
+    events: VecDeque<ReleaseEvent>,
+}
+
+impl ServiceConnection {
+    fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
+        let deadline = deadline(within);
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.receive(deadline)? {
+                None => return Ok(None),
+                Some(ServiceMessage::Error { text, .. }) => return Err(ReleaseError::Refused(text)),
+                Some(message) => self.keep(message),
+            }
+        }
+    }
+
+    /// Sends a message and waits for its answer.
+    fn ask(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
+        let deadline = deadline(PATIENCE);
+        self.send(&message.write(), deadline)?;
+        loop {
+            let answer = self.receive(deadline)?.ok_or(ReleaseError::Silent)?;
+            match answer {
+                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep(answer),
+                ServiceMessage::Error { text, .. } => return Err(ReleaseError::Refused(text)),
+                // The answer to an earlier message, for which nobody waits any more.
+                _ if answer.id() != Some(message.id()) => {}
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8], deadline: u64) -> Result<(), ReleaseError> {
+        loop {
+            match self.stream.send(bytes) {
+                Ok(true) => return Ok(()),
+                // A service that refuses this program has said so before it closed the connection: that is received next.
+                Err(_) => return Ok(()),
+                Ok(false) => {}
+            }
+            let now = clock::monotonic_ns();
+            if now >= deadline {
+                return Err(ReleaseError::Silent);
+            }
+            self.stream.wait_for_room(deadline - now)?;
+        }
+    }
+
+    /// Keeps what nobody asked for.
+    fn keep(&mut self, message: ServiceMessage) {
+        match message {
+            ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),
+            ServiceMessage::Answer(answer) => self.events.push_back(ReleaseEvent::Answer(answer)),
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
+        loop {
+            match self.stream.receive(&mut self.buffer)? {
+                ReceivedMessage::Closed => return Err(ReleaseError::Closed),
+                ReceivedMessage::Message(length) => {
+                    let bytes = self.buffer.get(..length).ok_or(ReleaseError::Broken)?;
+                    match ServiceMessage::read(bytes) {
+                        Some(message) => return Ok(Some(message)),
+                        None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
+                        // Of a later service: the protocol says that clients ignore it.
+                        None => {}
+                    }
+                }
+                ReceivedMessage::Nothing => {
+                    let now = clock::monotonic_ns();
+                    if now >= deadline {
+                        return Ok(None);
+                    }
+                    self.stream.wait(false, deadline - now)?;
+                }
+            }
+        }
+    }
+}
+
+fn deadline(within: Duration) -> u64 {
+    clock::monotonic_ns().saturating_add(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX))
+}

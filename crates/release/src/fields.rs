@@ -1,0 +1,117 @@
+//! Numbers at fixed places of a message, in the byte order of this machine.
+//!
+//! Invariant: reading beyond the end gives `None`.
+
+/// Messages and the packets in them end at multiples of this.
+pub(crate) const ALIGNMENT: usize = 8;
+
+/// Writes a message from front to back.
+#[derive(Debug, Default)]
+pub(crate) struct FieldWriter {
+    bytes: Vec<u8>,
+}
+
+impl FieldWriter {
+    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
+        self.bytes.push(value);
+        self
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    /// A text in a field of `room` bytes, cut at a whole character if it is too long.
+    pub(crate) fn text(&mut self, text: &str, room: usize) -> &mut Self {
+        let end = self.bytes.len() + room;
+        let fitting = text.floor_char_boundary(room);
+        self.raw(&text.as_bytes()[..fitting]);
+        self.bytes.resize(end, 0);
+        self
+    }
+
+    pub(crate) fn pad(&mut self) -> &mut Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+/// Reads a message from front to back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> FieldReader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_ne_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (first, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    /// Bytes and the padding after them, which must be zeros.
+    pub(crate) fn padded(&mut self, count: usize) -> Option<&'a [u8]> {
+        let all = self.bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
+        let (bytes, padding) = all.split_at(count);
+        padding.iter().all(|byte| *byte == 0).then_some(bytes)
+    }
+
+    /// A text in a field of `N` bytes; bytes that are no text are replaced.
+    pub(crate) fn text<const N: usize>(&mut self) -> Option<String> {
+        let field = self.array::<N>()?;
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(N);
+        Some(String::from_utf8_lossy(&field[..end]).into_owned())
+    }
+
+    /// Reserved bytes, which must be zeros.
+    pub(crate) fn reserved(&mut self, count: usize) -> Option<()> {
+        self.bytes(count)?.iter().all(|byte| *byte == 0).then_some(())
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}

@@ -1,0 +1,19 @@
+//! Hands packets with their release times over to `packetrig probe serve`, and tells when they left.
+//!
+//! [`ReleaseClient`] is a connection to the service. [`message`] has the messages of both sides; the service uses it, too. The protocol
+//! is described for other languages in `docs/book/release-protocol.md`.
+//!
+//! Invariant: bytes of the other side that break the protocol are an error and never a panic.
+#![forbid(unsafe_code)]
+
+mod client;
+mod fields;
+pub mod message;
+
+pub use client::{
+    BatchAcceptance, ReleaseClient, ReleaseError, ReleaseEvent, SOCKET_VARIABLE, default_socket,
+};
+pub use message::{
+    AnswerFilter, PacketKind, PacketOutcome, PacketReport, PacketStamp, PacketToRelease, ReleaseClock,
+    ReportFlags, ServiceFacts, StampClockName, StampReader,
+};

@@ -1,0 +1,247 @@
+//! What a client sends: who it is, packets with their release times, and what it no longer wants to be sent.
+
+use super::{MAGIC, VERSION, begin_reading, written};
+use crate::fields::{FieldReader, FieldWriter};
+use std::net::{IpAddr, Ipv6Addr};
+
+const HELLO: u16 = 1;
+const SUBMIT: u16 = 2;
+const CANCEL: u16 = 3;
+const LISTEN: u16 = 4;
+const STATUS: u16 = 5;
+
+/// Bytes of the name of a client.
+const NAME: usize = 32;
+/// Bytes of a packet in SUBMIT before its own bytes.
+pub(super) const PACKET_HEADER: usize = 32;
+
+/// The clock of a release time, by its number in `clock_gettime`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseClock {
+    Realtime,
+    Monotonic,
+    Tai,
+}
+
+impl ReleaseClock {
+    const ALL: [(u8, Self); 3] = [(0, Self::Realtime), (1, Self::Monotonic), (11, Self::Tai)];
+
+    fn number(self) -> u8 {
+        Self::ALL.iter().find(|(_, clock)| *clock == self).map_or(0, |(number, _)| *number)
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.iter().find(|(of, _)| *of == number).map(|(_, clock)| *clock)
+    }
+}
+
+/// What the bytes of a packet are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// An Ethernet frame without FCS.
+    Frame,
+    /// An IPv4 or IPv6 packet, for which the service finds the next hop.
+    IpPacket,
+}
+
+/// A packet and when it is to leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketToRelease {
+    /// The client's own number for it, which its report repeats.
+    pub cookie: u64,
+    pub clock: ReleaseClock,
+    /// When it is to leave, nanoseconds of `clock`.
+    pub release_at: u64,
+    /// How much later it may still leave, in nanoseconds; 0: however late.
+    pub latest: u64,
+    /// Consecutive packets with the same number other than 0 are one train.
+    pub train: u32,
+    pub kind: PacketKind,
+    pub bytes: Vec<u8>,
+}
+
+impl PacketToRelease {
+    /// A single IP packet on CLOCK_MONOTONIC that leaves however late.
+    pub const fn ip(cookie: u64, release_at: u64, bytes: Vec<u8>) -> Self {
+        let (clock, kind) = (ReleaseClock::Monotonic, PacketKind::IpPacket);
+        Self { cookie, clock, release_at, latest: 0, train: 0, kind, bytes }
+    }
+
+    /// Bytes that it takes in a message.
+    pub const fn length_in_message(&self) -> usize {
+        PACKET_HEADER + self.bytes.len().next_multiple_of(crate::fields::ALIGNMENT)
+    }
+}
+
+/// Which of the answers to its packets a client wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerFilter {
+    /// Only this IP protocol.
+    pub protocol: Option<u8>,
+    /// Only UDP and TCP to this port.
+    pub own_port: Option<u16>,
+    /// Only from this address.
+    pub from: Option<IpAddr>,
+    /// Bytes of each frame that are sent to the client; `None`: all.
+    pub most_bytes: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientMessage {
+    Hello {
+        id: u64,
+        version: u16,
+        priority: u8,
+        name: String,
+    },
+    Submit {
+        batch: u64,
+        packets: Vec<PacketToRelease>,
+    },
+    /// `batch` 0: all batches. `train` 0: all trains of it.
+    Cancel {
+        id: u64,
+        batch: u64,
+        train: u32,
+    },
+    /// `filter` `None`: no answers any more.
+    Listen {
+        id: u64,
+        filter: Option<AnswerFilter>,
+    },
+    Status {
+        id: u64,
+    },
+}
+
+impl ClientMessage {
+    /// The number that the answer repeats.
+    pub const fn id(&self) -> u64 {
+        match self {
+            Self::Hello { id, .. }
+            | Self::Cancel { id, .. }
+            | Self::Listen { id, .. }
+            | Self::Status { id } => *id,
+            Self::Submit { batch, .. } => *batch,
+        }
+    }
+
+    pub fn write(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { id, version, priority, name } => written(HELLO, *id, |fields| {
+                fields.u32(MAGIC).u16(*version).u8(*priority).u8(0).text(name, NAME).u64(0);
+            }),
+            Self::Submit { batch, packets } => written(SUBMIT, *batch, |fields| {
+                fields.u32(u32::try_from(packets.len()).unwrap_or(u32::MAX)).u32(0);
+                packets.iter().for_each(|packet| write_packet(packet, fields));
+            }),
+            Self::Cancel { id, batch, train } => written(CANCEL, *id, |fields| {
+                fields.u64(*batch).u32(*train).u32(0);
+            }),
+            Self::Listen { id, filter } => {
+                written(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
+            }
+            Self::Status { id } => written(STATUS, *id, |_| {}),
+        }
+    }
+
+    /// `None`: the bytes break the protocol.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (header, mut fields) = begin_reading(bytes)?;
+        let id = header.id;
+        let message = match header.kind {
+            HELLO => read_hello(id, &mut fields)?,
+            SUBMIT => Self::Submit { batch: id, packets: read_packets(id, &mut fields)? },
+            CANCEL => {
+                let batch = fields.u64()?;
+                let train = fields.u32()?;
+                fields.reserved(4)?;
+                Self::Cancel { id, batch, train }
+            }
+            LISTEN => Self::Listen { id, filter: read_filter(&mut fields)? },
+            STATUS => Self::Status { id },
+            _ => return None,
+        };
+        fields.is_empty().then_some(message)
+    }
+}
+
+fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
+    if fields.u32()? != MAGIC {
+        return None;
+    }
+    let version = fields.u16()?;
+    let priority = fields.u8()?;
+    fields.reserved(1)?;
+    let name = fields.text::<NAME>()?;
+    // A later version may use the rest, and is answered by an error of its own.
+    if version == VERSION {
+        fields.reserved(8)?;
+    } else {
+        fields.u64()?;
+    }
+    Some(ClientMessage::Hello { id, version, priority, name })
+}
+
+fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
+    let kind = match packet.kind {
+        PacketKind::Frame => 1,
+        PacketKind::IpPacket => 2,
+    };
+    fields.u64(packet.cookie).u64(packet.release_at).u64(packet.latest).u32(packet.train);
+    // A packet that is longer makes a message that the service refuses as too long.
+    fields.u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
+    fields.u8(kind).u8(packet.clock.number()).raw(&packet.bytes).pad();
+}
+
+fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketToRelease>> {
+    let count = fields.u32()?;
+    fields.reserved(4)?;
+    if count == 0 || batch == 0 {
+        return None;
+    }
+    // `count` is the client's word: memory is taken for packets that are there.
+    (0..count).map(|_| read_packet(fields)).collect()
+}
+
+fn read_packet(fields: &mut FieldReader<'_>) -> Option<PacketToRelease> {
+    let cookie = fields.u64()?;
+    let release_at = fields.u64()?;
+    let latest = fields.u64()?;
+    let train = fields.u32()?;
+    let size = fields.u16()?;
+    let kind = match fields.u8()? {
+        1 => PacketKind::Frame,
+        2 => PacketKind::IpPacket,
+        _ => return None,
+    };
+    let clock = ReleaseClock::from_number(fields.u8()?)?;
+    let bytes = fields.padded(usize::from(size))?.to_vec();
+    Some(PacketToRelease { cookie, clock, release_at, latest, train, kind, bytes })
+}
+
+fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
+    let wanted = filter.copied().unwrap_or_default();
+    let from = match wanted.from {
+        None => Ipv6Addr::UNSPECIFIED,
+        Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped(),
+        Some(IpAddr::V6(ip)) => ip,
+    };
+    fields.u8(u8::from(filter.is_some())).u8(wanted.protocol.unwrap_or(0)).u16(wanted.own_port.unwrap_or(0));
+    fields.u32(wanted.most_bytes.unwrap_or(0)).raw(&from.octets());
+}
+
+/// `Some(None)`: no answers any more.
+fn read_filter(fields: &mut FieldReader<'_>) -> Option<Option<AnswerFilter>> {
+    let is_on = match fields.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let protocol = Some(fields.u8()?).filter(|protocol| *protocol != 0);
+    let own_port = Some(fields.u16()?).filter(|port| *port != 0);
+    let most_bytes = Some(fields.u32()?).filter(|most| *most != 0);
+    let from = Ipv6Addr::from(fields.array::<16>()?);
+    let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
+    Some(is_on.then_some(AnswerFilter { protocol, own_port, from, most_bytes }))
+}

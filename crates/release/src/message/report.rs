@@ -1,0 +1,232 @@
+//! What became of a packet.
+
+use crate::fields::{FieldReader, FieldWriter};
+
+/// Bytes of an entry.
+pub(super) const ENTRY: usize = 160;
+
+/// The clock of a stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StampClockName {
+    /// CLOCK_MONOTONIC of this machine.
+    Monotonic,
+    /// The clock of a network device, `/dev/ptpN`.
+    Device(u16),
+}
+
+/// What read the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StampReader {
+    /// The sending program, before and after a call.
+    Program,
+    /// A BPF program.
+    Bpf,
+    Kernel,
+    Hardware,
+}
+
+/// An interval that contains the true time, in nanoseconds of `clock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PacketStamp {
+    pub clock: StampClockName,
+    pub reader: StampReader,
+    pub lo: u64,
+    pub hi: u64,
+}
+
+impl PacketStamp {
+    const READERS: [(u8, StampReader); 4] = [
+        (1, StampReader::Program),
+        (2, StampReader::Bpf),
+        (3, StampReader::Kernel),
+        (4, StampReader::Hardware),
+    ];
+
+    pub(super) fn write(stamp: Option<&Self>, fields: &mut FieldWriter) {
+        let Some(stamp) = stamp else {
+            fields.raw(&[0; 24]);
+            return;
+        };
+        let (clock, device) = match stamp.clock {
+            StampClockName::Monotonic => (1, 0),
+            StampClockName::Device(device) => (2, device),
+        };
+        let reader = Self::READERS.iter().find(|(_, reader)| *reader == stamp.reader);
+        fields
+            .u64(stamp.lo)
+            .u64(stamp.hi)
+            .u8(clock)
+            .u8(reader.map_or(0, |(number, _)| *number))
+            .u16(device)
+            .u32(0);
+    }
+
+    /// `Some(None)`: the stamp is not known.
+    pub(super) fn read(fields: &mut FieldReader<'_>) -> Option<Option<Self>> {
+        let lo = fields.u64()?;
+        let hi = fields.u64()?;
+        let clock = fields.u8()?;
+        let reader = fields.u8()?;
+        let device = fields.u16()?;
+        fields.reserved(4)?;
+        let clock = match clock {
+            0 => return Some(None),
+            1 => StampClockName::Monotonic,
+            2 => StampClockName::Device(device),
+            _ => return None,
+        };
+        let (_, reader) = Self::READERS.iter().find(|(number, _)| *number == reader)?;
+        Some(Some(Self { clock, reader: *reader, lo, hi }))
+    }
+}
+
+macro_rules! outcomes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
+        /// Whether a packet was sent, and if not, why.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum PacketOutcome {
+            $($(#[doc = $doc])+ $name = $number,)+
+        }
+
+        impl PacketOutcome {
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)+
+                }
+            }
+        }
+    };
+}
+
+outcomes! {
+    /// It left.
+    Sent = 0, "sent";
+    /// It would have left later than its client allows.
+    Late = 1, "late";
+    /// The client's quota in the queue is used up.
+    QueueFull = 2, "queue_full";
+    /// The target may not be probed.
+    NotPermitted = 3, "not_permitted";
+    /// A limit of the target is used up.
+    OverLimit = 4, "over_limit";
+    /// Not an IPv4 or IPv6 packet of the kind that may be sent.
+    Malformed = 5, "malformed";
+    /// Source or next hop are not those of the interface.
+    WrongSource = 6, "wrong_source";
+    /// Longer than the MTU.
+    TooLong = 7, "too_long";
+    /// Another packet had the outlet, and moving this one would make it later than its client allows.
+    Clash = 8, "clash";
+    /// By the client.
+    Cancelled = 9, "cancelled";
+    /// No route through this interface, or the next hop does not answer.
+    NoRoute = 10, "no_route";
+    /// Its release time is beyond the horizon.
+    TooFarAhead = 11, "too_far_ahead";
+    /// The kernel dropped it.
+    Dropped = 12, "dropped";
+    /// The service ended.
+    Ended = 13, "ended";
+    /// The release mechanism failed.
+    Failed = 14, "failed";
+    /// Another packet of its train was refused.
+    TrainRefused = 15, "train_refused";
+}
+
+impl PacketOutcome {
+    fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.iter().copied().find(|outcome| *outcome as u16 == number)
+    }
+}
+
+/// Doubts about a packet, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReportFlags(pub u16);
+
+impl ReportFlags {
+    pub const LATE: Self = Self(1);
+    pub const EARLY: Self = Self(2);
+    pub const STOLEN: Self = Self(4);
+    pub const STAMP_MISSING: Self = Self(8);
+    pub const STAMPS_DISAGREE: Self = Self(16);
+    pub const SHIFTED: Self = Self(32);
+
+    pub const fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    pub const fn set(&mut self, flag: Self) {
+        self.0 |= flag.0;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketReport {
+    pub batch: u64,
+    pub cookie: u64,
+    /// When it was to leave, nanoseconds of CLOCK_MONOTONIC.
+    pub planned: u64,
+    /// How much later the service released it because of a clash.
+    pub shifted: u64,
+    pub train: u32,
+    pub outcome: PacketOutcome,
+    pub flags: ReportFlags,
+    pub handed_over: Option<PacketStamp>,
+    pub released: Option<PacketStamp>,
+    pub queue: Option<PacketStamp>,
+    pub driver: Option<PacketStamp>,
+    pub wire: Option<PacketStamp>,
+}
+
+impl PacketReport {
+    /// A packet that was not sent.
+    pub const fn unsent(batch: u64, cookie: u64, train: u32, planned: u64, outcome: PacketOutcome) -> Self {
+        Self {
+            batch,
+            cookie,
+            planned,
+            shifted: 0,
+            train,
+            outcome,
+            flags: ReportFlags(0),
+            handed_over: None,
+            released: None,
+            queue: None,
+            driver: None,
+            wire: None,
+        }
+    }
+
+    /// When it left, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
+    pub fn left(&self) -> Option<PacketStamp> {
+        let all = [self.wire, self.driver, self.released, self.handed_over];
+        all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)
+    }
+
+    pub(super) fn write(&self, fields: &mut FieldWriter) {
+        fields.u64(self.batch).u64(self.cookie).u64(self.planned).u64(self.shifted);
+        fields.u32(self.train).u16(self.outcome as u16).u16(self.flags.0);
+        for stamp in [&self.handed_over, &self.released, &self.queue, &self.driver, &self.wire] {
+            PacketStamp::write(stamp.as_ref(), fields);
+        }
+    }
+
+    pub(super) fn read(fields: &mut FieldReader<'_>) -> Option<Self> {
+        Some(Self {
+            batch: fields.u64()?,
+            cookie: fields.u64()?,
+            planned: fields.u64()?,
+            shifted: fields.u64()?,
+            train: fields.u32()?,
+            outcome: PacketOutcome::from_number(fields.u16()?)?,
+            flags: ReportFlags(fields.u16()?),
+            handed_over: PacketStamp::read(fields)?,
+            released: PacketStamp::read(fields)?,
+            queue: PacketStamp::read(fields)?,
+            driver: PacketStamp::read(fields)?,
+            wire: PacketStamp::read(fields)?,
+        })
+    }
+}

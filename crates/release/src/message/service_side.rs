@@ -1,0 +1,287 @@
+//! What the service sends: its facts, acknowledgements, what became of packets, and answers.
+
+use super::report::{ENTRY, PacketReport, PacketStamp};
+use super::{HEADER, LONGEST_MESSAGE, begin_reading, written};
+use crate::fields::{FieldReader, FieldWriter};
+
+const WELCOME: u16 = 129;
+const ACCEPTED: u16 = 130;
+const REPORT: u16 = 131;
+const CANCELLED: u16 = 132;
+const LISTENING: u16 = 133;
+const ANSWER: u16 = 134;
+const ERROR: u16 = 135;
+const STATE: u16 = 136;
+
+/// Bytes of the name of an interface.
+const INTERFACE: usize = 16;
+/// Bytes of the text of an error.
+const TEXT: usize = 200;
+
+/// What a client has to know about the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceFacts {
+    pub version: u16,
+    /// Number of the release mechanism.
+    pub mechanism: u16,
+    pub interface: u32,
+    pub interface_name: String,
+    pub mac: [u8; 6],
+    /// Bytes of the longest IP packet.
+    pub mtu: u32,
+    /// Most packets of one batch.
+    pub batch_packets: u32,
+    /// Most packets and bytes of this client in the queue.
+    pub quota_packets: u32,
+    pub quota_bytes: u64,
+    /// Packets must be handed over at least this long before they are due.
+    pub lead_ns: u64,
+    /// A packet that leaves later than this after its time is flagged late.
+    pub tolerance_ns: u64,
+    /// Release times further ahead are refused.
+    pub horizon_ns: u64,
+    /// That was granted.
+    pub priority: u8,
+}
+
+/// A frame that answers a packet of the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeardAnswer {
+    pub arrival: PacketStamp,
+    /// Answers that the client did not take in time, so far.
+    pub lost: u32,
+    /// Its sender is on this machine and left the checksum to a card.
+    pub lacks_checksum: bool,
+    /// Bytes of the whole frame.
+    pub frame_size: u32,
+    /// The frame from its Ethernet header on, as far as the client wants it.
+    pub bytes: Vec<u8>,
+}
+
+/// Counts of one client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceState {
+    pub queued: u32,
+    /// Clients of the service.
+    pub clients: u32,
+    pub sent: u64,
+    pub late: u64,
+    pub shifted: u64,
+    pub refused: u64,
+    pub answers: u64,
+}
+
+/// Why the service answers with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolErrorCode {
+    BrokenMessage = 1,
+    UnknownVersion = 2,
+    NotAllowed = 3,
+    TooManyClients = 4,
+    CannotListen = 5,
+}
+
+impl ProtocolErrorCode {
+    fn from_number(number: u16) -> Option<Self> {
+        use ProtocolErrorCode as C;
+        let all = [C::BrokenMessage, C::UnknownVersion, C::NotAllowed, C::TooManyClients, C::CannotListen];
+        all.into_iter().find(|code| *code as u16 == number)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceMessage {
+    Welcome { id: u64, facts: ServiceFacts },
+    Accepted { batch: u64, accepted: u32, refused: u32, queued: u32 },
+    Report { reports: Vec<PacketReport> },
+    Cancelled { id: u64, count: u32 },
+    Listening { id: u64 },
+    Answer(HeardAnswer),
+    State { id: u64, state: ServiceState },
+    Error { id: u64, code: ProtocolErrorCode, closes: bool, text: String },
+}
+
+impl ServiceMessage {
+    /// Most reports in one message.
+    pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / ENTRY;
+
+    pub fn write(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome { id, facts } => written(WELCOME, *id, |fields| write_facts(facts, fields)),
+            Self::Accepted { batch, accepted, refused, queued } => written(ACCEPTED, *batch, |fields| {
+                fields.u32(*accepted).u32(*refused).u32(*queued).u32(0);
+            }),
+            Self::Report { reports } => written(REPORT, 0, |fields| {
+                fields.u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).u32(0);
+                reports.iter().for_each(|report| report.write(fields));
+            }),
+            Self::Cancelled { id, count } => written(CANCELLED, *id, |fields| {
+                fields.u32(*count).u32(0);
+            }),
+            Self::Listening { id } => written(LISTENING, *id, |fields| {
+                fields.u64(0);
+            }),
+            Self::Answer(answer) => written(ANSWER, 0, |fields| write_answer(answer, fields)),
+            Self::State { id, state } => written(STATE, *id, |fields| {
+                fields.u32(state.queued).u32(state.clients);
+                fields
+                    .u64(state.sent)
+                    .u64(state.late)
+                    .u64(state.shifted)
+                    .u64(state.refused)
+                    .u64(state.answers);
+            }),
+            Self::Error { id, code, closes, text } => written(ERROR, *id, |fields| {
+                fields.u16(*code as u16).u8(u8::from(*closes)).u8(0).u32(0).text(text, TEXT);
+            }),
+        }
+    }
+
+    /// The number of the message that it answers; `None`: it answers none.
+    pub const fn id(&self) -> Option<u64> {
+        match self {
+            Self::Welcome { id, .. }
+            | Self::Cancelled { id, .. }
+            | Self::Listening { id }
+            | Self::State { id, .. }
+            | Self::Error { id, .. } => Some(*id),
+            Self::Accepted { batch, .. } => Some(*batch),
+            Self::Report { .. } | Self::Answer(_) => None,
+        }
+    }
+
+    /// Whether bytes have the type of one of these messages.
+    pub fn is_known(bytes: &[u8]) -> bool {
+        begin_reading(bytes).is_none_or(|(header, _)| (WELCOME..=STATE).contains(&header.kind))
+    }
+
+    /// `None`: the bytes break the protocol.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (header, mut fields) = begin_reading(bytes)?;
+        let id = header.id;
+        let message = match header.kind {
+            WELCOME => Self::Welcome { id, facts: read_facts(&mut fields)? },
+            ACCEPTED => {
+                let (accepted, refused, queued) = (fields.u32()?, fields.u32()?, fields.u32()?);
+                fields.reserved(4)?;
+                Self::Accepted { batch: id, accepted, refused, queued }
+            }
+            REPORT => {
+                let count = fields.u32()?;
+                fields.reserved(4)?;
+                Self::Report {
+                    reports: (0..count).map(|_| PacketReport::read(&mut fields)).collect::<Option<_>>()?,
+                }
+            }
+            CANCELLED => {
+                let count = fields.u32()?;
+                fields.reserved(4)?;
+                Self::Cancelled { id, count }
+            }
+            LISTENING => {
+                fields.reserved(8)?;
+                Self::Listening { id }
+            }
+            ANSWER => Self::Answer(read_answer(&mut fields)?),
+            STATE => Self::State { id, state: read_state(&mut fields)? },
+            ERROR => read_error(id, &mut fields)?,
+            _ => return None,
+        };
+        fields.is_empty().then_some(message)
+    }
+}
+
+fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
+    fields
+        .u16(facts.version)
+        .u16(facts.mechanism)
+        .u32(facts.interface)
+        .u32(facts.mtu)
+        .u32(facts.batch_packets);
+    fields.u32(facts.quota_packets).u32(0).u64(facts.quota_bytes).u64(facts.lead_ns).u64(facts.tolerance_ns);
+    fields
+        .u64(facts.horizon_ns)
+        .raw(&facts.mac)
+        .u8(facts.priority)
+        .u8(0)
+        .text(&facts.interface_name, INTERFACE);
+}
+
+fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
+    let version = fields.u16()?;
+    let mechanism = fields.u16()?;
+    let interface = fields.u32()?;
+    let mtu = fields.u32()?;
+    let batch_packets = fields.u32()?;
+    let quota_packets = fields.u32()?;
+    fields.reserved(4)?;
+    let quota_bytes = fields.u64()?;
+    let lead_ns = fields.u64()?;
+    let tolerance_ns = fields.u64()?;
+    let horizon_ns = fields.u64()?;
+    let mac = fields.array()?;
+    let priority = fields.u8()?;
+    fields.reserved(1)?;
+    let interface_name = fields.text::<INTERFACE>()?;
+    Some(ServiceFacts {
+        version,
+        mechanism,
+        interface,
+        interface_name,
+        mac,
+        mtu,
+        batch_packets,
+        quota_packets,
+        quota_bytes,
+        lead_ns,
+        tolerance_ns,
+        horizon_ns,
+        priority,
+    })
+}
+
+fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
+    PacketStamp::write(Some(&answer.arrival), fields);
+    let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
+    fields.u32(answer.lost).u16(size).u16(u16::from(answer.lacks_checksum)).u32(answer.frame_size).u32(0);
+    fields.raw(&answer.bytes[..usize::from(size)]);
+}
+
+fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
+    let arrival = PacketStamp::read(fields)??;
+    let lost = fields.u32()?;
+    let size = fields.u16()?;
+    let lacks_checksum = match fields.u16()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let frame_size = fields.u32()?;
+    fields.reserved(4)?;
+    let bytes = fields.padded(usize::from(size))?.to_vec();
+    Some(HeardAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
+}
+
+fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
+    Some(ServiceState {
+        queued: fields.u32()?,
+        clients: fields.u32()?,
+        sent: fields.u64()?,
+        late: fields.u64()?,
+        shifted: fields.u64()?,
+        refused: fields.u64()?,
+        answers: fields.u64()?,
+    })
+}
+
+fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
+    let code = ProtocolErrorCode::from_number(fields.u16()?)?;
+    let closes = match fields.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    fields.reserved(5)?;
+    let text = fields.text::<TEXT>()?;
+    Some(ServiceMessage::Error { id, code, closes, text })
+}

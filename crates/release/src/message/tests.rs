@@ -1,0 +1,159 @@
+use super::*;
+use proptest::prelude::*;
+
+fn packet(train: u32, clock: ReleaseClock, kind: PacketKind, bytes: Vec<u8>) -> PacketToRelease {
+    PacketToRelease { cookie: 9, clock, release_at: u64::MAX - 3, latest: 17, train, kind, bytes }
+}
+
+#[test]
+fn the_layout_is_that_of_the_page() {
+    let hello = ClientMessage::Hello { id: 5, version: 1, priority: 3, name: "scamper".into() }.write();
+    assert_eq!(hello.len(), 64);
+    assert_eq!(hello[0..2], 1_u16.to_ne_bytes());
+    assert_eq!(hello[4..8], 64_u32.to_ne_bytes());
+    assert_eq!(hello[8..16], 5_u64.to_ne_bytes());
+    assert_eq!(hello[16..20], 0x5052_5253_u32.to_ne_bytes());
+    assert_eq!((hello[22], &hello[24..32]), (3, &b"scamper\0"[..]));
+    let packets = vec![packet(7, ReleaseClock::Tai, PacketKind::IpPacket, vec![0xaa; 29])];
+    let submit = ClientMessage::Submit { batch: 8, packets }.write();
+    assert_eq!(submit.len(), 24 + 32 + 32);
+    assert_eq!(submit[24..32], 9_u64.to_ne_bytes());
+    assert_eq!(submit[48..52], 7_u32.to_ne_bytes());
+    assert_eq!(submit[52..54], 29_u16.to_ne_bytes());
+    assert_eq!(submit[54..57], [2, 11, 0xaa]);
+    assert_eq!(submit[84..88], [0xaa, 0, 0, 0]);
+    let stamp = PacketStamp { clock: StampClockName::Device(2), reader: StampReader::Hardware, lo: 1, hi: 2 };
+    let report = PacketReport { wire: Some(stamp), ..PacketReport::unsent(1, 2, 3, 4, PacketOutcome::Clash) };
+    let written = ServiceMessage::Report { reports: vec![report; 2] }.write();
+    assert_eq!(written.len(), 24 + 2 * 160);
+    assert_eq!(written[24 + 36..24 + 38], 8_u16.to_ne_bytes());
+    assert_eq!(written[24 + 136..24 + 144], 1_u64.to_ne_bytes());
+    assert_eq!(written[24 + 152..24 + 154], [2, 4]);
+    let accepted = ServiceMessage::Accepted { batch: 1, accepted: 2, refused: 3, queued: 4 };
+    assert_eq!(accepted.write().len(), 32);
+    let error = ServiceMessage::Error {
+        id: 1,
+        code: ProtocolErrorCode::NotAllowed,
+        closes: true,
+        text: "x".repeat(300),
+    };
+    assert_eq!(error.write().len(), 224);
+    assert_eq!(ServiceMessage::State { id: 0, state: ServiceState::default() }.write().len(), 64);
+    assert_eq!(ClientMessage::Listen { id: 0, filter: None }.write().len(), 40);
+    assert_eq!(ClientMessage::Cancel { id: 0, batch: 0, train: 0 }.write().len(), 32);
+}
+
+#[test]
+fn what_the_service_says_is_read_as_it_was_written() {
+    let facts = ServiceFacts {
+        version: 1,
+        mechanism: 3,
+        interface: 4,
+        interface_name: "eth1".into(),
+        mac: [1, 2, 3, 4, 5, 6],
+        mtu: 1_500,
+        batch_packets: 6,
+        quota_packets: 7,
+        quota_bytes: 8,
+        lead_ns: 9,
+        tolerance_ns: 10,
+        horizon_ns: 11,
+        priority: 2,
+    };
+    let welcome = ServiceMessage::Welcome { id: 3, facts };
+    assert_eq!(welcome.write().len(), 96);
+    let arrival = PacketStamp { clock: StampClockName::Monotonic, reader: StampReader::Kernel, lo: 5, hi: 6 };
+    let answer =
+        HeardAnswer { arrival, lost: 1, lacks_checksum: true, frame_size: 60, bytes: b"hello".to_vec() };
+    let all = [
+        welcome,
+        ServiceMessage::Answer(answer),
+        ServiceMessage::Cancelled { id: 1, count: 5 },
+        ServiceMessage::Listening { id: 77 },
+        ServiceMessage::State {
+            id: 1,
+            state: ServiceState { queued: 1, late: 2, ..ServiceState::default() },
+        },
+        ServiceMessage::Error {
+            id: 2,
+            code: ProtocolErrorCode::CannotListen,
+            closes: false,
+            text: "é".into(),
+        },
+    ];
+    for message in all {
+        assert_eq!(ServiceMessage::read(&message.write()), Some(message));
+    }
+    for outcome in PacketOutcome::ALL {
+        let reports = vec![PacketReport::unsent(1, 2, 3, 4, *outcome)];
+        let message = ServiceMessage::Report { reports };
+        assert_eq!(ServiceMessage::read(&message.write()), Some(message));
+    }
+}
+
+#[test]
+fn messages_that_break_the_rules_are_refused() {
+    let good = ClientMessage::Submit {
+        batch: 1,
+        packets: vec![packet(0, ReleaseClock::Monotonic, PacketKind::Frame, vec![1; 61])],
+    };
+    let bytes = good.write();
+    assert_eq!(ClientMessage::read(&bytes), Some(good));
+    // Type, reserved, length, batch 0, count, reserved, kind, clock, padding.
+    for at in [0, 2, 4, 16, 20, 54, 55, bytes.len() - 1] {
+        let mut broken = bytes.clone();
+        broken[at] ^= 0x40;
+        assert_eq!(ClientMessage::read(&broken), None, "byte {at}");
+    }
+    assert_eq!(ClientMessage::read(&ClientMessage::Submit { batch: 1, packets: vec![] }.write()), None);
+    assert_eq!(ClientMessage::read(&[]), None);
+}
+
+fn client_messages() -> impl Strategy<Value = ClientMessage> {
+    let clock =
+        prop::sample::select(vec![ReleaseClock::Realtime, ReleaseClock::Monotonic, ReleaseClock::Tai]);
+    let kind = prop::sample::select(vec![PacketKind::Frame, PacketKind::IpPacket]);
+    let bytes = prop::collection::vec(any::<u8>(), 0..100);
+    let packets = (any::<u32>(), clock, kind, bytes).prop_map(|(t, c, k, b)| packet(t, c, k, b));
+    let from = prop::option::of(any::<[u8; 4]>().prop_map(|ip| std::net::IpAddr::from(ip)))
+        .prop_filter("zeros mean all", |from| from.is_none_or(|ip| !ip.is_unspecified()));
+    let filter =
+        (prop::option::of(1_u8..), prop::option::of(1_u16..), from, prop::option::of(1_u32..)).prop_map(
+            |(protocol, own_port, from, most_bytes)| AnswerFilter { protocol, own_port, from, most_bytes },
+        );
+    prop_oneof![
+        (any::<u64>(), any::<u8>(), "[a-zé]{0,10}").prop_map(|(id, priority, name)| ClientMessage::Hello {
+            id,
+            version: VERSION,
+            priority,
+            name
+        }),
+        (1_u64.., prop::collection::vec(packets, 1..5))
+            .prop_map(|(batch, packets)| ClientMessage::Submit { batch, packets }),
+        any::<(u64, u64, u32)>().prop_map(|(id, batch, train)| ClientMessage::Cancel { id, batch, train }),
+        (any::<u64>(), prop::option::of(filter))
+            .prop_map(|(id, filter)| ClientMessage::Listen { id, filter }),
+        any::<u64>().prop_map(|id| ClientMessage::Status { id }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_a_client_says_is_read_as_it_was_written(message in client_messages()) {
+        let bytes = message.write();
+        prop_assert_eq!(bytes.len() % 8, 0);
+        prop_assert_eq!(ClientMessage::read(&bytes), Some(message));
+    }
+
+    #[test]
+    fn garbage_and_damage_never_panic(message in client_messages(), at in any::<prop::sample::Index>(), to: u8, garbage: Vec<u8>) {
+        let mut bytes = message.write();
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        // Whatever is accepted is a message that says the same when it is written again.
+        if let Some(read) = ClientMessage::read(&bytes) {
+            prop_assert_eq!(ClientMessage::read(&read.write()), Some(read));
+        }
+        let _ = (ClientMessage::read(&garbage), ServiceMessage::read(&garbage), ServiceMessage::read(&bytes));
+    }
+}

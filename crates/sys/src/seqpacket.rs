@@ -1,0 +1,303 @@
+//! Unix sockets of type SOCK_SEQPACKET: whole messages between programs of one machine, and who is at the other end.
+//!
+//! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A [`SeqpacketStream`]
+//! owns its socket. Neither ever waits but in `wait`.
+
+use crate::packet::socket::{failed, length_of};
+use crate::{Error, clock};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// The process at the other end of a connection, as the kernel noted it when the connection was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerProcess {
+    pub user: u32,
+    pub process: i32,
+}
+
+/// What a receive found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivedMessage {
+    /// A message of this length; it is cut if the buffer is shorter.
+    Message(usize),
+    /// No message waits.
+    Nothing,
+    /// The other end has closed the connection.
+    Closed,
+}
+
+/// Who may connect to a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketAccess {
+    OwnUser,
+    /// Every user; the caller looks at [`SeqpacketStream::peer`].
+    AllUsers,
+}
+
+#[derive(Debug)]
+pub struct SeqpacketListener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl SeqpacketListener {
+    /// Listens at a path. A socket there to which nobody listens any more is replaced; one that is in use is an error. The directory must be
+    /// one in which no other user can replace the socket.
+    pub fn bind(path: &Path, access: SocketAccess) -> Result<Self, Error> {
+        let object = path.display().to_string();
+        check_directory(path, &object)?;
+        let address = SocketAddrUnix::new(path).map_err(failed("bind", &object))?;
+        if let Ok(facts) = std::fs::symlink_metadata(path) {
+            if SeqpacketStream::connect(path).is_ok() {
+                return Err(Error::Busy { object, holder: None });
+            }
+            if !facts.file_type().is_socket() {
+                return Err(Error::call("bind", object, Errno::EXIST));
+            }
+            std::fs::remove_file(path).map_err(|error| Error::call("unlink", object.clone(), error))?;
+        }
+        let socket = open(&object)?;
+        // The mode of the unbound socket becomes that of its name: at no moment is the name open to others.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod", &object))?;
+        rustix::net::bind(&socket, &address).map_err(failed("bind", &object))?;
+        let listener = Self { socket, path: path.to_owned() };
+        if access == SocketAccess::AllUsers {
+            // By its name: in this directory nobody else can have put another file there.
+            let mode = std::fs::Permissions::from_mode(0o666);
+            std::fs::set_permissions(path, mode)
+                .map_err(|error| Error::call("chmod", object.clone(), error))?;
+        }
+        rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen", &object))?;
+        Ok(listener)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for a connection, at most `within_ns`.
+    pub fn accept(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
+        let object = || self.path.display().to_string();
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut polled, Some(&clock::timespec(within_ns))) {
+            Ok(0) | Err(Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(errno) => return Err(Error::call("poll", object(), errno)),
+        }
+        match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(SeqpacketStream { socket })),
+            // The other end may have given up meanwhile.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(Error::call("accept", object(), errno)),
+        }
+    }
+}
+
+impl Drop for SeqpacketListener {
+    fn drop(&mut self) {
+        // A name that is left behind does no harm: the next listener replaces it.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+#[derive(Debug)]
+pub struct SeqpacketStream {
+    socket: OwnedFd,
+}
+
+impl SeqpacketStream {
+    pub fn connect(path: &Path) -> Result<Self, Error> {
+        let object = path.display().to_string();
+        let address = SocketAddrUnix::new(path).map_err(failed("connect", &object))?;
+        let socket = open(&object)?;
+        rustix::net::connect(&socket, &address).map_err(failed("connect", &object))?;
+        Ok(Self { socket })
+    }
+
+    pub fn peer(&self) -> Result<PeerProcess, Error> {
+        let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = length_of::<libc::ucred>();
+        // SAFETY: the pointers are to a live structure and to its length, both of which the kernel may write within that length.
+        let done = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(Error::last("getsockopt(SO_PEERCRED)", "a connection"));
+        }
+        // A process of another PID namespace has the number 0.
+        Ok(PeerProcess { user: found.uid, process: found.pid })
+    }
+
+    /// Sends a whole message, or nothing of it and `false` if there is no room for it now.
+    pub fn send(&self, message: &[u8]) -> Result<bool, Error> {
+        loop {
+            match rustix::net::send(&self.socket, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(true),
+                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::call("send", "a connection", errno)),
+            }
+        }
+    }
+
+    /// Takes a message that waits. The length is that of the whole message, also if the buffer is shorter.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<ReceivedMessage, Error> {
+        loop {
+            return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)
+            {
+                Ok((_, 0)) => Ok(ReceivedMessage::Closed),
+                Ok((_, length)) => Ok(ReceivedMessage::Message(length)),
+                Err(Errno::AGAIN) => Ok(ReceivedMessage::Nothing),
+                // The other end closed with messages that it had not read. Those that it sent are still here, behind this error.
+                Err(Errno::CONNRESET | Errno::INTR) => continue,
+                Err(errno) => Err(Error::call("recv", "a connection", errno)),
+            };
+        }
+    }
+
+    /// Waits until a message can be received, or sent if `to_send`, at most `within_ns`.
+    pub fn wait(&self, to_send: bool, within_ns: u64) -> Result<(), Error> {
+        let events = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        self.poll(events, within_ns)
+    }
+
+    /// Waits until a message can be sent, at most `within_ns`.
+    pub fn wait_for_room(&self, within_ns: u64) -> Result<(), Error> {
+        self.poll(PollFlags::OUT, within_ns)
+    }
+
+    fn poll(&self, events: PollFlags, within_ns: u64) -> Result<(), Error> {
+        match poll(&mut [PollFd::new(&self.socket, events)], Some(&clock::timespec(within_ns))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::call("poll", "a connection", errno)),
+        }
+    }
+}
+
+/// Others may write to a directory only if it is sticky, as /tmp is: there nobody replaces the files of others.
+fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let facts = std::fs::metadata(parent)
+        .map_err(|error| Error::call("stat", parent.display().to_string(), error))?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = facts.uid() == own || facts.uid() == 0;
+    if is_ours && (facts.mode() & WRITABLE_BY_OTHERS == 0 || facts.mode() & STICKY != 0) {
+        return Ok(());
+    }
+    let source = std::io::Error::new(
+        std::io::ErrorKind::PermissionDenied,
+        "another user could replace the socket; choose a directory that only root or this user can write to",
+    );
+    Err(Error::call("bind", object, source))
+}
+
+fn open(object: &str) -> Result<OwnedFd, Error> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(failed("socket", object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn messages_stay_apart_and_the_peer_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let client = SeqpacketStream::connect(&path).unwrap();
+        let server = listener.accept(SECOND).unwrap().unwrap();
+        assert_eq!(server.peer().unwrap().process, i32::try_from(std::process::id()).unwrap());
+        assert!(client.send(b"one").unwrap() && client.send(b"three").unwrap());
+        let mut buffer = [0; 4];
+        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Message(3));
+        assert_eq!(
+            server.receive(&mut buffer).unwrap(),
+            ReceivedMessage::Message(5),
+            "it says that it was cut"
+        );
+        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Nothing);
+        drop(client);
+        server.wait(false, SECOND).unwrap();
+        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+    }
+
+    #[test]
+    fn what_was_sent_before_the_other_end_closed_is_received() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        let client = SeqpacketStream::connect(&path).unwrap();
+        assert!(client.send(b"hello").unwrap());
+        let server = listener.accept(SECOND).unwrap().unwrap();
+        assert!(server.send(b"refused").unwrap());
+        drop(server);
+        let mut buffer = [0; 9];
+        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Message(7));
+        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+    }
+
+    #[test]
+    fn a_directory_in_which_others_could_replace_the_socket_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for (mode, is_fine) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
+            std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let bound = SeqpacketListener::bind(&path, SocketAccess::AllUsers);
+            assert_eq!(bound.is_ok(), is_fine, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_full_connection_takes_nothing_and_does_not_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::AllUsers).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
+        let client = SeqpacketStream::connect(&path).unwrap();
+        let sent = (0..10_000).take_while(|_| client.send(&[0; 1_000]).unwrap()).count();
+        assert!(sent > 0 && sent < 10_000, "{sent}");
+        let server = listener.accept(SECOND).unwrap().unwrap();
+        let mut buffer = [0; 2_000];
+        let mut received = 0;
+        while server.receive(&mut buffer).unwrap() == ReceivedMessage::Message(1_000) {
+            received += 1;
+        }
+        assert_eq!(received, sent);
+    }
+
+    #[test]
+    fn a_socket_in_use_is_busy_and_one_that_was_left_behind_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        let second = SeqpacketListener::bind(&path, SocketAccess::OwnUser);
+        assert!(matches!(second, Err(Error::Busy { .. })));
+        std::fs::hard_link(&path, directory.path().join("left")).unwrap();
+        drop(listener);
+        assert!(!path.exists());
+        SeqpacketListener::bind(&directory.path().join("left"), SocketAccess::OwnUser).unwrap();
+        std::fs::write(&path, b"not a socket").unwrap();
+        assert!(SeqpacketListener::bind(&path, SocketAccess::OwnUser).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
+    }
+}

@@ -1,0 +1,226 @@
+//! Programs in C and Python, and unmodified programs with the preload library, hand packets over to `probe serve`: each packet is reported
+//! once, and leaves once.
+
+use crate::stations::{FAR, Stations};
+use packetrig_sys::packet::{RxOptions, RxRing};
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+const PERMIT: &str =
+    "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 200000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
+/// Packets a millisecond apart must not take a block of the ring each.
+const RETIRE_MS: u32 = 20;
+/// IPv4 header of a frame: the protocol is at 23, the target's port at 36.
+const UDP_TO_DISCARD: (u8, [u8; 2]) = (17, [0, 9]);
+
+fn clients() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the tests are a folder of the project").join("clients")
+}
+
+/// A service at the first of two stations, the built clients, and a ring at the second station.
+pub(crate) struct Released {
+    stations: Stations,
+    service: Running,
+    far: RxRing,
+    files: TempDir,
+}
+
+impl Released {
+    /// `None` without a compiler or the rights it takes.
+    pub(crate) fn new() -> Option<Self> {
+        if !skip::has_tool("cc") || !skip::has_tool("make") {
+            return None;
+        }
+        let stations = Stations::cabled()?;
+        let files = tempfile::tempdir().unwrap();
+        let out = format!("OUT={}", files.path().display());
+        let mut make = Command::new("make");
+        make.args(["-s", "WARNINGS=-Wall -Wextra -Werror", &out]).arg("-C").arg(clients());
+        let built = make.env_remove("MAKEFLAGS").output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let [socket, permit] =
+            ["release.sock", "permit.toml"].map(|name| files.path().join(name).display().to_string());
+        std::fs::write(&permit, PERMIT).unwrap();
+        let at = stations.lab.location(0);
+        let serve = ["probe", "serve", &at, "--socket", &socket, "--permit", &permit, "--mechanism", "spin"];
+        let mut service = Running::start(&serve, "");
+        service.await_remark("listening on");
+        let port = &stations.lab.ports()[1];
+        let options = RxOptions { blocks: 256, retire_ms: RETIRE_MS, ..RxOptions::default() };
+        let far = RxRing::open(port.netns(), port.link.index, "far", options).unwrap();
+        Some(Self { stations, service, far, files })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.files.path().join(name).display().to_string()
+    }
+
+    /// A program at the first station, with the socket of the service.
+    fn run(&self, program: &str, words: &[&str], variables: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(program);
+        command.args(words).env("PACKETRIG_RELEASE_SOCKET", self.path("release.sock"));
+        command.env("PYTHONDONTWRITEBYTECODE", "1").envs(variables.iter().copied());
+        self.stations.netns(0).run_in(move || command.output().unwrap()).unwrap()
+    }
+
+    /// An unmodified program, with the library before libc.
+    pub(crate) fn preload(&self, program: &str, words: &[&str], variables: &[(&str, &str)]) -> Output {
+        let (library, reports) = (self.path("libpacketrig_sendto.so"), self.path("reports.csv"));
+        let usual = [("LD_PRELOAD", library.as_str()), ("PACKETRIG_REPORTS", &reports)];
+        self.run(program, words, &[&usual, variables].concat())
+    }
+
+    /// The rows of the reports so far, in the order of their packets.
+    pub(crate) fn reports(&self) -> Vec<Row> {
+        let text = std::fs::read_to_string(self.path("reports.csv")).unwrap_or_default();
+        let mut rows: Vec<Row> = text.lines().skip(1).map(Row::read).collect();
+        rows.sort_by_key(|row| row.number);
+        rows
+    }
+
+    /// How many datagrams to port 9 arrived since last time.
+    fn datagrams(&mut self) -> usize {
+        let (mut found, mut quiet) = (0, 0);
+        while quiet < 5 {
+            self.far.wait(u64::from(RETIRE_MS) * 1_000_000).unwrap();
+            let taken = self.far.receive(usize::MAX, &mut |frame| {
+                let bytes = frame.bytes;
+                let is_ip = bytes.len() >= 42 && bytes[12..14] == [8, 0];
+                found += usize::from(is_ip && (bytes[23], [bytes[36], bytes[37]]) == UDP_TO_DISCARD);
+            });
+            quiet = if taken > 0 { 0 } else { quiet + 1 };
+        }
+        found
+    }
+}
+
+/// A row of `PACKETRIG_REPORTS`.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) number: u64,
+    pub(crate) target: String,
+    pub(crate) called: u64,
+    pub(crate) planned: u64,
+    pub(crate) outcome: String,
+}
+
+impl Row {
+    fn read(line: &str) -> Self {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [number, target, called, planned, .., outcome] = fields[..] else { panic!("{line}") };
+        assert_eq!(fields.len(), 9, "{line}");
+        Self {
+            number: number.parse().unwrap(),
+            target: target.to_owned(),
+            called: called.parse().unwrap(),
+            planned: planned.parse().unwrap(),
+            outcome: outcome.to_owned(),
+        }
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn complaints(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Numbers of packets are used once, and all packets were sent.
+pub(crate) fn assert_sent_once(rows: &[Row]) {
+    assert!(rows.windows(2).all(|pair| pair[0].number < pair[1].number), "{rows:?}");
+    assert!(rows.iter().all(|row| row.outcome == "sent"), "{rows:?}");
+}
+
+#[test]
+fn the_examples_in_c_and_python_send_a_pair() {
+    let Some(mut released) = Released::new() else { return };
+    let c = released.path("example");
+    let python = clients().join("python/example.py").display().to_string();
+    for (program, words) in [(c.as_str(), vec![FAR]), ("python3", vec![python.as_str(), FAR])] {
+        let output = released.run(program, &words, &[]);
+        let text = said(&output);
+        assert!(output.status.success(), "{text}{}", complaints(&output));
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        assert_eq!(words.len(), 2, "{text}");
+        assert_eq!(
+            (words[0][..3].join(" "), words[1][..3].join(" ")),
+            ("0 sent planned".to_owned(), "1 sent planned".to_owned())
+        );
+        let planned: Vec<u64> = words.iter().map(|words| words[3].parse().unwrap()).collect();
+        assert_eq!(planned[1] - planned[0], 50_000, "{text}");
+        assert_eq!(released.datagrams(), 2, "{text}");
+    }
+    released.service.signal(rustix::process::Signal::INT);
+    let counts = released.service.finish();
+    assert_eq!(counts.code, Some(0), "{}{}", counts.stdout, counts.stderr);
+    assert!(counts.stdout.contains("example ("), "{}", counts.stdout);
+}
+
+#[test]
+fn libc_returns_the_same_with_the_preload_library() {
+    let Some(mut released) = Released::new() else { return };
+    let calls = released.path("calls");
+    let without = released.run(&calls, &[FAR], &[]);
+    let expected = released.datagrams();
+    assert!(without.status.success(), "{}", complaints(&without));
+    assert!(said(&without).ends_with(&format!("datagrams: {expected} \n")), "{}", said(&without));
+    let schedule = ("PACKETRIG_SCHEDULE", "every=1ms,ahead=3ms,per=program");
+    let with = released.preload(&calls, &[FAR], &[schedule, ("PACKETRIG_WAIT", "1")]);
+    assert_eq!(said(&with), said(&without), "{}", complaints(&with));
+    assert_eq!(complaints(&with), "");
+    assert_eq!(released.datagrams(), expected);
+    let reports = released.reports();
+    assert_eq!(reports.len(), expected, "each datagram is reported once");
+    assert!(reports.iter().all(|row| row.outcome == "sent" && row.target == FAR), "{reports:?}");
+}
+
+#[test]
+fn libc_returns_the_same_when_the_service_is_absent_or_refuses() {
+    let Some(mut released) = Released::new() else { return };
+    let calls = released.path("calls");
+    let without = released.run(&calls, &[FAR], &[]);
+    let expected = released.datagrams();
+    let schedule = ("PACKETRIG_SCHEDULE", "every=1ms,ahead=3ms,per=program");
+    let nowhere = ("PACKETRIG_RELEASE_SOCKET", "/nowhere/release.sock");
+    let absent = released.preload(&calls, &[FAR], &[schedule, nowhere]);
+    assert_eq!(said(&absent), said(&without));
+    assert_eq!(complaints(&absent).lines().count(), 1, "{}", complaints(&absent));
+    assert!(complaints(&absent).contains("does `packetrig probe serve` run?"), "{}", complaints(&absent));
+    let quiet = released.preload(&calls, &[FAR], &[schedule, nowhere, ("PACKETRIG_QUIET", "1")]);
+    assert_eq!((said(&quiet), complaints(&quiet)), (said(&without), String::new()));
+    assert_eq!(released.datagrams(), 2 * expected);
+    // A schedule that cannot be read changes nothing: only the packet with a time of its own is handed over.
+    let wrong = [("PACKETRIG_SCHEDULE", "every=10"), ("PACKETRIG_WAIT", "1")];
+    let wrong = released.preload(&calls, &[FAR], &wrong);
+    assert_eq!(said(&wrong), said(&without));
+    assert!(complaints(&wrong).contains("PACKETRIG_SCHEDULE is not"), "{}", complaints(&wrong));
+    assert_eq!(released.datagrams(), expected);
+    let reports = released.reports();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_sent_once(&reports);
+}
+
+#[test]
+fn fping_sends_on_a_schedule_without_knowing() {
+    let Some(released) = Released::new() else { return };
+    if !skip::has_tool("fping") {
+        return;
+    }
+    let words = ["-q", "-c", "20", "-i", "1", "-p", "9", "-t", "2000", FAR];
+    let output = released.preload("fping", &words, &[("PACKETRIG_SCHEDULE", "every=10ms,ahead=5ms")]);
+    assert!(complaints(&output).contains("xmt/rcv/%loss = 20/20/0%"), "{}", complaints(&output));
+    let reports = released.reports();
+    assert_eq!(reports.len(), 20, "{reports:?}");
+    assert_sent_once(&reports);
+    for pair in reports.windows(2) {
+        let apart = pair[1].planned - pair[0].planned;
+        assert!(apart > 0 && apart.is_multiple_of(10_000_000), "{pair:?}");
+        assert!(pair[1].called < pair[1].planned, "{pair:?}");
+    }
+}

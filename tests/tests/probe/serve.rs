@@ -1,0 +1,214 @@
+//! `packetrig probe serve`: packets of other programs leave on time, are reported with their stamps, and stay inside what the permit allows.
+
+use crate::stations::{FAR, NEAR, Stations};
+use packetrig_probe::frame::FrameEnds;
+use packetrig_release::message::{PacketOutcome, PacketReport, PacketToRelease, StampReader};
+use packetrig_release::{AnswerFilter, ReleaseClient, ReleaseEvent};
+use packetrig_sys::clock;
+use packetrig_tests::program::Running;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+/// A second in milliseconds, microseconds and so on is counted from here.
+const MILLISECOND: u64 = 1_000_000;
+const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.2/32\"\nprobes_per_s = 1000\nbits_per_s = \"1Gbps\"\nburst = 60\nmost = 3000\n";
+
+struct Service {
+    stations: Stations,
+    program: Running,
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Service {
+    fn start(more: &[&str]) -> Option<Self> {
+        let stations = Stations::cabled()?;
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("release.sock");
+        let at = stations.lab.location(0);
+        let path = socket.display().to_string();
+        let usual = ["probe", "serve", &at, "--socket", &path, "--permit", "{plan}", "--json"];
+        let mut program = Running::start(&[&usual[..], more].concat(), PERMIT);
+        program.await_remark("listening on");
+        Some(Self { stations, program, socket, _directory: directory })
+    }
+
+    fn client(&self, name: &str, priority: u8) -> ReleaseClient {
+        ReleaseClient::connect(&self.socket, name, priority).unwrap()
+    }
+
+    /// Ends it; what it says of its clients.
+    fn end(mut self) -> Value {
+        self.program.signal(Signal::INT);
+        let finished = self.program.finish();
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {}", finished.stderr))
+    }
+}
+
+fn ends(target: &str) -> FrameEnds {
+    let (source, target) = (NEAR.parse().unwrap(), target.parse().unwrap());
+    FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }
+}
+
+/// The IP packet of a frame.
+fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    write(&mut frame);
+    let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+    frame[14..14 + length].to_vec()
+}
+
+fn datagram(cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
+    PacketToRelease::ip(
+        cookie,
+        at_ns,
+        packet(|frame| ends(target).udp(7_000, 9, b"a probe of another", frame)),
+    )
+}
+
+/// Reports of so many packets, in the order of their cookies, and answers that came meanwhile.
+fn reports(
+    client: &mut ReleaseClient,
+    count: usize,
+) -> (Vec<PacketReport>, Vec<packetrig_release::message::HeardAnswer>) {
+    let (mut reports, mut answers) = (Vec::new(), Vec::new());
+    while reports.len() < count {
+        match client.next_event(SOON).unwrap() {
+            Some(ReleaseEvent::Reports(more)) => reports.extend(more),
+            Some(ReleaseEvent::Answer(answer)) => answers.push(answer),
+            None => panic!("{} of {count} packets were reported", reports.len()),
+        }
+    }
+    reports.sort_by_key(|report| report.cookie);
+    (reports, answers)
+}
+
+#[test]
+fn packets_of_another_program_leave_on_time_and_both_ends_of_a_round_trip_are_of_one_clock() {
+    let Some(service) = Service::start(&[]) else { return };
+    let mut client = service.client("echo", 0);
+    client.listen(Some(AnswerFilter::default())).unwrap();
+    let begin = clock::monotonic_ns() + 50 * MILLISECOND;
+    let echo = |n: u16| packet(|frame| ends(FAR).echo(77, n, b"", frame));
+    let packets = (0..10)
+        .map(|n| PacketToRelease::ip(n.into(), begin + u64::from(n) * 20 * MILLISECOND, echo(n)))
+        .collect();
+    assert_eq!(client.submit(packets).unwrap().1.accepted, 10);
+    let (reports, mut answers) = reports(&mut client, 10);
+    while answers.len() < 10 {
+        match client.next_event(SOON).unwrap() {
+            Some(ReleaseEvent::Answer(answer)) => answers.push(answer),
+            other => panic!("{} of 10 answers came: {other:?}", answers.len()),
+        }
+    }
+    for (report, answer) in reports.iter().zip(&answers) {
+        assert_eq!(report.outcome, PacketOutcome::Sent);
+        let (released, driver) = (report.released.unwrap(), report.driver.unwrap());
+        assert!(released.lo >= report.planned, "no packet leaves early");
+        assert_eq!((driver.reader, answer.arrival.reader), (StampReader::Kernel, StampReader::Kernel));
+        assert!(released.lo <= driver.hi && driver.lo <= answer.arrival.hi, "{report:?} {answer:?}");
+        assert_eq!(
+            u16::from_be_bytes([answer.bytes[40], answer.bytes[41]]),
+            u16::try_from(report.cookie).unwrap()
+        );
+    }
+    drop(client);
+    let said = service.end();
+    assert_eq!((&said["clients"][0]["name"], &said["clients"][0]["sent"]), (&"echo".into(), &10.into()));
+    assert_eq!(said["clients"][0]["answers"], 10, "{said}");
+}
+
+#[test]
+fn answers_to_others_are_nobodys_business() {
+    let Some(service) = Service::start(&[]) else { return };
+    let (mut asking, mut curious) = (service.client("asking", 0), service.client("curious", 7));
+    for client in [&mut asking, &mut curious] {
+        client.listen(Some(AnswerFilter::default())).unwrap();
+    }
+    let begin = clock::monotonic_ns() + 50 * MILLISECOND;
+    let echo = |identifier| packet(|frame| ends(FAR).echo(identifier, 1, b"", frame));
+    curious.submit(vec![PacketToRelease::ip(1, begin, echo(5))]).unwrap();
+    asking.submit((0..5).map(|n| PacketToRelease::ip(n, begin + n * 100_000, echo(6))).collect()).unwrap();
+    let (mut answers, mut others) = (0, 0);
+    while answers < 5 {
+        match asking.next_event(SOON).unwrap() {
+            Some(ReleaseEvent::Answer(answer)) => answers += u32::from(answer.bytes[39] == 6),
+            Some(ReleaseEvent::Reports(_)) => {}
+            None => panic!("{answers} of 5 answers came"),
+        }
+    }
+    while let Some(event) = curious.next_event(Duration::from_millis(200)).unwrap() {
+        if let ReleaseEvent::Answer(answer) = event {
+            assert_eq!(answer.bytes[39], 5, "the answer to somebody else");
+            others += 1;
+        }
+    }
+    assert_eq!(others, 1);
+}
+
+#[test]
+fn ten_programs_stay_inside_their_shares_although_one_of_them_wants_all() {
+    let Some(service) = Service::start(&[]) else { return };
+    let begin = clock::monotonic_ns() + 300 * MILLISECOND;
+    // The target may get 1000 packets a second. Nine want half of their share of it, and one wants three times the whole.
+    let mut modest: Vec<_> = (0..9).map(|n| service.client(&format!("modest {n}"), 0)).collect();
+    let mut greedy = service.client("greedy", 7);
+    let every = |count: u64, gap: u64| -> Vec<PacketToRelease> {
+        (0..count).map(|n| datagram(n, begin + n * gap, FAR)).collect()
+    };
+    for part in every(3_000, MILLISECOND / 3).chunks(500) {
+        greedy.submit(part.to_vec()).unwrap();
+    }
+    for client in &mut modest {
+        assert_eq!(client.submit(every(50, 20 * MILLISECOND)).unwrap().1.accepted, 50);
+    }
+    for client in &mut modest {
+        let (reports, _) = reports(client, 50);
+        let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
+        assert_eq!(sent, 50, "{reports:?}");
+    }
+    let (reports, _) = reports(&mut greedy, 3_000);
+    let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
+    // A burst, and a second of what the others leave.
+    assert!(
+        sent <= 1_000 + 60 && reports.iter().any(|report| report.outcome == PacketOutcome::OverLimit),
+        "{sent}"
+    );
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_nothing_behind_and_the_service_goes_on() {
+    let Some(service) = Service::start(&[]) else { return };
+    let begin = clock::monotonic_ns() + 300 * MILLISECOND;
+    let mut dying = service.client("dying", 0);
+    dying.submit((0..100).map(|n| datagram(n, begin + n * MILLISECOND, FAR)).collect()).unwrap();
+    drop(dying);
+    let mut other = service.client("other", 0);
+    let refused = other.submit(vec![datagram(1, begin, "198.18.0.3")]).unwrap().1;
+    assert_eq!((refused.accepted, refused.refused), (0, 1), "the permit names one address");
+    other.submit(vec![datagram(2, begin + 200 * MILLISECOND, FAR)]).unwrap();
+    let (reports, _) = reports(&mut other, 2);
+    let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
+    assert_eq!(outcomes, [PacketOutcome::NotPermitted, PacketOutcome::Sent]);
+    drop(other);
+    let said = service.end();
+    let clients = said["clients"].as_array().unwrap();
+    let of = |name: &str| clients.iter().find(|client| client["name"] == name).unwrap().clone();
+    assert_eq!(of("dying")["sent"], 0, "{said}");
+    assert_eq!((&of("other")["sent"], &of("other")["refused"]["not_permitted"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_second_service_at_one_socket_is_refused() {
+    let Some(service) = Service::start(&[]) else { return };
+    let at = service.stations.lab.location(0);
+    let path = service.socket.display().to_string();
+    let second = Running::start(&["probe", "serve", &at, "--socket", &path], "").finish();
+    assert_eq!(second.code, Some(6), "{}", second.stderr);
+    assert!(second.stderr.contains("in use"), "{}", second.stderr);
+    assert_eq!(service.client("still served", 0).facts().interface_name, "eth0");
+}
