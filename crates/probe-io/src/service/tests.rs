@@ -309,7 +309,11 @@ fn no_train_keeps_others_from_a_target() {
     };
     far.submit(train(50)).unwrap();
     let refused = outcomes(&reports(&mut far, 2));
-    assert_eq!(refused, [PacketOutcome::TrainRefused, PacketOutcome::Malformed], "it is too long for a train");
+    assert_eq!(
+        refused,
+        [PacketOutcome::TrainRefused, PacketOutcome::Malformed],
+        "it is too long for a train"
+    );
     far.submit(train(0)).unwrap();
     other.submit(vec![datagram(1, begin, 10, "127.7.0.4")]).unwrap();
     assert_eq!(outcomes(&reports(&mut far, 2)), [PacketOutcome::Sent; 2]);
@@ -337,7 +341,10 @@ fn what_leaves_while_the_service_ends_is_reported() {
     service.stop.store(true, Ordering::Relaxed);
     let all = outcomes(&reports(&mut client, 80));
     let sent = all.iter().filter(|outcome| **outcome == PacketOutcome::Sent).count();
-    assert!(sent >= 20 && all.iter().all(|o| matches!(o, PacketOutcome::Sent | PacketOutcome::Ended)), "{all:?}");
+    assert!(
+        sent >= 20 && all.iter().all(|o| matches!(o, PacketOutcome::Sent | PacketOutcome::Ended)),
+        "{all:?}"
+    );
     assert_eq!(service.released.lock().unwrap().len(), sent);
 }
 
