@@ -39,8 +39,7 @@ const BATCH: u64 = 200;
 const RATES: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 80_000, 160_000];
 const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.2/32\"\nprobes_per_s = 1000000\nbits_per_s = \"10Gbps\"\nburst = 100000\nmost = 100000000\n";
 const SHARED: &str = "[[target]]\nnetwork = \"198.18.0.2/32\"\nprobes_per_s = 1000\nbits_per_s = \"10Gbps\"\nburst = 60\nmost = 100000000\n";
-/// Of packets with 64 B through a cheap board's interface, R5's trains have at most 100 000 packets/s, for a few milliseconds; a steady stream
-/// of a tenth of that is more than the probers of others send.
+/// Probers of others send less than this.
 const WANTED_RATE: u64 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
