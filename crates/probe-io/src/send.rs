@@ -6,10 +6,10 @@ use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, now};
 use packetrig_probe::frame::{self, FrameEnds};
+use packetrig_probe::service::check_frame;
 use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
-use std::net::IpAddr;
 use std::ops::Range;
 
 /// Time between the call and the first train, so that it is not late.
@@ -35,23 +35,10 @@ pub enum ProbeContent {
     Frame(Vec<u8>),
 }
 
-/// Whether a frame is IPv4 or IPv6 without a VLAN tag, from the interface's own address to the target's. Nothing else may be sent as a
-/// probe.
+/// Whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own address to the
+/// target's. Nothing else is a probe: options such as a source route would lead it past the target.
 pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
-    let addresses: Option<(IpAddr, IpAddr)> = match frame.get(12..14) {
-        Some([0x08, 0x00]) => address::<4>(frame, 26).zip(address::<4>(frame, 30)),
-        Some([0x86, 0xdd]) => address::<16>(frame, 22).zip(address::<16>(frame, 38)),
-        _ => None,
-    };
-    addresses == Some((ends.source, ends.target))
-}
-
-/// The IP address of `BYTES` bytes at an offset of a frame.
-fn address<const BYTES: usize>(frame: &[u8], offset: usize) -> Option<IpAddr>
-where
-    IpAddr: From<[u8; BYTES]>,
-{
-    frame.get(offset..)?.first_chunk::<BYTES>().map(|ip| IpAddr::from(*ip))
+    check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
 
 /// Bytes of a probe's number, at the beginning of its payload.
@@ -262,6 +249,9 @@ mod tests {
             assert!(!is_between(&other, &ends), "byte {at}");
         }
         assert!(!is_between(&frame[..30], &ends) && !is_between(&[], &ends));
+        let mut routed = frame.clone();
+        routed[14] = 0x46;
+        assert!(!is_between(&routed, &ends), "an option may be a source route");
         let six = FrameEnds {
             source: "2001:db8::1".parse().unwrap(),
             target: "2001:db8::2".parse().unwrap(),

@@ -183,10 +183,9 @@ impl ServiceConnection {
     fn send(&self, bytes: &[u8], deadline: u64) -> Result<(), ReleaseError> {
         loop {
             match self.stream.send(bytes) {
-                Ok(true) => return Ok(()),
-                // A service that refuses this program has said so before it closed the connection: that is received next.
-                Err(_) => return Ok(()),
                 Ok(false) => {}
+                // A service that refuses this program has said so before it closed the connection: that is received next.
+                Ok(true) | Err(_) => return Ok(()),
             }
             let now = clock::monotonic_ns();
             if now >= deadline {

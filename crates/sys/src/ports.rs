@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_users_of_a_port_are_those_of_its_sockets() {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(users_of_port(PortProtocol::Udp, port).unwrap(), [own]);

@@ -192,7 +192,8 @@ impl SeqpacketStream {
 fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     const STICKY: u32 = 0o1000;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let facts = std::fs::metadata(parent)
         .map_err(|error| Error::call("stat", parent.display().to_string(), error))?;
     let own = rustix::process::geteuid().as_raw();

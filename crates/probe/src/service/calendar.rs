@@ -70,14 +70,12 @@ impl ReleaseCalendar {
             if latest.is_some_and(|latest| later > latest) {
                 return None;
             }
-            match spans.iter().find_map(|span| self.clash(*span, later)) {
-                Some(more) => later += more,
-                None => {
-                    let moved = spans.iter().map(|span| (span.from + later, span.until + later));
-                    self.reserved.extend(moved);
-                    return Some(later);
-                }
-            }
+            let Some(more) = spans.iter().find_map(|span| self.clash(*span, later)) else {
+                let moved = spans.iter().map(|span| (span.from + later, span.until + later));
+                self.reserved.extend(moved);
+                return Some(later);
+            };
+            later += more;
         }
         None
     }

@@ -123,15 +123,13 @@ impl SharedTarget {
         let all = taken_whole(&self.budget, lengths, at)?;
         let own = self.clients.get(&client).map(|own| own.budget.clone());
         let own = own.unwrap_or_else(|| ProbeBudget::new(share)).with_limits(share);
-        let own = match taken_whole(&own, lengths, at) {
-            Ok(after) => after,
-            Err(_) => {
-                // Beyond its own share: only what leaves half of the burst to others.
-                let half = TargetLimits { burst: limits.burst / 2, ..limits };
-                taken_whole(&self.budget.clone().with_limits(half), lengths, at)?;
-                own
-            }
-        };
+        let within = taken_whole(&own, lengths, at);
+        if within.is_err() {
+            // Beyond its own share: only what leaves half of the burst to others.
+            let half = TargetLimits { burst: limits.burst / 2, ..limits };
+            taken_whole(&self.budget.clone().with_limits(half), lengths, at)?;
+        }
+        let own = within.unwrap_or(own);
         self.clients.insert(client, ClientShare { budget: own, seen_at: at });
         self.budget = all;
         self.taken_at = at;

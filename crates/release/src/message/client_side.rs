@@ -133,7 +133,9 @@ impl ClientMessage {
             }),
             Self::Submit { batch, packets } => written(SUBMIT, *batch, |fields| {
                 fields.u32(u32::try_from(packets.len()).unwrap_or(u32::MAX)).u32(0);
-                packets.iter().for_each(|packet| write_packet(packet, fields));
+                for packet in packets {
+                    write_packet(packet, fields);
+                }
             }),
             Self::Cancel { id, batch, train } => written(CANCEL, *id, |fields| {
                 fields.u64(*batch).u32(*train).u32(0);
@@ -158,7 +160,10 @@ impl ClientMessage {
                 fields.reserved(4)?;
                 Self::Cancel { id, batch, train }
             }
-            LISTEN => Self::Listen { id, filter: read_filter(&mut fields)? },
+            LISTEN => {
+                let ListenFields { is_on, filter } = read_filter(&mut fields)?;
+                Self::Listen { id, filter: is_on.then_some(filter) }
+            }
             STATUS => Self::Status { id },
             _ => return None,
         };
@@ -231,8 +236,13 @@ fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     fields.u32(wanted.most_bytes.unwrap_or(0)).raw(&from.octets());
 }
 
-/// `Some(None)`: no answers any more.
-fn read_filter(fields: &mut FieldReader<'_>) -> Option<Option<AnswerFilter>> {
+/// Whether answers are wanted, and which.
+struct ListenFields {
+    is_on: bool,
+    filter: AnswerFilter,
+}
+
+fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
     let is_on = match fields.u8()? {
         0 => false,
         1 => true,
@@ -243,5 +253,5 @@ fn read_filter(fields: &mut FieldReader<'_>) -> Option<Option<AnswerFilter>> {
     let most_bytes = Some(fields.u32()?).filter(|most| *most != 0);
     let from = Ipv6Addr::from(fields.array::<16>()?);
     let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
-    Some(is_on.then_some(AnswerFilter { protocol, own_port, from, most_bytes }))
+    Some(ListenFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
 }

@@ -61,22 +61,37 @@ impl PacketStamp {
             .u32(0);
     }
 
-    /// `Some(None)`: the stamp is not known.
-    pub(super) fn read(fields: &mut FieldReader<'_>) -> Option<Option<Self>> {
-        let lo = fields.u64()?;
-        let hi = fields.u64()?;
-        let clock = fields.u8()?;
-        let reader = fields.u8()?;
-        let device = fields.u16()?;
-        fields.reserved(4)?;
+    pub(super) fn read(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
+        let StampFields { lo, hi, clock, reader, device } = StampFields::read(fields).ok_or(BrokenStamp)?;
         let clock = match clock {
-            0 => return Some(None),
+            0 => return Ok(None),
             1 => StampClockName::Monotonic,
             2 => StampClockName::Device(device),
-            _ => return None,
+            _ => return Err(BrokenStamp),
         };
-        let (_, reader) = Self::READERS.iter().find(|(number, _)| *number == reader)?;
-        Some(Some(Self { clock, reader: *reader, lo, hi }))
+        let (_, reader) = Self::READERS.iter().find(|(number, _)| *number == reader).ok_or(BrokenStamp)?;
+        Ok(Some(Self { clock, reader: *reader, lo, hi }))
+    }
+}
+
+/// A stamp that breaks the protocol; one that is not known is none at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BrokenStamp;
+
+struct StampFields {
+    lo: u64,
+    hi: u64,
+    clock: u8,
+    reader: u8,
+    device: u16,
+}
+
+impl StampFields {
+    fn read(fields: &mut FieldReader<'_>) -> Option<Self> {
+        let (lo, hi) = (fields.u64()?, fields.u64()?);
+        let (clock, reader, device) = (fields.u8()?, fields.u8()?, fields.u16()?);
+        fields.reserved(4)?;
+        Some(Self { lo, hi, clock, reader, device })
     }
 }
 
@@ -222,11 +237,11 @@ impl PacketReport {
             train: fields.u32()?,
             outcome: PacketOutcome::from_number(fields.u16()?)?,
             flags: ReportFlags(fields.u16()?),
-            handed_over: PacketStamp::read(fields)?,
-            released: PacketStamp::read(fields)?,
-            queue: PacketStamp::read(fields)?,
-            driver: PacketStamp::read(fields)?,
-            wire: PacketStamp::read(fields)?,
+            handed_over: PacketStamp::read(fields).ok()?,
+            released: PacketStamp::read(fields).ok()?,
+            queue: PacketStamp::read(fields).ok()?,
+            driver: PacketStamp::read(fields).ok()?,
+            wire: PacketStamp::read(fields).ok()?,
         })
     }
 }

@@ -83,8 +83,13 @@ pub enum ProtocolErrorCode {
 
 impl ProtocolErrorCode {
     fn from_number(number: u16) -> Option<Self> {
-        use ProtocolErrorCode as C;
-        let all = [C::BrokenMessage, C::UnknownVersion, C::NotAllowed, C::TooManyClients, C::CannotListen];
+        let all = [
+            Self::BrokenMessage,
+            Self::UnknownVersion,
+            Self::NotAllowed,
+            Self::TooManyClients,
+            Self::CannotListen,
+        ];
         all.into_iter().find(|code| *code as u16 == number)
     }
 }
@@ -113,7 +118,9 @@ impl ServiceMessage {
             }),
             Self::Report { reports } => written(REPORT, 0, |fields| {
                 fields.u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).u32(0);
-                reports.iter().for_each(|report| report.write(fields));
+                for report in reports {
+                    report.write(fields);
+                }
             }),
             Self::Cancelled { id, count } => written(CANCELLED, *id, |fields| {
                 fields.u32(*count).u32(0);
@@ -248,7 +255,7 @@ fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
 }
 
 fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
-    let arrival = PacketStamp::read(fields)??;
+    let arrival = PacketStamp::read(fields).ok()??;
     let lost = fields.u32()?;
     let size = fields.u16()?;
     let lacks_checksum = match fields.u16()? {
