@@ -35,7 +35,7 @@ pub enum Error {
     /// An engine cannot be used.
     #[error("engine {engine}: {reason}")]
     Engine {
-        /// Its name.
+        /// The name of the engine.
         engine: String,
         /// What it did wrong, in words.
         reason: String,

@@ -46,7 +46,7 @@ pub struct ProbeLoan {
     pub today: ReadDate,
 }
 
-/// Reads the date.
+/// Reads the date of today, as permits have it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadDate(pub fn() -> String);
 

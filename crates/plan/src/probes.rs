@@ -10,14 +10,14 @@ use packetrig_units::{FrameSize, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// What probes measure.
+/// What the probes of a plan measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedMethod {
     /// STAMP sessions whose clocks are related, so that there are one-way delays.
     OneWay,
-    /// STAMP sessions.
+    /// Delay and loss of each direction, by STAMP sessions.
     Stamp,
-    /// Echo requests.
+    /// Round trips, by echo requests.
     Ping,
     /// Trains of datagrams that nobody answers.
     Send,

@@ -46,7 +46,7 @@ pub enum PacketRefusal {
     TooFarAhead,
     /// The kernel dropped it.
     Dropped,
-    /// The service ended.
+    /// The service ended before it was due.
     Ended,
     /// The release mechanism failed.
     Failed,

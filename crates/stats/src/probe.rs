@@ -60,7 +60,7 @@ pub struct DirectionTimes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "why", content = "detail")]
 pub enum ProbeLineEnd {
-    /// All were sent.
+    /// All probes of the schedule were sent.
     Done,
     /// Somebody stopped the run.
     Stopped,
@@ -158,7 +158,7 @@ pub struct ReflectedRequests {
     pub at: usize,
     /// The port that asked.
     pub from: usize,
-    /// Requests that arrived.
+    /// Requests that arrived at the reflector.
     pub requests: u64,
     /// Those that were answered; absent if that is known only for all askers together.
     pub reflected: Option<u64>,

@@ -28,7 +28,7 @@ pub struct PeerProcess {
 pub enum ReceivedMessage {
     /// A message of this length; it is cut if the buffer is shorter.
     Message(usize),
-    /// No message waits.
+    /// No message waits in the socket.
     Nothing,
     /// The other end has closed the connection.
     Closed,

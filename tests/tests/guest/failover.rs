@@ -42,7 +42,7 @@ fn step_clock(by: &str) {
     assert!(Command::new("date").args(["--set", by]).status().unwrap().success());
 }
 
-/// A UDP packet.
+/// A UDP packet of a flow.
 fn frame(flow: u16) -> Vec<u8> {
     let mut head = vec![0x45, 0, 0, 78, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 2];
     let sum: u32 = head.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();

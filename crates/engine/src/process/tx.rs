@@ -47,7 +47,7 @@ const MOST_NOTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EnginePhase {
-    /// Not started yet.
+    /// The engine has not been started yet.
     Waiting,
     Sending,
     /// It was told to stop.

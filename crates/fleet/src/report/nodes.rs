@@ -131,7 +131,7 @@ fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
     }
 }
 
-/// Probes and reflections.
+/// What a node counted of its probes and reflections.
 fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
     let probes = node.probes.iter();
     probes.flat_map(|probes| {

@@ -37,9 +37,9 @@ pub struct ProbesReport {
 /// The probes from a port to another port or to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeLineReport {
-    /// The sending port.
+    /// The port that sent the probes.
     pub from: String,
-    /// Its node.
+    /// The node of that port.
     pub from_node: String,
     /// The receiving port, or the address of a host.
     pub to: String,

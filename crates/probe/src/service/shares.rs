@@ -88,7 +88,7 @@ impl TargetShares {
         self.targets.len() < MOST_TARGETS || self.targets.contains_key(&target)
     }
 
-    /// Forgets a client.
+    /// Forgets a client and its shares of all targets.
     pub fn remove_client(&mut self, client: ClientId) {
         let targets = self.totals.remove(&client).unwrap_or_default();
         for target in targets.keys() {

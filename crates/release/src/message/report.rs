@@ -19,7 +19,7 @@ pub enum StampClockName {
 pub enum StampReader {
     /// The sending program, before and after a call.
     Program,
-    /// A BPF program.
+    /// A BPF program in the kernel.
     Bpf,
     Kernel,
     Hardware,
@@ -116,7 +116,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// It left.
+    /// It was given to the kernel and left.
     Sent = 0, "sent";
     /// It would have left later than its client allows.
     Late = 1, "late";
@@ -134,7 +134,7 @@ outcomes! {
     TooLong = 7, "too_long";
     /// Another packet had the outlet, and moving this one would make it later than its client allows.
     Clash = 8, "clash";
-    /// By the client.
+    /// Its client took it out of the queue.
     Cancelled = 9, "cancelled";
     /// No route through this interface, or the next hop does not answer.
     NoRoute = 10, "no_route";
@@ -142,7 +142,7 @@ outcomes! {
     TooFarAhead = 11, "too_far_ahead";
     /// The kernel dropped it.
     Dropped = 12, "dropped";
-    /// The service ended.
+    /// The service ended before it was due.
     Ended = 13, "ended";
     /// The release mechanism failed.
     Failed = 14, "failed";

@@ -40,7 +40,7 @@ pub struct ServiceFacts {
     pub tolerance_ns: u64,
     /// Release times further ahead are refused.
     pub horizon_ns: u64,
-    /// That was granted.
+    /// The priority that was granted to the client.
     pub priority: u8,
 }
 

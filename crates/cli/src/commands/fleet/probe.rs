@@ -95,7 +95,7 @@ impl<'a> ProbeRequest<'a> {
         taken.execute_new(&request, output)
     }
 
-    /// The plan.
+    /// The plan that the arguments describe.
     fn document(&self, members: &[MemberRow]) -> Result<String, Error> {
         let from = self.chosen(&self.nodes.from, members)?;
         let to = match (self.nodes.to.is_empty(), self.hosts.is_empty()) {
@@ -126,7 +126,7 @@ impl<'a> ProbeRequest<'a> {
         Ok(format!("{document:#}\n"))
     }
 
-    /// What and when.
+    /// What is probed, and when.
     fn timing(&self) -> Map<String, Value> {
         let schedule = self.schedule;
         let mut probes = Map::new();

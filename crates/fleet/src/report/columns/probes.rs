@@ -5,7 +5,7 @@ use super::{CellValue, ReportColumn, ReportTable, word};
 use crate::report::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
 
-/// `probes.csv`.
+/// The columns of `probes.csv`, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeTable;
 

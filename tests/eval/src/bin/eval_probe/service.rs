@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Of a train.
+/// Frames of one train, as in R5.
 const FRAMES: u16 = 50;
 const GAP: Nanos = Nanos::from_millis(1);
 /// Packets are handed over this long before the first is due.
