@@ -78,7 +78,15 @@ struct ServiceInterface {
     mechanism: ReleaseMechanism,
     /// Bytes of the longest frame that the mechanism sends.
     longest_frame: usize,
+    /// How long before they are due frames are given to the mechanism.
     lead: Nanos,
+}
+
+impl ServiceInterface {
+    /// How long before they are due packets must be handed over.
+    fn handed_over_before(&self) -> Nanos {
+        self.lead + outlet::SLICE
+    }
 }
 
 /// A service that is ready to be run.
@@ -127,7 +135,7 @@ impl ReleaseService {
 
     /// How long before they are due packets must be handed over.
     pub fn lead(&self) -> Nanos {
-        self.shared.interface.lead
+        self.shared.interface.handed_over_before()
     }
 
     /// Serves until `stop` says so. Returns what became of the packets of all clients.

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 59] = [
+    let pages: [(&str, &[&str]); 60] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -43,6 +43,7 @@ fn every_help_page_is_as_committed() {
         ("help-probe-capacity", &["probe", "capacity", "--help"]),
         ("help-probe-available", &["probe", "available", "--help"]),
         ("help-probe-send", &["probe", "send", "--help"]),
+        ("help-probe-serve", &["probe", "serve", "--help"]),
         ("help-probe-caps", &["probe", "caps", "--help"]),
         ("help-probe-calibrate", &["probe", "calibrate", "--help"]),
         ("help-probe-ping", &["probe", "ping", "--help"]),

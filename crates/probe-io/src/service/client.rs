@@ -318,7 +318,7 @@ impl ClientSession<'_> {
             batch_packets: BATCH_PACKETS,
             quota_packets: options.quota.packets,
             quota_bytes: options.quota.bytes,
-            lead_ns: interface.lead.as_u64(),
+            lead_ns: interface.handed_over_before().as_u64(),
             tolerance_ns: options.tolerance.as_u64(),
             horizon_ns: options.horizon.as_u64(),
             priority,

@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Time to prepare what the mechanism is given.
 pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
-/// Frames that leave within this time of the first are given to the mechanism with it.
-const SLICE: Nanos = Nanos::from_millis(2);
+/// Frames that leave within this time of the first are given to the mechanism with it. Trains get their times this much earlier than slices
+/// are given: whatever is handed over in time is in its slice.
+pub(super) const SLICE: Nanos = Nanos::from_millis(2);
 /// Most packets that are taken from the queue, or given to the mechanism, at once.
 const MOST_AT_ONCE: usize = 400;
 /// If the mechanism has failed for this long, the service ends.
@@ -75,7 +76,7 @@ impl<'a> ServiceOutlet<'a> {
         drop(sched::request_fifo(PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
-            match self.shared.take_work(lead, SLICE, MOST_AT_ONCE, self.next_time()) {
+            match self.shared.take_work(lead + SLICE, SLICE, MOST_AT_ONCE, self.next_time()) {
                 TakenWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget(*client));
                     self.commit_trains(work.trains);

@@ -417,6 +417,23 @@ fn packets_that_clash_are_moved_and_reported() {
 }
 
 #[test]
+fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_in_time() {
+    let service = TestedService::start(1_000);
+    let (mut steady, mut other) = (service.client(), service.client());
+    let begin = soon();
+    steady.submit((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
+    let at = begin + Nanos::from_micros(40_500);
+    // As late as the service allows, and a little earlier: this thread may be kept from the processor.
+    let lead = Nanos::new(other.facts().lead_ns) + Nanos::from_millis(10);
+    clock::sleep_until_ns((at - lead).as_nanos());
+    other.submit(vec![datagram(1_000, at, 0, "127.0.0.2")]).unwrap();
+    assert_eq!(reports(&mut other, 1)[0].shifted, 0);
+    reports(&mut steady, 60);
+    let order: Vec<_> = service.released.lock().unwrap().iter().map(|(at, _)| *at).collect();
+    assert!(order.is_sorted(), "a packet left after one that was due later");
+}
+
+#[test]
 fn a_client_that_dies_takes_its_queued_packets_with_it() {
     let service = TestedService::start(100);
     let (mut dying, mut other) = (service.client(), service.client());

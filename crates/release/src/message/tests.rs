@@ -115,7 +115,7 @@ fn client_messages() -> impl Strategy<Value = ClientMessage> {
     let kind = prop::sample::select(vec![PacketKind::Frame, PacketKind::IpPacket]);
     let bytes = prop::collection::vec(any::<u8>(), 0..100);
     let packets = (any::<u32>(), clock, kind, bytes).prop_map(|(t, c, k, b)| packet(t, c, k, b));
-    let from = prop::option::of(any::<[u8; 4]>().prop_map(|ip| std::net::IpAddr::from(ip)))
+    let from = prop::option::of(any::<[u8; 4]>().prop_map(std::net::IpAddr::from))
         .prop_filter("zeros mean all", |from| from.is_none_or(|ip| !ip.is_unspecified()));
     let filter =
         (prop::option::of(1_u8..), prop::option::of(1_u16..), from, prop::option::of(1_u32..)).prop_map(
