@@ -386,7 +386,7 @@ fn a_controller_with_the_keys_sends_nothing_that_the_owner_does_not_allow() {
     let outcomes = outcomes(&fleet, false);
     let sent = fleet.sent_by(VICTIM) - before;
     println!("{} attacks, {sent} frames outside the permit", outcomes.len());
-    assert_eq!(outcomes.len(), 27, "{outcomes:?}");
+    assert_eq!(outcomes.len(), 28, "{outcomes:?}");
     for (name, outcome) in &outcomes {
         println!("{name}: {outcome}");
         let is_refused = outcome.contains("ailed") || outcome.contains("fault: Some");
