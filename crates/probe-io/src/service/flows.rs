@@ -1,6 +1,6 @@
 //! Whose packets are answered by what: each flow of packets that left belongs to one client.
 //!
-//! Invariant: a client is named only for a flow of which a packet of its own has left lately.
+//! Invariant: a client is named only for a flow of which the release mechanism was given a packet of its own lately.
 
 use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow};
 use packetrig_units::{MonoTime, Nanos};
@@ -52,7 +52,7 @@ impl SentFlows {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a packet has left. A flow that is another client's stays that client's.
+    /// Notes that a packet leaves. A flow that is another client's stays that client's.
     pub(super) fn note(&self, client: ClientId, flow: SentFlow, now: MonoTime) {
         let mut known = self.lock();
         if known.owners.len() >= MOST && now.since(known.forgotten_at) >= FORGOTTEN_EVERY {

@@ -170,6 +170,10 @@ impl<'a> ServiceOutlet<'a> {
             return;
         }
         let frames = self.take_slice(soon + SLICE);
+        // Before they leave: an answer may come before the mechanism reports the departure.
+        for (at, frame) in &frames {
+            self.shared.flows.note(frame.client, SentFlow::from(&frame.ends), *at);
+        }
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
         let begun = self.release.begin(&dues);
@@ -233,9 +237,6 @@ impl<'a> ServiceOutlet<'a> {
         let now = now();
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
         for (frame, report) in frames {
-            if report.outcome == PacketOutcome::Sent {
-                self.shared.flows.note(frame.client, SentFlow::from(&frame.ends), now);
-            }
             reports.entry(frame.client).or_default().push(report);
         }
         for (client, reports) in reports {
