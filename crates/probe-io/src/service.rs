@@ -8,7 +8,7 @@
 //! The knowledge is in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is in the crate `release`.
 //!
 //! Invariants: only the outlet sends, and it takes each packet from the limits of its target first. No client waits for another one: what
-//! a client does not read waits in its own outbox, which is bounded by its quota.
+//! a client does not read waits in its own outbox; with a full one, nothing more is read from it.
 
 mod answers;
 mod client;
@@ -196,7 +196,7 @@ const MOST_REFUSED: usize = 16;
 /// How long a refused program has to introduce itself.
 const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
 
-/// A program that cannot be a client. It is told so when it has introduced itself: whoever is answered before closes with an unread message,
+/// A program that cannot be a client. It is told so when it has introduced itself: a connection that closes before has an unread message,
 /// and the kernel then reports an error in place of the answer.
 struct RefusedConnection {
     stream: SeqpacketStream,
