@@ -1,7 +1,13 @@
 """Rates and durations, judged by counts and by the receiver's own times, never by a clock of the test."""
 
+import itertools
+import statistics
+
+import frames
 import pytest
 import rig
+from scapy.layers.inet import UDP
+from scapy.layers.l2 import Ether
 from talk import assert_exact, config, flow, udp
 
 SPEED = 1_000_000_000
@@ -17,20 +23,51 @@ RATES = {
 }
 
 
-def spanned(row):
-    """Frames per second from the first frame to the last as they arrived."""
-    return (row.frames_rx - 1) * 1e9 / (row.timestamps.last_timestamp_ns - row.timestamps.first_timestamp_ns)
+def sampled_rates(talk, made):
+    """Runs it; the rows at the end, and of each flow the frames per second that it arrived with.
+
+    A machine that is busy delays frames, the first and the last ones too, and never sends one early. So the rate is the
+    middle one of those between any two looks at the flow that are a second or more apart."""
+    looks = {}
+
+    def look():
+        rows = talk.flows()
+        for row in rows.values():
+            if row.frames_rx > 1:
+                looks.setdefault(row.name, []).append((row.timestamps.last_timestamp_ns, row.frames_rx))
+        return rows if all(row.transmit == "stopped" for row in rows.values()) else None
+
+    talk.set(made)
+    talk.start()
+    rows = rig.eventually("the flows have stopped", look)
+    return rows, {name: middle_rate(seen) for name, seen in looks.items()}
 
 
-def rated(kind, packets, *, size=SIZE):
-    made = config()
-    layer1 = made.layer1.layer1(name="l1")[-1]
-    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
-    added = flow(made, size=size, packets=packets)
-    udp(added)
-    added.metrics.timestamps = True
-    setattr(added.rate, kind, RATES[kind][0])
-    return made, added
+def middle_rate(looks):
+    pairs = itertools.combinations(looks, 2)
+    return statistics.median((n2 - n1) * 1e9 / (t2 - t1) for (t1, n1), (t2, n2) in pairs if t2 - t1 >= 1e9)
+
+
+def captured_at_p2(made):
+    capture = made.captures.capture(name="c")[-1]
+    capture.port_names, capture.format = ["p2"], capture.PCAP
+
+
+def by_source_port(captured):
+    """When the frames from each UDP port arrived, in nanoseconds."""
+    times = {}
+    for time, _, frame in frames.records(captured):
+        times.setdefault(Ether(frame)[UDP].sport, []).append(time)
+    return times
+
+
+def arrivals(talk, made):
+    """Runs what `captured_at_p2` was told of; when its frames arrived."""
+    talk.set(made)
+    talk.capture("start")
+    talk.start()
+    talk.ended()
+    return by_source_port(talk.captured("p2"))
 
 
 def test_every_kind_of_rate(grpc):
@@ -48,11 +85,11 @@ def test_every_kind_of_rate(grpc):
         added.metrics.timestamps = True
         setattr(added.rate, kind, number)
         wanted[kind] = (per_second, packets)
-    rows = grpc.run(made)
+    rows, rates = sampled_rates(grpc, made)
     assert_exact(rows, grpc.ports(), sum(packets for _, packets in wanted.values()), SIZE)
     for kind, (per_second, packets) in wanted.items():
         assert rows[kind].frames_tx == packets
-        assert spanned(rows[kind]) == pytest.approx(per_second, rel=0.001), kind
+        assert rates[kind] == pytest.approx(per_second, rel=0.001), kind
 
 
 def test_the_rate_of_mixed_sizes_is_that_of_their_mean(grpc):
@@ -62,8 +99,9 @@ def test_the_rate_of_mixed_sizes_is_that_of_their_mean(grpc):
     added.size.weight_pairs.predefined = "imix"
     added.rate.mbps, added.metrics.timestamps = 7, True
     mean = (64 * 7 + 570 * 4 + 1518) / 12
-    row = grpc.run(made)["f1"]
-    assert spanned(row) == pytest.approx(7e6 / 8 / mean, rel=0.001)
+    rows, rates = sampled_rates(grpc, made)
+    row = rows["f1"]
+    assert rates["f1"] == pytest.approx(7e6 / 8 / mean, rel=0.001)
     assert row.bytes_rx == row.bytes_tx == 2000 * (64 * 7 + 570 * 4 + 1518) + 64 or row.bytes_tx - 2000 * 4246 in (570, 1518)
 
 
@@ -138,15 +176,16 @@ def test_bursts_and_their_gaps(grpc, unit):
     layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
     added = flow(made, pps=1_000)
     udp(added)
-    added.metrics.timestamps = True
+    captured_at_p2(made)
     burst = added.duration.burst
     burst.bursts, burst.packets, burst.gap = 11, 20, 12
     setattr(burst.inter_burst_gap, unit, GAPS[unit])
-    row = grpc.run(made)["f1"]
-    assert row.frames_tx == row.frames_rx == 220
-    # Burst k begins at k * (20 ms + 100 ms); the last frame is the 20th of the eleventh.
-    span = row.timestamps.last_timestamp_ns - row.timestamps.first_timestamp_ns
-    assert span == pytest.approx(10 * 120e6 + 19e6, rel=0.005)
+    times = arrivals(grpc, made)[5000]
+    assert len(times) == 220
+    # Burst k begins at k * (20 ms + 100 ms). A frame may be late; the middle of 200 differences is not.
+    apart = statistics.median(later - earlier for earlier, later in zip(times, times[20:]))
+    within = statistics.median(later - earlier for earlier, later in zip(times, times[1:]))
+    assert (apart, within) == pytest.approx((120e6, 1e6), rel=0.02)
 
 
 DELAYS = {"bytes": 37_500_000.0, "nanoseconds": 300_000_000.0, "microseconds": 300_000.0}
@@ -158,10 +197,10 @@ def test_delays(grpc, kind, unit):
     made = config()
     layer1 = made.layer1.layer1(name="l1")[-1]
     layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
-    for name in ("late", "prompt"):
+    captured_at_p2(made)
+    for name, port in (("late", 1), ("prompt", 2)):
         added = flow(made, name, pps=100)
-        udp(added)
-        added.metrics.timestamps = True
+        udp(added)[2].src_port.value = port
         duration = getattr(added.duration, kind)
         if kind == "fixed_packets":
             duration.packets = 20
@@ -169,10 +208,12 @@ def test_delays(grpc, kind, unit):
             duration.seconds = 1
         setattr(duration.delay, unit, DELAYS[unit] if name == "late" else 0.0)
     grpc.set(made)
+    grpc.capture("start")
     grpc.start()
     if kind == "continuous":
         grpc.sent("late", 20)
         grpc.stop()
-    rows = grpc.ended()
-    first = {name: row.timestamps.first_timestamp_ns for name, row in rows.items()}
-    assert first["late"] - first["prompt"] == pytest.approx(300e6, rel=0.02)
+    grpc.ended()
+    times = by_source_port(grpc.captured("p2"))
+    behind = statistics.median(late - prompt for late, prompt in zip(times[1], times[2]))
+    assert behind == pytest.approx(300e6, rel=0.02)
