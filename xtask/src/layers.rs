@@ -18,9 +18,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),
+    ("method", &["units"]),
     ("release", &["sys"]),
     ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe", "release"]),
-    ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe"]),
+    ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method"]),
     ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "store", "probe", "probe-io"]),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet"]),
@@ -32,7 +33,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet",
-            "fleet-io", "flow-io", "probe", "probe-io", "release", "store", "server", "nats", "testkit",
+            "fleet-io", "flow-io", "probe", "probe-io", "release", "method", "store", "server", "nats",
+            "testkit",
         ],
     ),
     ("xtask", &["sys"]),
@@ -40,14 +42,14 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tests",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "probe",
-            "store", "server", "nats", "testkit",
+            "method", "store", "server", "nats", "testkit",
         ],
     ),
     (
         "eval",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io",
-            "release", "store", "fleet-io", "nats", "testkit", "tests",
+            "release", "method", "store", "fleet-io", "nats", "testkit", "tests",
         ],
     ),
 ];
