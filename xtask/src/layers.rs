@@ -22,7 +22,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("release", &["sys"]),
     ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe", "release"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method"]),
-    ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "store", "probe", "probe-io"]),
+    ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "method", "store", "probe", "probe-io"]),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet"]),
     ("nats", &["units", "sys", "fleet"]),

@@ -27,6 +27,7 @@ mod session;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 mod uplink;
 
 pub use agent::{serve, serve_fleet};
