@@ -7,16 +7,21 @@ use std::io;
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NoPlace | Self::Unknown(_) | Self::Ambiguous { .. } | Self::NotUnfinished(_) => {
-                Blame::Usage
-            }
+            Self::NoPlace
+            | Self::Unknown(_)
+            | Self::Ambiguous { .. }
+            | Self::NotUnfinished(_)
+            | Self::MethodComplete(_)
+            | Self::NoUnfinishedMethod => Blame::Usage,
             Self::File { source, .. } => Blame::of_io(source),
             Self::Catalogue { .. }
             | Self::NoRoom { .. }
             | Self::NotStored { .. }
+            | Self::MethodNotStored { .. }
+            | Self::DamagedJournal { .. }
             | Self::TooNew { .. }
             | Self::Damaged { .. } => Blame::World,
-            Self::UnderWay { .. } => Blame::Busy,
+            Self::UnderWay { .. } | Self::MethodUnderWay { .. } => Blame::Busy,
             Self::BadNode(_)
             | Self::BadSegment { .. }
             | Self::LateQuota { .. }
@@ -24,7 +29,7 @@ impl Error {
             | Self::Differs(_) => Blame::Peer,
             Self::OfBatch(error) => error.blame(),
             // packetrig makes the ids of runs and asks each draft for its own segments.
-            Self::Taken(_) | Self::BadId(_) | Self::Foreign(_) => Blame::Bug,
+            Self::Taken(_) | Self::BadId(_) | Self::BadFileName(_) | Self::Foreign(_) => Blame::Bug,
         }
     }
 }

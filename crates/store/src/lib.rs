@@ -5,6 +5,7 @@
 //! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv … csv-metadata.json junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
 //! <store>/runs/<id>.partial/segments/<hash>.pack     segments from nodes of a fleet, as they arrived; a row for each segment
+//! <store>/methods/<id>/journal.jsonl result.json ...      a test method: its trials, and its result once it has ended ([`methods`])
 //! <store>/stray/<id>/segments/...               the same, of runs that this store does not know
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
@@ -28,6 +29,7 @@ pub mod files;
 pub mod flows;
 mod gather;
 mod kept;
+pub mod methods;
 mod migrations;
 mod node_history;
 mod packs;
@@ -42,12 +44,14 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare, RunSummary, UnfinishedRun,
+    LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, RunCatalogue, RunQuota, RunShare,
+    RunSummary, UnfinishedMethod, UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;
 pub use gather::{GatheredCapture, GatheredPart};
 pub use kept::{KeptCapture, KeptRun};
+pub use methods::{MethodDraft, MethodOutcome, NewMethod};
 pub use node_history::NodeHistory;
 pub use place::default_place;
 pub use room::ReportSize;
