@@ -8,6 +8,7 @@
 //! again, the method hears of it, and the bound that it draws from that trial is the rig's ([`BoundCause::Rig`]).
 #![forbid(unsafe_code)]
 
+pub mod bisection;
 pub mod journal;
 mod load;
 mod session;
@@ -16,9 +17,10 @@ pub mod sim;
 mod trial;
 
 pub use load::Load;
-pub use session::{MethodSession, SessionError};
+pub use session::{MethodCost, MethodSession, SessionError};
 pub use trial::{
-    LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose, TrialResult,
+    LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
+    TrialResult,
 };
 
 use serde::{Deserialize, Serialize};

@@ -19,7 +19,9 @@ pub struct MethodSession<M> {
 /// Why a journal does not belong to a method.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SessionError {
-    #[error("trial {number} of the journal is not the one that the method orders: it has {found:?}, not {expected:?}")]
+    #[error(
+        "trial {number} of the journal is not the one that the method orders: it has {found:?}, not {expected:?}"
+    )]
     OtherOrder { number: u32, expected: Box<TrialOrder>, found: Box<TrialOrder> },
     #[error("the journal goes on after the end of the method, with trial {number}")]
     BeyondEnd { number: u32 },
@@ -56,9 +58,11 @@ impl<M: TestMethod> MethodSession<M> {
                 self.tell(result);
                 Ok(())
             }
-            Some(expected) => {
-                Err(SessionError::OtherOrder { number, expected: Box::new(expected), found: Box::new(order.clone()) })
-            }
+            Some(expected) => Err(SessionError::OtherOrder {
+                number,
+                expected: Box::new(expected),
+                found: Box::new(order.clone()),
+            }),
         }
     }
 

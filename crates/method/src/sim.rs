@@ -33,14 +33,14 @@ impl SimulatedDevice {
     /// Makes a trial.
     pub fn perform(&mut self, order: &TrialOrder) -> TrialResult {
         let sending = order.sending();
-        self.elapsed = self.elapsed + sending;
+        self.elapsed += sending;
         let seconds = sending.as_secs_f64();
         let load = order.load.frames_per_second();
         let intended = match order.length {
             crate::TrialLength::Frames(frames) => frames,
-            crate::TrialLength::Time(_) => (load * seconds).floor() as u64,
+            crate::TrialLength::Time(_) => whole(load * seconds),
         };
-        let excess = ((load - self.limit).max(0.0) * seconds).floor() as u64;
+        let excess = whole((load - self.limit).max(0.0) * seconds);
         let lost = (excess.saturating_sub(self.buffer) + self.stall(seconds)).min(intended);
         TrialResult {
             intended,
@@ -57,8 +57,7 @@ impl SimulatedDevice {
         if self.stalls <= 0.0 {
             return 0;
         }
-        let whole = seconds.ceil().max(1.0) as u64;
-        let stalls = (0..whole).filter(|_| self.draw() < self.stalls).count() as u64;
+        let stalls = (0..whole(seconds.ceil().max(1.0))).filter(|_| self.draw() < self.stalls).count() as u64;
         stalls * self.stall_loss
     }
 
@@ -70,4 +69,13 @@ impl SimulatedDevice {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "frames and seconds of a trial: rounded down"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
 }

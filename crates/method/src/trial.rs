@@ -25,7 +25,12 @@ pub struct TrialOrder {
 
 impl TrialOrder {
     /// A trial with one constant load on the only device.
-    pub const fn constant(purpose: TrialPurpose, size: Option<FrameSize>, load: Load, length: TrialLength) -> Self {
+    pub const fn constant(
+        purpose: TrialPurpose,
+        size: Option<FrameSize>,
+        load: Load,
+        length: TrialLength,
+    ) -> Self {
         Self { purpose, size, load, length, then: None, event: None, device: 0 }
     }
 
@@ -39,8 +44,12 @@ impl TrialOrder {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates: loads far below one frame per second are for ever"
+)]
 fn nanos(seconds: f64) -> Nanos {
-    // A cast saturates: loads far below one frame per second are for ever.
     Nanos::new((seconds * 1e9) as u64)
 }
 
@@ -132,6 +141,12 @@ impl TrialResult {
     pub fn loss_ratio(&self) -> Ratio {
         let missing = self.lost.most.saturating_add(self.unsent());
         Ratio::new(missing, self.sent.max(self.intended))
+    }
+
+    /// The same, from 0 to 1.
+    pub fn loss_share(&self) -> f64 {
+        let loss = self.loss_ratio();
+        if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
     /// Frames that were due and not sent.
