@@ -39,7 +39,7 @@ pub(crate) struct MethodTraffic {
     pub(crate) link: Option<BitRate>,
     /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: the rates of
     /// the plan, or what the link carries]
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
     pub(crate) max_rate: Option<Rate>,
 }
 

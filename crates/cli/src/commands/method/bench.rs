@@ -1,6 +1,6 @@
 //! Makes the trials that a method orders: each is a run of its own, on the one path that all runs take.
 
-use super::hook::EventHook;
+use super::hook::{EventHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -37,17 +37,22 @@ pub(super) struct TrialBench {
     pub(super) confirmed: Vec<String>,
     pub(super) back_end: Option<BackEnd>,
     pub(super) limits: Vec<RigLimit>,
-    pub(super) waits: TrialWaits,
     pub(super) hook: Option<EventHook>,
+    pub(super) commands: ShellCommands,
     /// The ports of the last trial.
     pub(super) ports: Vec<PortInfo>,
 }
 
 impl TrialBench {
     /// Makes a trial. `None` if the user interrupted it: such a trial says nothing.
-    pub(super) fn perform(&mut self, order: &TrialOrder) -> Result<Option<TrialResult>, Error> {
+    pub(super) fn perform(
+        &mut self,
+        order: &TrialOrder,
+        waits: &TrialWaits,
+    ) -> Result<Option<TrialResult>, Error> {
+        self.commands.prepare(order.device)?;
         let begun = clock::monotonic_ns();
-        if !wait(self.waits.before_ns) {
+        if !wait(waits.before_ns) {
             return Ok(None);
         }
         let shape = shape(order);
@@ -59,22 +64,25 @@ impl TrialBench {
                 hook.start(*at);
             }
         };
-        let options = self.options();
+        let options = self.options(waits.late_frames_ns);
         let report = match &mut self.ground {
             TrialGround::Here(ground) => run_on(ground, &document, options, (&is_interrupted, &mut on_event))?,
             TrialGround::Fleet(fleet) => fleet.run(&document, options, (&is_interrupted, &mut on_event))?,
         };
-        if is_interrupted() || !wait(self.waits.settle_ns) {
+        if is_interrupted() || !wait(waits.settle_ns) {
             return Ok(None);
         }
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let took = Nanos::new(clock::monotonic_ns() - begun);
         let event_at = hook.map(|hook| hook.finish()).transpose()?;
-        let own = self.waits.before_ns + self.waits.settle_ns + own_time(&report);
+        if event_at.is_some() {
+            self.commands.undo_event()?;
+        }
+        let own = waits.before_ns + waits.settle_ns + own_time(&report);
         Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(&report) }))
     }
 
-    fn options(&self) -> RunOptions {
+    fn options(&self, drain: Nanos) -> RunOptions {
         let started = clock::wall_clock_ns();
         RunOptions {
             run: RunId(identity::run_id(started, identity::entropy())),
@@ -89,7 +97,7 @@ impl TrialBench {
             },
             confirmed: self.confirmed.clone(),
             capture_dir: None,
-            drain: self.waits.late_frames_ns,
+            drain,
             // The method judges, not the run.
             criteria: AcceptanceCriteria::default(),
         }

@@ -3,17 +3,49 @@
 use crate::error::Error;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
+/// Commands of the user that change the device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ShellCommands {
+    /// During a trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) event: Option<String>,
+    /// After a trial with an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) undo: Option<String>,
+    /// Before each trial, by the device that it is for.
+    #[serde(default)]
+    pub(super) before: [Option<String>; 2],
+}
+
+impl ShellCommands {
+    /// Prepares the device for a trial.
+    pub(super) fn prepare(&self, device: u8) -> Result<(), Error> {
+        let command = self.before.get(usize::from(device)).and_then(Option::as_ref);
+        command.map_or(Ok(()), |command| run(command).map_err(Error::Usage))
+    }
+
+    /// Undoes the event of a trial.
+    pub(super) fn undo_event(&self) -> Result<(), Error> {
+        self.undo.as_ref().map_or(Ok(()), |command| run(command).map_err(Error::Usage))
+    }
+}
+
 /// A command for the shell, which has the rights of the user of packetrig.
 #[derive(Clone, Debug)]
 pub(super) struct EventHook {
-    pub(super) command: String,
+    command: String,
 }
 
 impl EventHook {
+    pub(super) const fn new(command: String) -> Self {
+        Self { command }
+    }
+
     /// A thread that starts the command this long after the first frame.
     pub(super) fn armed(&self, after: Nanos) -> ArmedHook {
         let (start, started) = channel();

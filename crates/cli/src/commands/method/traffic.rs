@@ -67,6 +67,11 @@ impl DeviceTraffic {
         Load::new(self.traffic.full_load())
     }
 
+    /// Number of ports that send.
+    pub(super) fn senders(&self) -> usize {
+        self.plan.streams.iter().map(|stream| stream.tx).collect::<BTreeSet<usize>>().len()
+    }
+
     /// What the links of all senders carry together, if their speeds are known.
     pub(super) fn line(&self) -> Result<BitRate, Error> {
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
