@@ -8,20 +8,35 @@
 //! again, the method hears of it, and the bound that it draws from that trial is the rig's ([`BoundCause::Rig`]).
 #![forbid(unsafe_code)]
 
+mod any_method;
 pub mod bisection;
+pub mod comparison;
+pub mod confidence;
+pub mod convergence;
 pub mod journal;
+pub mod line_rate;
 mod load;
+pub mod loss_share;
+pub mod rfc2544;
+mod rounding;
+mod sample_statistics;
 mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod trial;
+mod verdict;
+mod waits;
 
+pub use any_method::{MethodOptions, MethodReport, MethodResult, SCHEMA_VERSION};
 pub use load::Load;
+pub use sample_statistics::SampleStatistics;
 pub use session::{MethodCost, MethodSession, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
     TrialResult,
 };
+pub use verdict::{JudgedCriterion, MethodJudgement, MethodVerdict};
+pub use waits::TrialWaits;
 
 use serde::{Deserialize, Serialize};
 
