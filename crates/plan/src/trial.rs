@@ -193,3 +193,108 @@ fn value_of(node: &DocumentNode) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
+    use packetrig_units::{FrameRate, Rate};
+    use proptest::prelude::*;
+
+    const GIGABIT: BitRate = BitRate::new(1_000_000_000);
+
+    fn traffic(text: &str) -> Result<TrialTraffic, PlanProblems> {
+        TrialTraffic::of_document(text, ReadOptions::default(), &|plan| vec![Some(GIGABIT); plan.ports.len()])
+    }
+
+    fn quick(streams: u32) -> TrialTraffic {
+        let quick = QuickPlan {
+            tx: vec!["a/eth0".to_owned()],
+            rx: vec!["b/eth0".to_owned()],
+            pattern: QuickPattern::ToAll,
+            size: QuickSize::Fixed(FrameSize::new(128)),
+            rate: Rate::Frames(FrameRate::per_second(1_000).unwrap()),
+            length: QuickLength::Time(Nanos::from_secs(1)),
+            streams,
+            vlan: None,
+            ipv6: false,
+        };
+        traffic(&quick.yaml()).unwrap()
+    }
+
+    fn shape(frames_per_second: f64, length: TrialAmount) -> TrialShape {
+        TrialShape { size: None, frames_per_second, length, then: None }
+    }
+
+    fn bound(document: &str) -> crate::BoundPlan {
+        let plan = Plan::read(document).unwrap();
+        let speeds = vec![Some(GIGABIT); plan.ports.len()];
+        plan.bind(&speeds).unwrap()
+    }
+
+    #[test]
+    fn a_trial_keeps_the_proportion_of_the_flows() {
+        let text = r"
+ports: [{name: a, location: eth1}, {name: b, location: eth2}]
+flows:
+- {name: one, tx_rx: {port: {tx_name: a, rx_names: [b]}}, size: {fixed: 100}, rate: {pps: 3000}, metrics: {enable: true}}
+- {name: two, tx_rx: {port: {tx_name: a, rx_names: [b]}}, size: {fixed: 100}, rate: {bps: 800000}, metrics: {enable: true}}
+";
+        let traffic = traffic(text).unwrap();
+        assert!((traffic.full_load() - 4_000.0).abs() < 1e-6, "{}", traffic.full_load());
+        let document = traffic.document(&shape(40_000.0, TrialAmount::Time(Nanos::from_secs(2))));
+        let totals: Vec<_> =
+            bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
+        assert_eq!(totals, [60_000, 20_000]);
+    }
+
+    #[test]
+    fn a_load_that_follows_begins_when_the_first_one_ends() {
+        let then = Some((500.0, Nanos::from_secs(3)));
+        let length = TrialAmount::Time(Nanos::from_secs(2));
+        let document = quick(1).document(&TrialShape { then, ..shape(2_000.0, length) });
+        let bound = bound(&document);
+        let times: Vec<_> = bound
+            .streams
+            .iter()
+            .map(|stream| (stream.timeline.due(0), stream.timeline.end().unwrap(), stream.timeline.total()))
+            .collect();
+        let seconds = Nanos::from_secs;
+        assert_eq!(times, [(seconds(0), seconds(2), Some(4_000)), (seconds(2), seconds(5), Some(1_500))]);
+    }
+
+    #[test]
+    fn flows_that_cannot_be_sent_at_another_load_are_refused_by_name() {
+        let flow = |more: &str| {
+            format!(
+                "ports: [{{name: a, location: eth1}}, {{name: b, location: eth2}}]\nflows:\n- {{name: f, tx_rx: {{port: \
+                 {{tx_name: a, rx_names: [b]}}}}, metrics: {{enable: true}}, {more}}}"
+            )
+        };
+        let burst = flow("duration: {burst: {packets: 5}}, rate: {pps: 10}");
+        let error = traffic(&burst).unwrap_err();
+        assert!(error.0[0].message.contains("flow `f` sends bursts"), "{error}");
+        assert!(traffic(&flow("rate: {pps: 10}")).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_was_ordered(load in 1.0f64..1_000_000.0, streams in 1u32..5, size in 64u32..1518, ms in 100u64..5_000) {
+            let mut order = shape(load, TrialAmount::Time(Nanos::from_millis(ms)));
+            order.size = Some(FrameSize::new(size));
+            prop_assume!(load * f64::from(size + 20) * 8.0 < 0.99e9 && load / f64::from(streams) >= 2.0);
+            let document = quick(streams).document(&order);
+            let sent: u64 = bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).sum();
+            let wanted = load * ms as f64 / 1000.0;
+            // A frame per stream for the slots at the edges, and a thousandth for rates in whole units.
+            let tolerance = f64::from(streams) + wanted * 1e-3;
+            prop_assert!((sent as f64 - wanted).abs() <= tolerance, "{sent} frames for {wanted}");
+        }
+
+        #[test]
+        fn bursts_have_as_many_frames_as_ordered(frames in 1u64..100_000) {
+            let document = quick(1).document(&shape(800_000.0, TrialAmount::Frames(frames)));
+            prop_assert_eq!(bound(&document).streams[0].timeline.total(), Some(frames));
+        }
+    }
+}
