@@ -11,13 +11,14 @@
 pub mod bisection;
 pub mod journal;
 mod load;
+pub mod mlrsearch;
 mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod trial;
 
 pub use load::Load;
-pub use session::{MethodCost, MethodSession, SessionError};
+pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
     TrialResult,
