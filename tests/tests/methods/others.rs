@@ -1,0 +1,62 @@
+//! MLRsearch, convergence, comparison and shares of runs with loss.
+
+use crate::lab::{limited, result, test};
+
+#[test]
+fn mlrsearch_finds_the_limit_for_two_goals() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let goals = ["--goal", "loss=0,duration=200ms,sum=600ms,exceed=50%,width=2%", "--goal",
+        "loss=5%,duration=200ms,sum=600ms,exceed=50%,width=2%"];
+    let finished = test(&lab, "mlrsearch", &[&["--size", "128", "--max-rate", "20kpps"], &goals[..]].concat());
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let result = result(&finished);
+    let bound = |goal: usize| result["result"]["goals"][goal]["lower_bound"].as_f64().unwrap();
+    // In 200 ms the queue of the device takes 200 frames besides what it forwards.
+    assert!((9_700.0..=11_100.0).contains(&bound(0)), "{}\n{finished:?}", bound(0));
+    assert!(bound(1) >= bound(0) && bound(1) <= 11_800.0, "{}\n{finished:?}", bound(1));
+}
+
+#[test]
+fn convergence_is_the_time_that_the_event_cost() {
+    let Some(lab) = limited(50_000, 128) else { return };
+    let port = lab.ports()[1].location();
+    let (space, interface) = port.split_once('/').unwrap();
+    let link = |state: &str| format!("ip -n {space} link set {interface} {state}");
+    // The far end goes away for a while: what is sent meanwhile is lost.
+    let event = format!("{}; sleep 0.3; {}", link("down"), link("up"));
+    let finished = test(
+        &lab,
+        "convergence",
+        &["--size", "128", "--rate", "5kpps", "--time", "1500ms", "--event-at", "400ms", "--event", &event],
+    );
+    let result = result(&finished);
+    let trial = &result["result"]["trials"][0];
+    assert!(trial["event_at_ns"].as_u64().unwrap() >= 400_000_000, "{finished:?}");
+    let lost = trial["streams"][0]["most_lost_frames"].as_u64().unwrap();
+    assert!(lost >= 1_000, "{lost} frames\n{finished:?}");
+}
+
+#[test]
+fn a_slower_device_is_found_to_be_worse() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let finished = test(
+        &lab,
+        "compare",
+        &["--size", "128", "--rate", "12kpps", "--time", "300ms", "--pairs", "5", "--set-a", "true", "--set-b", "true"],
+    );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert_eq!(result(&finished)["result"]["loads"][0]["pairs"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn every_run_beyond_the_limit_loses_frames_and_none_below() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let finished = test(
+        &lab,
+        "loss-share",
+        &["--size", "128", "--rates", "5kpps,20kpps", "--packets", "2000", "--repetitions", "3"],
+    );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let rates = result(&finished)["result"]["rates"].clone();
+    assert_eq!((rates[0]["runs_with_loss"].as_u64(), rates[1]["runs_with_loss"].as_u64()), (Some(0), Some(3)), "{rates}");
+}
