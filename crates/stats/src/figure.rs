@@ -8,10 +8,12 @@
 mod comparison;
 mod limit;
 mod trend;
+mod words;
 
 pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare};
 pub use limit::{AllowedChange, BadLimit, FigureLimit, FigureLimits};
 pub use trend::{FigureTrend, median_figures, trends};
+pub use words::{difference_in_words, percent_in_words, value_in_words};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,4 +74,8 @@ impl ReportFigure {
     fn is_same_as(&self, other: &Self) -> bool {
         self.name == other.name && self.subject == other.subject
     }
+}
+
+fn figure_title(name: &str, subject: &str) -> String {
+    if subject.is_empty() { name.to_owned() } else { format!("{name} of {subject}") }
 }

@@ -1,6 +1,9 @@
 //! The figures of two results side by side, and whether the later ones are worse than allowed.
 
-use super::{AllowedChange, BetterDirection, FigureLimits, ReportFigure};
+use super::{
+    AllowedChange, BetterDirection, FigureLimits, ReportFigure, figure_title, percent_in_words,
+    value_in_words,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -81,6 +84,38 @@ pub struct ComparedFigure {
     pub limit: Option<String>,
     /// Whether it keeps the limit; absent if it is not judged.
     pub verdict: Option<FigureVerdict>,
+}
+
+impl ComparedFigure {
+    /// Name and subject: `throughput of 64 B`.
+    pub fn title(&self) -> String {
+        figure_title(&self.name, &self.subject)
+    }
+
+    /// Why its verdict is not PASS, in words with the numbers.
+    pub fn reason(&self) -> Option<String> {
+        let verdict = self.verdict.filter(|verdict| *verdict != FigureVerdict::Pass)?;
+        let words = |value: Option<f64>| {
+            value.map_or_else(|| "unknown".to_owned(), |value| value_in_words(value, &self.unit))
+        };
+        let mut reason =
+            format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
+        if let Some(percent) = self.percent {
+            reason.push_str(&format!(" ({})", percent_in_words(percent)));
+        }
+        if let Some(limit) = &self.limit {
+            reason.push_str(&format!(", allowed is {limit} worse"));
+        }
+        match (verdict, self.difference, self.uncertainty) {
+            (FigureVerdict::Unknown, Some(_), Some(doubt)) => {
+                reason
+                    .push_str(&format!("; the values may be wrong by {}", value_in_words(doubt, &self.unit)));
+            }
+            (FigureVerdict::Unknown, Some(_), None) => reason.push_str("; the limit does not fit the unit"),
+            _ => {}
+        }
+        Some(reason)
+    }
 }
 
 /// The figures of two results.
@@ -262,6 +297,9 @@ mod tests {
         let of = |value| throughput(Some(value)).with_uncertainty(Some(5.0));
         let compared = compare(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
         assert_eq!((compared.verdict, compared.figures[0].uncertainty), (FigureVerdict::Unknown, Some(10.0)));
+        let reason = "throughput of 64 B: 1 000 frames/s before, 975 frames/s now (-2.5 %), allowed is 2% worse; the values may be \
+                      wrong by 10 frames/s";
+        assert_eq!(compared.figures[0].reason().as_deref(), Some(reason));
         assert_eq!(verdict(&of(1000.0), &of(969.0), "2%"), FigureVerdict::Fail);
         assert_eq!(compare(&[of(1000.0)], &[of(991.0)], &limits(&[])).figures[0].change, FigureChange::Same);
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Unit of figures that are times.
-const TIME_UNIT: &str = "ns";
+pub(super) const TIME_UNIT: &str = "ns";
 
 /// How much worse a figure may become.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Each figure over many results.
 
-use super::{BetterDirection, ReportFigure};
+use super::{BetterDirection, ReportFigure, figure_title};
 use serde::Serialize;
 
 /// A figure over results of one name.
@@ -18,6 +18,13 @@ pub struct FigureTrend {
     pub min: Option<f64>,
     pub median: Option<f64>,
     pub max: Option<f64>,
+}
+
+impl FigureTrend {
+    /// Name and subject: `throughput of 64 B`.
+    pub fn title(&self) -> String {
+        figure_title(&self.name, &self.subject)
+    }
 }
 
 /// The trends of all figures of `results`, the oldest first. They are in the order of the newest result that has them.
