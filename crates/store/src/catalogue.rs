@@ -4,16 +4,21 @@ mod late;
 mod methods;
 mod open;
 mod parts;
+mod prune;
 mod quotas;
 mod segments;
+mod stored;
 mod unfinished;
 
 pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
+pub use prune::{PruneCriteria, PruneOutcome, PrunedResult};
 pub(crate) use quotas::BatchQuotas;
 pub(crate) use segments::SegmentRow;
+pub(crate) use stored::RUN;
+pub use stored::StoredSummary;
 pub use unfinished::UnfinishedRun;
 
 use crate::convert::clamp_to_i64;

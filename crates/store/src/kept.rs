@@ -3,7 +3,8 @@
 //! ```text
 //! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
 //! ```
-//! Invariant: only [`RunCatalogue::discard`], which the user asks for, removes captures; nothing else here or in a draft does.
+//! Invariant: only [`RunCatalogue::discard`] and [`RunCatalogue::prune`], which the user asks for, remove captures; nothing else
+//! here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
 use crate::files::REPORT;
@@ -76,7 +77,8 @@ impl RunCatalogue {
         for directory in subdirectories(&runs).map_err(Error::file("read", &runs))? {
             let is_partial = directory.extension().is_some_and(|extension| extension == PARTIAL);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if !is_partial && self.is_listed(&id)? {
+            // Prune has removed its row and not yet its files: the next prune finishes that.
+            if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
             match KeptRun::read(RunId(id), &directory) {
@@ -213,7 +215,7 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-fn bytes_below(directory: &Path) -> io::Result<u64> {
+pub(crate) fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in entries(directory)? {
         let facts = entry.metadata()?;

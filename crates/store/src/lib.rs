@@ -10,7 +10,7 @@
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
 //! without a row, never a listed run with half a report. Room for the report is set aside when the run begins. Only the user removes
-//! captures ([`RunCatalogue::kept`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
+//! results and captures ([`RunCatalogue::prune`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
 //! controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
@@ -35,6 +35,7 @@ mod node_history;
 mod packs;
 mod place;
 pub mod probes;
+pub mod results;
 mod room;
 #[cfg(test)]
 mod sample;
@@ -44,8 +45,8 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, RunCatalogue, RunQuota, RunShare,
-    RunSummary, UnfinishedMethod, UnfinishedRun,
+    LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, PruneCriteria, PruneOutcome,
+    PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary, UnfinishedMethod, UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;
