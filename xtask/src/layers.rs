@@ -18,7 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),
-    ("method", &["units"]),
+    ("method", &["units", "stats"]),
     ("release", &["sys"]),
     ("probe-io", &["units", "wire", "plan", "sys", "engine", "probe", "release"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method"]),
