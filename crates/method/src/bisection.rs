@@ -3,6 +3,12 @@
 //! [`Bisection`] searches the highest value that passes: a load, or the number of frames of a burst. It tries the maximum
 //! first. A value passes if one of its trials passes; a value that failed is tried again, because a single loss may be an
 //! accident, unless its loss is above [`BisectionOptions::hopeless_loss`].
+//!
+//! [`BisectionMethod`] searches a load with it.
+
+mod method;
+
+pub use method::{BisectionMethod, BisectionPlan, BisectionPlanError, BisectionResult, SearchResolution};
 
 use crate::{BoundCause, TrialResult};
 use std::fmt;

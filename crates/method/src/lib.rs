@@ -17,6 +17,7 @@ pub mod journal;
 pub mod line_rate;
 mod load;
 pub mod loss_share;
+pub mod mlrsearch;
 pub mod rfc2544;
 mod rounding;
 mod sample_statistics;
@@ -32,7 +33,7 @@ pub use any_method::{
 };
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
-pub use session::{MethodCost, MethodSession, SessionError};
+pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
     TrialResult,

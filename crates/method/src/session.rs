@@ -83,3 +83,10 @@ pub struct MethodCost {
     /// The sum of the sending times.
     pub sending: Nanos,
 }
+
+/// What a method still needs, as far as that can be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodToGo {
+    pub fewest: MethodCost,
+    pub most: MethodCost,
+}
