@@ -2,11 +2,11 @@
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
-use crate::comparison::{ComparisonOptions, ComparisonResult};
-use crate::convergence::{ConvergenceOptions, ConvergenceResult};
-use crate::loss_share::{LossShareOptions, LossShareResult};
-use crate::rfc2544::{Rfc2544Options, Rfc2544Result};
-use crate::{MethodJudgement, TrialOrder, TrialWaits};
+use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
+use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
+use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
+use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
+use crate::{MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`MethodReport`] and of all that it holds.
@@ -20,6 +20,26 @@ pub enum MethodOptions {
     Convergence(ConvergenceOptions),
     Compare(ComparisonOptions),
     LossShare(LossShareOptions),
+}
+
+/// A method at work.
+#[derive(Clone, Debug)]
+pub enum StartedMethod {
+    Rfc2544(Box<Rfc2544>),
+    Convergence(Convergence),
+    Compare(Comparison),
+    LossShare(LossShare),
+}
+
+/// Why options cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{method}: {option} {problem}")]
+pub struct MethodOptionsError {
+    /// As the command line names it.
+    pub method: &'static str,
+    /// The field of the options.
+    pub option: &'static str,
+    pub problem: &'static str,
 }
 
 /// The result of a method, as far as it has come; `method` says which one.
@@ -62,5 +82,104 @@ impl MethodOptions {
             Self::Compare(options) => options.waits,
             Self::LossShare(options) => options.waits,
         }
+    }
+    /// Starts the method, before its first trial.
+    pub fn start(&self) -> Result<StartedMethod, MethodOptionsError> {
+        self.check()?;
+        Ok(match self.clone() {
+            Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
+            Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
+            Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
+            Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
+        })
+    }
+
+    fn check(&self) -> Result<(), MethodOptionsError> {
+        let problem = match self {
+            Self::Rfc2544(options) => options.find_problem(),
+            Self::Convergence(options) => options.find_problem(),
+            Self::Compare(options) => options.find_problem(),
+            Self::LossShare(options) => options.find_problem(),
+        };
+        match problem {
+            None => Ok(()),
+            Some(OptionProblem { option, problem }) => {
+                Err(MethodOptionsError { method: self.name(), option, problem })
+            }
+        }
+    }
+}
+
+/// An option with a value that no trial can be made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OptionProblem {
+    pub option: &'static str,
+    pub problem: &'static str,
+}
+
+/// The first of these that is a problem.
+pub(crate) fn first_problem(checks: &[(bool, &'static str, &'static str)]) -> Option<OptionProblem> {
+    let found = checks.iter().find(|(is_problem, ..)| *is_problem);
+    found.map(|(_, option, problem)| OptionProblem { option, problem })
+}
+
+impl StartedMethod {
+    /// What is known so far.
+    pub fn result(&self) -> MethodResult {
+        match self {
+            Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
+            Self::Convergence(method) => MethodResult::Convergence(method.result()),
+            Self::Compare(method) => MethodResult::Compare(method.result()),
+            Self::LossShare(method) => MethodResult::LossShare(method.result()),
+        }
+    }
+
+    /// The verdict on what is known so far.
+    pub fn judge(&self) -> MethodJudgement {
+        match self {
+            Self::Rfc2544(method) => method.judge(),
+            Self::Convergence(method) => method.judge(),
+            Self::Compare(method) => method.judge(),
+            Self::LossShare(method) => method.judge(),
+        }
+    }
+
+    /// What is published.
+    pub fn report(&self, options: &MethodOptions) -> MethodReport {
+        MethodReport {
+            schema_version: SCHEMA_VERSION,
+            options: options.clone(),
+            is_complete: self.next_order().is_none(),
+            result: self.result(),
+            judgement: self.judge(),
+        }
+    }
+
+    fn machine(&self) -> &dyn TestMethod {
+        match self {
+            Self::Rfc2544(method) => method.as_ref(),
+            Self::Convergence(method) => method,
+            Self::Compare(method) => method,
+            Self::LossShare(method) => method,
+        }
+    }
+}
+
+impl TestMethod for StartedMethod {
+    fn next_order(&self) -> Option<TrialOrder> {
+        self.machine().next_order()
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        match self {
+            Self::Rfc2544(method) => method.tell(result),
+            Self::Convergence(method) => method.tell(result),
+            Self::Compare(method) => method.tell(result),
+            Self::LossShare(method) => method.tell(result),
+        }
+    }
+
+    fn progress(&self) -> String {
+        self.machine().progress()
     }
 }

@@ -5,6 +5,7 @@
 //! confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too narrow for the ten
 //! or twenty pairs that one has patience for.
 
+use crate::any_method::{OptionProblem, first_problem};
 use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult, TrialWaits};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,18 @@ pub struct ComparisonOptions {
     /// By how much the second device may be worse.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub maximum_worsening: Vec<MaximumWorsening>,
+}
+
+impl ComparisonOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let is_empty =
+            |load: &ComparedLoad| load.frames_per_second == Load::ZERO || load.trial_ns == Nanos::ZERO;
+        first_problem(&[
+            (self.loads.is_empty(), "loads", "must have at least one load"),
+            (self.loads.iter().any(is_empty), "loads", "must have rates and times above 0"),
+            (self.pairs == 0, "pairs", "must be at least 1"),
+        ])
+    }
 }
 
 /// What both devices get.

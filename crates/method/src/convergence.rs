@@ -3,6 +3,7 @@
 //! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided by
 //! its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
 
+use crate::any_method::{OptionProblem, first_problem};
 use crate::rounding::time_of_frames;
 use crate::{
     Load, SampleStatistics, StreamTrial, TestMethod, TrialEvent, TrialLength, TrialOrder, TrialPurpose,
@@ -30,6 +31,16 @@ pub struct ConvergenceOptions {
     /// No stream may lose connectivity for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_convergence_ns: Option<Nanos>,
+}
+
+impl ConvergenceOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        first_problem(&[
+            (self.frames_per_second == Load::ZERO, "frames_per_second", "must be above 0"),
+            (self.trial_ns <= self.event_at_ns, "trial_ns", "must be longer than event_at_ns"),
+            (self.repetitions == 0, "repetitions", "must be at least 1"),
+        ])
+    }
 }
 
 /// Result of the method `convergence`.

@@ -28,7 +28,9 @@ mod trial;
 mod verdict;
 mod waits;
 
-pub use any_method::{MethodOptions, MethodReport, MethodResult, SCHEMA_VERSION};
+pub use any_method::{
+    MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION, StartedMethod,
+};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
 pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};

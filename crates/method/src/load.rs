@@ -12,6 +12,9 @@ use std::fmt;
 pub struct Load(f64);
 
 impl Load {
+    /// No frames.
+    pub const ZERO: Self = Self(0.0);
+
     /// A load of this many frames per second. Negative and not-a-number become 0.
     pub fn new(frames_per_second: f64) -> Self {
         Self(if frames_per_second > 0.0 { frames_per_second } else { 0.0 })

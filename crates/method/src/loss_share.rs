@@ -3,6 +3,7 @@
 //! At each rate the same number of frames is sent again and again. One run without loss proves little about the next one: the
 //! share of runs with loss has a confidence interval.
 
+use crate::any_method::{OptionProblem, first_problem};
 use crate::confidence::{ConfidenceInterval, wilson_interval};
 use crate::{
     JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialLength, TrialOrder, TrialPurpose,
@@ -25,6 +26,18 @@ pub struct LossShareOptions {
     /// No run at this or a lower rate may lose frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum_lossless_frames_per_second: Option<Load>,
+}
+
+impl LossShareOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let rates = &self.rates_frames_per_second;
+        first_problem(&[
+            (rates.is_empty(), "rates_frames_per_second", "must name at least one rate"),
+            (rates.contains(&Load::ZERO), "rates_frames_per_second", "must be above 0"),
+            (self.frames_per_run == 0, "frames_per_run", "must be at least 1"),
+            (self.runs_per_rate == 0, "runs_per_rate", "must be at least 1"),
+        ])
+    }
 }
 
 /// Result of the method `loss-share`.

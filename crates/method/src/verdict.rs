@@ -27,8 +27,8 @@ pub struct JudgedCriterion {
 /// The verdict of a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodJudgement {
-    /// The worst of the criteria; `UNKNOWN` if something that was asked for is unknown. Absent if there is no criterion and
-    /// everything is known: then there is nothing to judge.
+    /// The worst of the criteria. Without criteria it is `unknown` if something that was asked for is not known, and absent
+    /// if everything is known: then there is nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<MethodVerdict>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -39,10 +39,10 @@ pub struct MethodJudgement {
 }
 
 impl MethodJudgement {
-    /// The verdict over criteria and over what is unknown.
+    /// The verdict over criteria. A criterion that holds does not need what is unknown.
     pub fn new(criteria: Vec<JudgedCriterion>, unknown: Vec<String>) -> Self {
         let of_unknown = (!unknown.is_empty()).then_some(MethodVerdict::Unknown);
-        let verdict = criteria.iter().map(|judged| judged.verdict).chain(of_unknown).max();
+        let verdict = criteria.iter().map(|judged| judged.verdict).max().or(of_unknown);
         Self { verdict, criteria, unknown }
     }
 }
@@ -87,6 +87,7 @@ pub(crate) struct ValueRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice::from_ref;
 
     fn latency(low: f64, high: f64) -> JudgedCriterion {
         JudgedCriterion::at_most("latency".to_owned(), ValueRange { low, high }, 10.0, "us")
@@ -107,8 +108,8 @@ mod tests {
         let (pass, fail) = (latency(1.0, 1.0), latency(11.0, 11.0));
         assert_eq!(verdict(&[], &[]), None);
         assert_eq!(verdict(&[], &["64 B"]), Some(MethodVerdict::Unknown));
-        assert_eq!(verdict(&[pass.clone()], &[]), Some(MethodVerdict::Pass));
-        assert_eq!(verdict(&[pass.clone()], &["64 B"]), Some(MethodVerdict::Unknown));
-        assert_eq!(verdict(&[pass, fail], &["64 B"]), Some(MethodVerdict::Fail));
+        assert_eq!(verdict(from_ref(&pass), &["64 B"]), Some(MethodVerdict::Pass));
+        assert_eq!(verdict(&[pass, latency(9.0, 11.0)], &[]), Some(MethodVerdict::Unknown));
+        assert_eq!(verdict(&[latency(9.0, 11.0), fail], &["64 B"]), Some(MethodVerdict::Fail));
     }
 }

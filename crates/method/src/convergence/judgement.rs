@@ -2,7 +2,7 @@
 
 use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured};
 use crate::verdict::ValueRange;
-use crate::{JudgedCriterion, MethodJudgement};
+use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use packetrig_units::Nanos;
 
 impl Convergence {
@@ -26,7 +26,14 @@ impl Convergence {
         match (least, greatest) {
             (Some(low), Some(high)) => {
                 let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };
-                JudgedCriterion::at_most(criterion, range, milliseconds(most), "ms")
+                let judged = JudgedCriterion::at_most(criterion, range, milliseconds(most), "ms");
+                // The repetitions that measured nothing may have been slower.
+                if judged.verdict == MethodVerdict::Pass
+                    && measured(&self.trials).count() < self.options.repetitions as usize
+                {
+                    return JudgedCriterion::unknown(judged.criterion, "not all trials measured it");
+                }
+                judged
             }
             _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
         }

@@ -1,6 +1,7 @@
 //! What a benchmark by RFC 2544 is asked for.
 
 use super::criteria::Rfc2544Criteria;
+use crate::any_method::{OptionProblem, first_problem};
 use crate::{Load, TrialOrder, TrialPurpose, TrialWaits, line_rate::theoretical_load};
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -159,6 +160,42 @@ impl Rfc2544Options {
             repetitions: Rfc2544Repetitions { latency: 5, back_to_back: 3, recovery: 1 },
             ..Self::standard(line)
         }
+    }
+
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let durations = &self.durations;
+        let times = [
+            durations.search_trial_ns,
+            durations.final_trial_ns,
+            durations.latency_trial_ns,
+            durations.loss_trial_ns,
+            durations.longest_burst_ns,
+            durations.recovery_overload_ns,
+            durations.recovery_after_ns,
+            durations.reset_trial_ns,
+        ];
+        let repetitions =
+            [self.repetitions.latency, self.repetitions.back_to_back, self.repetitions.recovery];
+        let is_percent = |percent: f64| percent > 0.0 && percent <= 100.0;
+        // With the least step, a curve has ten thousand points.
+        first_problem(&[
+            (self.line_bits_per_second.bits_per_second() == 0, "line_bits_per_second", "must be above 0"),
+            (self.frame_sizes_bytes.is_empty(), "frame_sizes_bytes", "must name at least one size"),
+            (self.tests.is_empty(), "tests", "must name at least one test"),
+            (times.contains(&Nanos::ZERO), "durations", "must not be 0"),
+            (repetitions.contains(&0), "repetitions", "must be at least 1"),
+            (
+                self.maximum_frames_per_second == Some(Load::ZERO),
+                "maximum_frames_per_second",
+                "must be above 0",
+            ),
+            (!is_percent(self.resolution_percent), "resolution_percent", "must be above 0 and at most 100"),
+            (
+                !is_percent(self.loss_step_percent) || self.loss_step_percent < 0.01,
+                "loss_step_percent",
+                "must be at least 0.01 and at most 100",
+            ),
+        ])
     }
 
     /// What the line carries of this size.

@@ -189,6 +189,8 @@ pub struct RecoveryBenchmark {
 pub struct RecoveryTrial {
     /// `None` if it is not known.
     pub recovery_ns: Option<Nanos>,
+    /// If not, the recovery takes at least as long.
+    pub is_recovered: bool,
     pub overload_lost_frames: u64,
     pub after_lost_frames: u64,
     /// Why the recovery time is not known, or what it means.
@@ -202,6 +204,8 @@ pub struct ResetTime {
     pub frame_size_bytes: FrameSize,
     pub basis: ThroughputBasis,
     pub outage_ns: Nanos,
+    /// If not, the outage is at least as long: frames were lost until the end of the trial.
+    pub is_back: bool,
     pub lost_frames: u64,
     /// When the device was reset, after the first frame.
     pub event_at_ns: Nanos,
