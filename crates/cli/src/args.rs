@@ -15,6 +15,7 @@ mod meter_group;
 mod probe;
 mod quantities;
 mod replay;
+mod report;
 mod run;
 mod sandbox;
 mod serve;
@@ -48,6 +49,10 @@ pub(crate) use probe::{
 };
 pub(crate) use quantities::SizeArg;
 pub(crate) use replay::{PaceArg, ReplayArgs};
+pub(crate) use report::{
+    DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,
+    UnfinishedArgs,
+};
 pub(crate) use run::{FromFlags, PortText, RunArgs};
 pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
 pub(crate) use serve::ServeArgs;
@@ -126,11 +131,12 @@ pub(crate) enum RigCommand {
     /// Run a test method, such as the calibration of the rig
     #[command(subcommand)]
     Test(TestCommand),
-    /// List and show past runs
+    /// List, show, compare and remove past runs and test methods
     #[command(after_help = "Examples:\n  \
         packetrig report\n  \
-        packetrig report show last")]
-    Report(ReportArgs),
+        packetrig report show last\n  \
+        packetrig report diff baseline.json last --max-worse 5%")]
+    Report(Box<ReportArgs>),
 }
 
 /// Check or explain a plan without running it.
@@ -254,101 +260,6 @@ pub(crate) struct DoctorArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-// `report` alone lists runs. With a subcommand, `--store` belongs to the subcommand.
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct ReportArgs {
-    #[command(subcommand)]
-    pub(crate) action: Option<ReportAction>,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ReportAction {
-    /// List past runs, newest first
-    #[command(after_help = "Example:\n  packetrig report list --most 10")]
-    List {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Show at most this many runs
-        #[arg(long, value_name = "N", default_value_t = 50)]
-        most: usize,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show the report of a past run
-    #[command(after_help = "Example:\n  packetrig report show last --csv")]
-    Show {
-        /// Run id, or the beginning of one; `last` is the newest run
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        form: OutputForm,
-        /// Show all columns, even if they do not fit the terminal
-        #[arg(long)]
-        wide: bool,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-    /// List runs that have files but no report: still running, or killed
-    #[command(after_help = "Example:\n  packetrig report unfinished")]
-    Unfinished {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Delete the files of a run that has no report, its captures too; a run in progress is refused
-    #[command(after_help = "Example:\n  packetrig report discard 20261123-093559")]
-    Discard {
-        /// Run id, or the beginning of one
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-    /// List results that nodes delivered when no run waited for them
-    #[command(after_help = "Example:\n  packetrig report late --discard")]
-    Late {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Delete late results of unknown runs, which makes room for new ones
-        #[arg(long)]
-        discard: bool,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the directory with the files of a run, even if the run has no report
-    #[command(after_help = "Example:\n  packetrig report path last")]
-    Path {
-        /// Run id, or the beginning of one; `last` is the newest run
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-}
-
-/// Output format; without a flag, tables.
-// At most one of them, because the output is one document.
-#[derive(Args, Debug)]
-#[group(multiple = false)]
-pub(crate) struct OutputForm {
-    /// Print the whole report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print CSV, one row per stream
-    #[arg(long)]
-    pub(crate) csv: bool,
-    /// Print JUnit XML, one test case per stream
-    #[arg(long)]
-    pub(crate) junit: bool,
 }
 
 /// Directory of past runs.

@@ -53,6 +53,6 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
         RigCommand::Serve(arguments) => serve::perform(&arguments, output),
         RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
         RigCommand::Test(TestCommand::Calibrate(arguments)) => calibrate::perform(&arguments, output),
-        RigCommand::Report(arguments) => report::perform(arguments, output),
+        RigCommand::Report(arguments) => report::perform(*arguments, output),
     }
 }

@@ -23,6 +23,7 @@ mod protocols;
 mod results;
 mod safe_text;
 mod sandbox;
+mod sparkline;
 mod speeds;
 mod table;
 
