@@ -2,10 +2,13 @@
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
+use crate::bisection::{BisectionPlanError, BisectionResult};
 use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
 use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
 use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
+use crate::mlrsearch::MlrOptionsError;
 use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
+use crate::searches::{Bisect, BisectOptions, Mlrsearch, MlrsearchOptions, MlrsearchResult};
 use crate::{MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +20,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodOptions {
     Rfc2544(Box<Rfc2544Options>),
+    Mlrsearch(MlrsearchOptions),
+    Bisect(BisectOptions),
     Convergence(ConvergenceOptions),
     Compare(ComparisonOptions),
     LossShare(LossShareOptions),
@@ -26,20 +31,28 @@ pub enum MethodOptions {
 #[derive(Clone, Debug)]
 pub enum StartedMethod {
     Rfc2544(Box<Rfc2544>),
+    Mlrsearch(Box<Mlrsearch>),
+    Bisect(Box<Bisect>),
     Convergence(Convergence),
     Compare(Comparison),
     LossShare(LossShare),
 }
 
 /// Why options cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{method}: {option} {problem}")]
-pub struct MethodOptionsError {
-    /// As the command line names it.
-    pub method: &'static str,
-    /// The field of the options.
-    pub option: &'static str,
-    pub problem: &'static str,
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MethodOptionsError {
+    #[error("{method}: {option} {problem}")]
+    Option {
+        /// As the command line names it.
+        method: &'static str,
+        /// The field of the options.
+        option: &'static str,
+        problem: &'static str,
+    },
+    #[error("mlrsearch: {0}")]
+    Mlrsearch(#[from] MlrOptionsError),
+    #[error("bisect: {0}")]
+    Bisect(#[from] BisectionPlanError),
 }
 
 /// The result of a method, as far as it has come; `method` says which one.
@@ -47,6 +60,8 @@ pub struct MethodOptionsError {
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodResult {
     Rfc2544(Rfc2544Result),
+    Mlrsearch(MlrsearchResult),
+    Bisect(BisectionResult),
     Convergence(ConvergenceResult),
     Compare(ComparisonResult),
     LossShare(LossShareResult),
@@ -68,6 +83,8 @@ impl MethodOptions {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Rfc2544(_) => "rfc2544",
+            Self::Mlrsearch(_) => "mlrsearch",
+            Self::Bisect(_) => "bisect",
             Self::Convergence(_) => "convergence",
             Self::Compare(_) => "compare",
             Self::LossShare(_) => "loss-share",
@@ -78,6 +95,8 @@ impl MethodOptions {
     pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
         match self {
             Self::Rfc2544(options) => options.waits(order),
+            Self::Mlrsearch(options) => options.waits,
+            Self::Bisect(options) => options.waits,
             Self::Convergence(options) => options.waits,
             Self::Compare(options) => options.waits,
             Self::LossShare(options) => options.waits,
@@ -88,6 +107,8 @@ impl MethodOptions {
         self.check()?;
         Ok(match self.clone() {
             Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
+            Self::Mlrsearch(options) => StartedMethod::Mlrsearch(Box::new(options.start()?)),
+            Self::Bisect(options) => StartedMethod::Bisect(Box::new(options.start()?)),
             Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
             Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
             Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
@@ -97,6 +118,8 @@ impl MethodOptions {
     fn check(&self) -> Result<(), MethodOptionsError> {
         let problem = match self {
             Self::Rfc2544(options) => options.find_problem(),
+            // They find it themselves when they start.
+            Self::Mlrsearch(_) | Self::Bisect(_) => None,
             Self::Convergence(options) => options.find_problem(),
             Self::Compare(options) => options.find_problem(),
             Self::LossShare(options) => options.find_problem(),
@@ -104,7 +127,7 @@ impl MethodOptions {
         match problem {
             None => Ok(()),
             Some(OptionProblem { option, problem }) => {
-                Err(MethodOptionsError { method: self.name(), option, problem })
+                Err(MethodOptionsError::Option { method: self.name(), option, problem })
             }
         }
     }
@@ -128,6 +151,8 @@ impl StartedMethod {
     pub fn result(&self) -> MethodResult {
         match self {
             Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
+            Self::Mlrsearch(method) => MethodResult::Mlrsearch(method.result()),
+            Self::Bisect(method) => MethodResult::Bisect(method.result()),
             Self::Convergence(method) => MethodResult::Convergence(method.result()),
             Self::Compare(method) => MethodResult::Compare(method.result()),
             Self::LossShare(method) => MethodResult::LossShare(method.result()),
@@ -138,6 +163,8 @@ impl StartedMethod {
     pub fn judge(&self) -> MethodJudgement {
         match self {
             Self::Rfc2544(method) => method.judge(),
+            Self::Mlrsearch(method) => method.judge(),
+            Self::Bisect(method) => method.judge(),
             Self::Convergence(method) => method.judge(),
             Self::Compare(method) => method.judge(),
             Self::LossShare(method) => method.judge(),
@@ -158,6 +185,8 @@ impl StartedMethod {
     fn machine(&self) -> &dyn TestMethod {
         match self {
             Self::Rfc2544(method) => method.as_ref(),
+            Self::Mlrsearch(method) => method.as_ref(),
+            Self::Bisect(method) => method.as_ref(),
             Self::Convergence(method) => method,
             Self::Compare(method) => method,
             Self::LossShare(method) => method,
@@ -173,6 +202,8 @@ impl TestMethod for StartedMethod {
     fn tell(&mut self, result: &TrialResult) {
         match self {
             Self::Rfc2544(method) => method.tell(result),
+            Self::Mlrsearch(method) => method.tell(result),
+            Self::Bisect(method) => method.tell(result),
             Self::Convergence(method) => method.tell(result),
             Self::Compare(method) => method.tell(result),
             Self::LossShare(method) => method.tell(result),

@@ -13,6 +13,7 @@ pub mod bisection;
 pub mod comparison;
 pub mod confidence;
 pub mod convergence;
+mod figures;
 pub mod journal;
 pub mod line_rate;
 mod load;
@@ -21,6 +22,7 @@ pub mod mlrsearch;
 pub mod rfc2544;
 mod rounding;
 mod sample_statistics;
+pub mod searches;
 mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
