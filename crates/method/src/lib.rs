@@ -13,6 +13,7 @@ pub mod bisection;
 pub mod comparison;
 pub mod confidence;
 pub mod convergence;
+mod cost;
 pub mod journal;
 pub mod line_rate;
 mod load;
@@ -22,7 +23,6 @@ pub mod rfc2544;
 mod rounding;
 mod sample_statistics;
 mod session;
-#[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod trial;
 mod verdict;
@@ -31,6 +31,7 @@ mod waits;
 pub use any_method::{
     MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION, StartedMethod,
 };
+pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
 pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
