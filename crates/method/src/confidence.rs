@@ -34,7 +34,8 @@ fn student_quantile(degrees: u32) -> f64 {
     let (n, z) = (f64::from(degrees), NORMAL);
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-    z + first / n + second / n.powi(2)
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / n + second / n.powi(2) + third / n.powi(3)
 }
 
 /// Of the mean of values that are about normal. `None` for fewer than two.

@@ -13,6 +13,7 @@ pub mod bisection;
 pub mod comparison;
 pub mod confidence;
 pub mod convergence;
+mod cost;
 mod figures;
 pub mod journal;
 pub mod line_rate;
@@ -24,8 +25,8 @@ mod rounding;
 mod sample_statistics;
 pub mod searches;
 mod session;
-#[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod tables;
 mod trial;
 mod verdict;
 mod waits;
@@ -33,6 +34,7 @@ mod waits;
 pub use any_method::{
     MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION, StartedMethod,
 };
+pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
 pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
