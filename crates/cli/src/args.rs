@@ -12,6 +12,7 @@ mod log;
 mod merge;
 mod meter;
 mod meter_group;
+mod method;
 mod probe;
 mod quantities;
 mod replay;
@@ -39,6 +40,10 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
+pub(crate) use method::{
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs, ResumeArgs,
+    Rfc2544Args, Rfc2544TestName, ThroughputBound,
+};
 pub(crate) use probe::{
     AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
     ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
@@ -47,13 +52,13 @@ pub(crate) use probe::{
 pub(crate) use probe::{
     AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
 };
-pub(crate) use quantities::SizeArg;
+pub(crate) use quantities::{PercentArg, SizeArg};
 pub(crate) use replay::{PaceArg, ReplayArgs};
 pub(crate) use report::{
     DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,
     UnfinishedArgs,
 };
-pub(crate) use run::{FromFlags, PortText, RunArgs};
+pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
 pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
 pub(crate) use serve::ServeArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};

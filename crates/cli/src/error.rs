@@ -68,6 +68,9 @@ pub(crate) enum Error {
     /// The directory of the catalogue cannot be written.
     #[error("{0}; name a directory that can be written with --store")]
     UnusableStore(packetrig_store::Error),
+    /// Options of a test method that cannot be run.
+    #[error(transparent)]
+    MethodOptions(#[from] packetrig_method::MethodOptionsError),
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
     #[error(transparent)]
@@ -113,7 +116,7 @@ impl Error {
             },
             Self::ReadFile { source, .. } => Blame::of_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
-            Self::Usage(_) | Self::ProbePermit { .. } => Blame::Usage,
+            Self::Usage(_) | Self::ProbePermit { .. } | Self::MethodOptions(_) => Blame::Usage,
             Self::NoSuchPlace { .. } => Blame::World,
             Self::Write { source, .. } => Blame::of_io(source),
             Self::Kernel(error) => error.blame(),

@@ -3,6 +3,7 @@
 use crate::Load;
 use packetrig_units::{FrameSize, Nanos, Ratio};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A trial to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,21 @@ pub enum TrialPurpose {
     Convergence,
     /// One of many equal trials.
     Repetition,
+}
+
+impl fmt::Display for TrialPurpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Search => "search",
+            Self::Latency => "latency",
+            Self::LossRate => "frame loss",
+            Self::BackToBack => "back-to-back",
+            Self::Recovery => "recovery",
+            Self::Reset => "reset",
+            Self::Convergence => "convergence",
+            Self::Repetition => "repetition",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

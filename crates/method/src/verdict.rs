@@ -3,6 +3,7 @@
 //! A trial that the rig could not hold is never a reason for FAIL.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Whether a criterion holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -12,6 +13,16 @@ pub enum MethodVerdict {
     /// What was measured does not tell: the rig was in the way, or the search was too coarse.
     Unknown,
     Fail,
+}
+
+impl fmt::Display for MethodVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "PASS",
+            Self::Unknown => "UNKNOWN",
+            Self::Fail => "FAIL",
+        })
+    }
 }
 
 /// A criterion and what became of it.

@@ -22,15 +22,15 @@ use hook::{EventHook, ShellCommands};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalGround};
 use packetrig_method::journal::JournalEntry;
-use packetrig_method::{MethodOptions, MethodSession, TestMethod};
+use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
 use packetrig_store::methods::{MethodDraft, MethodOutcome, NewMethod};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
-use show::{MethodForm, MethodReport};
-pub(crate) use start::perform;
+use show::{MethodForm, StoredTest};
+pub(crate) use start::{MethodRequest, perform};
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
 
@@ -94,7 +94,7 @@ fn begin(
         method: head.options.name(),
         head: &line,
     })?;
-    let test = RunningTest { session: MethodSession::new(head.options.start()), head, draft, catalogue };
+    let test = RunningTest { session: MethodSession::new(head.options.start()?), head, draft, catalogue };
     test.carry_on(store, usage, output)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
             head.id, head.packetrig_version
         )));
     }
-    let mut session = MethodSession::new(head.options.start());
+    let mut session = MethodSession::new(head.options.start()?);
     for entry in &journal.trials {
         session.replay(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
@@ -125,7 +125,7 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
 
 /// A test at work.
 struct RunningTest {
-    session: MethodSession<Box<dyn TestMethod>>,
+    session: MethodSession<StartedMethod>,
     head: MethodHead,
     draft: MethodDraft,
     catalogue: RunCatalogue,
@@ -186,7 +186,6 @@ impl RunningTest {
             confirmed: setup.confirmed.clone(),
             back_end: setup.back_end,
             limits,
-            waits: self.head.options.waits(),
             hook: setup.commands.event.clone().map(EventHook::new),
             commands: setup.commands.clone(),
             ports: Vec::new(),
@@ -209,10 +208,11 @@ impl RunningTest {
         while let Some(order) = self.session.next_order() {
             let number = self.session.trials() + 1;
             if !quiet {
-                show::announce(number, &order, self.session.method().as_ref());
+                show::announce(number, &order, self.session.method());
             }
             let started_wall_ns = clock::wall_clock_ns();
-            let Some(result) = bench.perform(&order)? else { return Ok(()) };
+            let waits = self.head.options.waits(&order);
+            let Some(result) = bench.perform(&order, &waits)? else { return Ok(()) };
             if !quiet {
                 show::tell(&result);
             }
@@ -229,7 +229,7 @@ impl RunningTest {
         usage: &ResultUse<'_>,
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
-        let report = MethodReport::new(&self.head, self.session.method().result(), self.session.trials(), bench);
+        let report = StoredTest::new(&self.head, &self.session, bench);
         let files = report.files();
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         if let Some(out) = usage.out {

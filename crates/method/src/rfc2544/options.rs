@@ -20,6 +20,9 @@ pub struct Rfc2544Options {
     /// The highest load for all sizes, if it is below what the line carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_frames_per_second: Option<Load>,
+    /// The same as a percentage of what the line carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_percent_of_line: Option<f64>,
     /// How close the throughput is searched, in percent of the maximum load.
     pub resolution_percent: f64,
     /// The step of the frame-loss curve, in percent of the maximum load.
@@ -145,6 +148,7 @@ impl Rfc2544Options {
             durations: Rfc2544Durations::STANDARD,
             repetitions: Rfc2544Repetitions { latency: 20, back_to_back: 50, recovery: 5 },
             maximum_frames_per_second: None,
+            maximum_percent_of_line: None,
             resolution_percent: 0.1,
             loss_step_percent: 10.0,
             burst_step_frames: 1,
@@ -205,10 +209,10 @@ impl Rfc2544Options {
 
     /// The highest load that is tried with this size.
     pub fn maximum_load(&self, size: FrameSize) -> Load {
-        let theoretical = self.theoretical_load(size);
+        let line = self.theoretical_load(size).scaled(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
         match self.maximum_frames_per_second {
-            Some(cap) if cap < theoretical => cap,
-            _ => theoretical,
+            Some(cap) if cap < line => cap,
+            _ => line,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The result of a test method as CSV, JUnit XML and Markdown.
 
-use super::comparison::{cell, row};
+use super::comparison::cell;
 use super::junit::{JunitCounts, case, element, suite};
 use packetrig_method::tables::ResultTable;
 use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};

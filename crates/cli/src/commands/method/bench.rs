@@ -10,7 +10,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::trial::trial_result;
-use packetrig_fleet_io::{EnginePlane, LocalGround, RunOptions, run_on};
+use packetrig_fleet_io::{LocalGround, RunOptions, run_on};
 use packetrig_method::{TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_stats::limit::RigLimit;

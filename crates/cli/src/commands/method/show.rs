@@ -1,7 +1,7 @@
 //! What a test shows: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
 
 use super::bench::TrialBench;
-use super::{MethodHead, SCHEMA_VERSION};
+use super::MethodHead;
 use crate::args::MethodTerms;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -10,15 +10,15 @@ use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_method::tables::ResultTable;
 use packetrig_method::{
-    JudgedCriterion, MethodReport, MethodSession, MethodVerdict, TestMethod, TrialOrder, TrialResult,
+    CostRange, JudgedCriterion, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict,
+    StartedMethod, TestMethod, TrialOrder, TrialResult,
 };
 use packetrig_stats::port::PortInfo;
-use packetrig_store::files::{JunitCase, JunitOutcome, junit_cases};
+use packetrig_store::files;
 use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
 use packetrig_sys::kernel;
 use packetrig_units::Nanos;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::path::Path;
 
 /// How a result is printed.
@@ -50,7 +50,6 @@ impl MethodForm {
 /// A finished test: the file `result.json`.
 #[derive(Debug, Serialize)]
 pub(super) struct StoredTest {
-    schema_version: u32,
     packetrig_version: String,
     id: String,
     name: String,
@@ -71,12 +70,11 @@ pub(super) struct StoredTest {
 impl StoredTest {
     pub(super) fn new(
         head: &MethodHead,
-        session: &MethodSession<Box<dyn packetrig_method::AnyMethod>>,
+        session: &MethodSession<StartedMethod>,
         bench: &TrialBench,
     ) -> Self {
-        let report = session.method().report();
+        let report = session.method().report(&head.options);
         Self {
-            schema_version: SCHEMA_VERSION,
             packetrig_version: head.packetrig_version.clone(),
             id: head.id.clone(),
             name: head.name.clone(),
@@ -85,7 +83,7 @@ impl StoredTest {
             ports: bench.ports.clone(),
             trials: session.trials(),
             verdict: word(report.judgement.verdict),
-            figures: report.figures(),
+            figures: report.result.figures(),
             tables: report.tables(),
             report,
         }
@@ -164,35 +162,15 @@ impl StoredTest {
     }
 
     fn csv(&self) -> String {
-        let mut text = String::new();
-        for part in &self.tables {
-            let title = [vec!["table".to_owned()], part.columns.clone()].concat();
-            text.push_str(&csv_line(&title));
-            for row in &part.rows {
-                text.push_str(&csv_line(&[vec![part.title.clone()], row.clone()].concat()));
-            }
-        }
-        text
+        files::method_csv(&self.tables)
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("# {}\n\n", self.title());
-        text.push_str(&format!("**{}**, {} trials\n", self.verdict, self.trials));
-        for JudgedCriterion { criterion, verdict, reason } in &self.report.judgement.criteria {
-            text.push_str(&format!("\n* {}: {criterion}: {reason}", word(Some(*verdict))));
-        }
-        for reason in &self.report.judgement.unknown {
-            text.push_str(&format!("\n* not known: {reason}"));
-        }
-        text.push('\n');
-        for part in &self.tables {
-            text.push_str(&format!("\n## {}\n\n", part.title));
-            text.push_str(&markdown_line(&part.columns));
-            text.push_str(&markdown_line(&vec!["---".to_owned(); part.columns.len()]));
-            part.rows.iter().for_each(|row| text.push_str(&markdown_line(row)));
-            part.notes.iter().for_each(|note| text.push_str(&format!("\n{note}\n")));
-        }
-        text
+        files::method_markdown(&self.title(), self.verdict, &self.report.judgement, &self.tables)
+    }
+
+    fn junit(&self) -> String {
+        files::method_junit(&self.title(), &self.report.judgement)
     }
 
     fn title(&self) -> String {
@@ -201,32 +179,6 @@ impl StoredTest {
         } else {
             format!("{}: {}", self.report.options.name(), self.name)
         }
-    }
-
-    fn junit(&self) -> String {
-        let judgement = &self.report.judgement;
-        let mut cases: Vec<JunitCase> = judgement
-            .criteria
-            .iter()
-            .map(|judged| JunitCase {
-                class: "criteria".to_owned(),
-                name: judged.criterion.clone(),
-                outcome: match judged.verdict {
-                    MethodVerdict::Pass => JunitOutcome::Passed,
-                    MethodVerdict::Fail => JunitOutcome::Failed(vec![judged.reason.clone()]),
-                    MethodVerdict::Unknown => JunitOutcome::Error(vec![judged.reason.clone()]),
-                },
-            })
-            .collect();
-        cases.push(JunitCase {
-            class: "test".to_owned(),
-            name: "everything that was asked for is known".to_owned(),
-            outcome: match judgement.unknown.as_slice() {
-                [] => JunitOutcome::Passed,
-                reasons => JunitOutcome::Error(reasons.to_vec()),
-            },
-        });
-        junit_cases(&self.title(), &cases)
     }
 }
 
@@ -245,21 +197,6 @@ fn write_table(text: &mut String, part: &ResultTable) {
     part.notes.iter().for_each(|note| text.push_str(&format!(" {note}\n")));
 }
 
-fn csv_line(cells: &[String]) -> String {
-    let quoted = cells.iter().map(|cell| {
-        let needs_quotes = cell.contains([',', '"', '\n']);
-        if needs_quotes { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
-    });
-    let mut line = quoted.collect::<Vec<_>>().join(",");
-    line.push('\n');
-    line
-}
-
-fn markdown_line(cells: &[String]) -> String {
-    let escaped: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-    format!("| {} |\n", escaped.join(" | "))
-}
-
 /// Says which trial comes next.
 pub(super) fn announce(number: u32, order: &TrialOrder, method: &dyn TestMethod) {
     remark(format_args!("trial {number}: {}", in_words(order)));
@@ -270,15 +207,9 @@ pub(super) fn announce(number: u32, order: &TrialOrder, method: &dyn TestMethod)
 }
 
 fn in_words(order: &TrialOrder) -> String {
-    let mut text = String::new();
-    if let Some(size) = order.size {
-        drop(write!(text, "{size}, "));
-    }
-    drop(write!(text, "{} for {}", order.load, order.sending()));
-    if let Some(step) = order.then {
-        drop(write!(text, ", at the end {}", step.load));
-    }
-    text
+    let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
+    let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
+    format!("{size}{} for {}{then}", order.load, order.sending())
 }
 
 /// Says what a trial found.
@@ -295,20 +226,17 @@ pub(super) fn tell(result: &TrialResult) {
     }
 }
 
-/// The time that a test takes, on standard error.
-pub(super) fn announce_cost(options: &packetrig_method::MethodOptions) {
-    remark(format_args!("{}", cost_in_words(options)));
-}
-
-fn cost_in_words(options: &packetrig_method::MethodOptions) -> String {
-    let cost = options.cost();
-    let (least, most) = (duration(cost.least.time), duration(cost.most.time));
+/// The time that a test takes, in words.
+pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
+    let CostRange { least, most } = options.cost()?;
+    let (shortest, longest) = (duration(least.total()), duration(most.total()));
     let name = options.name();
-    if cost.least == cost.most {
-        format!("{name}: {} trials in {least}", cost.least.trials)
+    Ok(if least == most {
+        format!("{name}: {} trials in {shortest}", least.trials)
     } else {
-        format!("{name}: {} to {} trials in {least} to {most}", cost.least.trials, cost.most.trials)
-    }
+        let (fewest, trials) = (least.trials.min(most.trials), least.trials.max(most.trials));
+        format!("{name}: {fewest} to {trials} trials in {shortest} to {longest}")
+    })
 }
 
 /// A long time as a person plans with it.
@@ -322,20 +250,21 @@ fn duration(time: Nanos) -> String {
 }
 
 /// `--dry-run`: trials and time.
-pub(super) fn dry_run(options: &packetrig_method::MethodOptions, output: &mut CommandOutput) {
-    output.line(format_args!("{}", cost_in_words(options)));
-    output.line(format_args!("Trials, if the device carries about half of the highest load:"));
+pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
+    output.line(cost_in_words(options)?);
+    output.line("Trials with a device that carries half of the highest load:");
     let head = ["trial", "purpose", "size", "frames/s", "sends for", "waits"];
-    let rows = options.example_orders().into_iter().enumerate().map(|(index, order)| {
-        let waits = options.waits(&order).sum();
+    let orders = options.rehearse(&options.typical_device()?)?;
+    let rows = orders.iter().enumerate().map(|(index, order)| {
         vec![
             (index + 1).to_string(),
             order.purpose.to_string(),
             order.size.map_or_else(|| "of the plan".to_owned(), |size| size.to_string()),
             count(order.load.frames_per_second() as u64),
             order.sending().to_string(),
-            waits.to_string(),
+            options.waits(order).sum().to_string(),
         ]
     });
     output.text(table(&head, rows));
+    Ok(())
 }

@@ -11,8 +11,9 @@ use crate::args::{
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::CommandOutput;
-use packetrig_method::bisection::{BisectMethodOptions, BisectionOptions};
+use crate::output::{CommandOutput, remark};
+use packetrig_method::bisection::{BisectionPlan, SearchResolution};
+use packetrig_method::searches::{BisectOptions, MlrsearchOptions};
 use packetrig_method::comparison::{
     ComparedLoad, ComparedMeasure, ComparisonOptions, MaximumWorsening, WorseningLimit,
 };
@@ -55,11 +56,11 @@ pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Re
         MethodRequest::LossShare(arguments) => (loss_share(arguments)?, &arguments.traffic, &arguments.terms),
     };
     if terms.dry_run {
-        show::dry_run(&start.options, output);
+        show::dry_run(&start.options, output)?;
         return Ok(CommandExit::Ok);
     }
     if !terms.quiet {
-        show::announce_cost(&start.options);
+        remark(show::cost_in_words(&start.options)?);
     }
     let usage = ResultUse { form: MethodForm::of(terms), out: terms.out.as_deref(), quiet: terms.quiet };
     begin(head(start, traffic, terms), terms.store.directory.as_deref(), &usage, output)
@@ -227,29 +228,29 @@ fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
         Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
         None => None,
     };
-    let options = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false, minimum };
-    options.check().map_err(|error| Error::Usage(error.to_string()))?;
+    let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
+    let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, minimum_frames_per_second: minimum };
     Ok(one_device(MethodOptions::Mlrsearch(options), device))
 }
 
 fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     let device =
         only_device(&arguments.traffic, &arguments.terms, arguments.size, arguments.traffic.max_rate)?;
-    let max = device.highest_load().frames_per_second();
     let minimum = match arguments.min_throughput {
         Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
         None => None,
     };
-    let search = BisectionOptions {
-        min: 0.0,
-        max,
-        resolution: max * percent(arguments.resolution.0) / 100.0,
+    let search = BisectionPlan {
+        min: Load::new(0.0),
+        max: device.highest_load(),
+        resolution: SearchResolution::ShareOfRange(percent(arguments.resolution.0) / 100.0),
         tries: arguments.tries,
         accepted_loss: percent(arguments.accept_loss.0) / 100.0,
         hopeless_loss: arguments.give_up_at.map_or(1.0, |loss| percent(loss.0) / 100.0),
+        trial: arguments.time,
+        size: None,
     };
-    let options =
-        BisectMethodOptions { search, trial_ns: arguments.time, size: None, waits: TrialWaits::QUICK, minimum };
+    let options = BisectOptions { search, waits: TrialWaits::QUICK, minimum_frames_per_second: minimum };
     Ok(one_device(MethodOptions::Bisect(options), device))
 }
 
