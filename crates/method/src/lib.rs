@@ -24,6 +24,7 @@ mod rounding;
 mod sample_statistics;
 mod session;
 pub mod sim;
+pub mod tables;
 mod trial;
 mod verdict;
 mod waits;

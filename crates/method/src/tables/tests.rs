@@ -1,0 +1,139 @@
+use super::*;
+use crate::comparison::{ComparedLoad, ComparisonOptions};
+use crate::convergence::ConvergenceOptions;
+use crate::loss_share::LossShareOptions;
+use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
+use crate::sim::SimulatedDevice;
+use crate::{MethodOptions, TestMethod, TrialWaits};
+use packetrig_units::BitRate;
+
+fn device() -> SimulatedDevice {
+    SimulatedDevice {
+        latency: Some(Nanos::from_micros(20)),
+        outage: Some(Nanos::from_secs(1)),
+        ..SimulatedDevice::new(744_000.0, 500)
+    }
+}
+
+fn report(options: &MethodOptions) -> MethodReport {
+    let (mut method, mut device) = (options.start().unwrap(), device());
+    while let Some(order) = method.next_order() {
+        method.tell(&device.perform(&order));
+    }
+    method.report(options)
+}
+
+/// As Markdown has it.
+fn show(table: &ResultTable) -> String {
+    let heading = |column: &TableColumn| format!("{} {}", column.heading, column.unit).trim().to_owned();
+    let head: Vec<String> = table.columns.iter().map(heading).collect();
+    let rows = table.rows.iter().map(|row| row.join(" | "));
+    [table.title.clone(), head.join(" | ")].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+fn all_methods() -> Vec<MethodOptions> {
+    let load = Load::new(1e6);
+    vec![
+        MethodOptions::Rfc2544(Box::new(Rfc2544Options {
+            tests: Rfc2544Test::ALL.into(),
+            frame_sizes_bytes: vec![FrameSize::MIN, FrameSize::new(1518)],
+            ..Rfc2544Options::quick(BitRate::new(1_000_000_000))
+        })),
+        MethodOptions::Convergence(ConvergenceOptions {
+            frame_size_bytes: None,
+            frames_per_second: Load::new(1000.0),
+            trial_ns: Nanos::from_secs(10),
+            event_at_ns: Nanos::from_secs(3),
+            repetitions: 3,
+            waits: TrialWaits::QUICK,
+            maximum_convergence_ns: Some(Nanos::from_secs(2)),
+        }),
+        MethodOptions::Compare(ComparisonOptions {
+            loads: vec![ComparedLoad {
+                frame_size_bytes: None,
+                frames_per_second: load,
+                trial_ns: Nanos::from_secs(1),
+            }],
+            pairs: 5,
+            seed: 1,
+            waits: TrialWaits::QUICK,
+            maximum_worsening: Vec::new(),
+        }),
+        MethodOptions::LossShare(LossShareOptions::new(vec![Load::new(1000.0), load])),
+    ]
+}
+
+#[test]
+fn every_row_has_a_cell_for_each_column() {
+    for options in all_methods() {
+        let tables = report(&options).tables();
+        assert!(!tables.is_empty());
+        for table in tables {
+            assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{table:?}");
+        }
+    }
+}
+
+#[test]
+fn the_throughput_is_shown_in_the_units_of_the_rfc() {
+    let tables = report(&all_methods()[0]).tables();
+    let names: Vec<_> = tables.iter().map(|table| table.name).collect();
+    let wanted = [
+        "throughput",
+        "latency",
+        "latency-samples",
+        "frame-loss",
+        "back-to-back",
+        "recovery",
+        "reset",
+        "verdict",
+    ];
+    assert_eq!(names, wanted);
+    let shown = show(&tables[0]);
+    let head = "Throughput (RFC 2544, 26.1), quick: no result of RFC 2544\nFrame size B | Theoretical frames/s | \
+                Throughput frames/s | Throughput Mbit/s | Of the line % | Loss at frames/s | Trials | Limited by\n64 | \
+                1488095 | 744048 | 380.952 | 50.000 | 745501 | 12 | device";
+    assert!(shown.starts_with(head), "{shown}");
+    assert!(shown.contains("1518 | 81274 | 81274 | 986.996 | 100.000 |  | 2 | highest load"), "{shown}");
+    assert_eq!(tables[2].rows.len(), 10);
+    assert!(tables[4].notes[0].starts_with("1518 B: not applicable"), "{:?}", tables[4]);
+}
+
+#[test]
+fn reports_are_read_back_from_their_json() {
+    for options in all_methods() {
+        let report = report(&options);
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(
+            text.starts_with(&format!(r#"{{"schema_version":1,"options":{{"method":"{}""#, options.name()))
+        );
+        assert_eq!(serde_json::from_str::<MethodReport>(&text).unwrap(), report);
+    }
+}
+
+#[test]
+fn trials_are_logged_with_what_became_of_them() {
+    let options = &all_methods()[3];
+    let (mut method, mut device) = (options.start().unwrap(), device());
+    let mut trials = Vec::new();
+    while let Some(order) = method.next_order() {
+        let result = device.perform(&order);
+        method.tell(&result);
+        let number = u32::try_from(trials.len()).unwrap() + 1;
+        trials.push(JournalEntry { number, started_wall_ns: 0, order, result });
+    }
+    let table = tabulate_trials(&trials);
+    assert_eq!(
+        table.rows[0].join("|"),
+        "1|repetition|0||1000|1000000 frames|1000000|1000000|0|0|0.0000|no loss"
+    );
+    assert_eq!(table.rows[19].last().unwrap(), "loss");
+}
+
+#[test]
+fn options_that_no_trial_can_be_made_with_are_refused() {
+    let mut options = LossShareOptions::new(Vec::new());
+    options.runs_per_rate = 0;
+    let error = MethodOptions::LossShare(options).start().unwrap_err();
+    assert_eq!(error.to_string(), "loss-share: rates_frames_per_second must name at least one rate");
+}
