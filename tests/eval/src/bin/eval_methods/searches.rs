@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A search that has more trials is compared no further.
-const MOST_TRIALS: u64 = 50_000;
-/// Searches that go into the file of vectors.
-const VECTORS: usize = 12;
-/// A vector with more trials is too long for a file in the repository.
-const MOST_VECTOR_TRIALS: usize = 60;
+const MOST_TRIALS: usize = 50_000;
+/// Searches that go into the file of vectors, which `crates/method` tests without the library.
+const VECTORS: usize = 8;
+/// How many trials a vector has: a decision or two are no search, and the file is in the repository.
+const VECTOR_TRIALS: std::ops::RangeInclusive<usize> = 8..=32;
 
 /// How a search ended on both sides.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
@@ -89,50 +89,79 @@ fn compare_search(
 ) -> anyhow::Result<()> {
     let mut draw = Draw::of(seed, index);
     let options = draw.search();
-    let mut device = NoisyDevice::draw(draw, &options);
-    let mut search = MlrSearch::new(options.clone())?;
+    let device = NoisyDevice::draw(draw, &options);
+    let mut run = ComparedRun { search: MlrSearch::new(options.clone())?, device, trials: Vec::new() };
     library.send(&describe_search(&options))?;
-    let mut trials: Vec<Value> = Vec::new();
-    let end = loop {
-        let answer = library.receive()?;
-        let Some(wanted) = answer.get("trial") else {
-            break compare_end(&answer, &search, totals);
-        };
-        totals.trials += 1;
-        let ours = search.next_trial().map(|(load, seconds)| [seconds, load.frames_per_second()]);
-        let theirs = [wanted[0].as_f64(), wanted[1].as_f64()];
-        if ours.map(|ours| ours.map(|value| Some(value.to_bits())))
-            != Some(theirs.map(|value| value.map(f64::to_bits)))
-        {
+    let (end, answer) = run.finish(library, totals)?;
+    totals.trials += run.trials.len() as u64;
+    match end {
+        SearchComparison::Identical => totals.keep_vector(&options, &run.trials, &answer),
+        SearchComparison::OtherTrial | SearchComparison::TooLong => {
+            let ours = run.search.next_trial();
             totals
                 .differences
-                .push(format!("search {index}, trial {}: {ours:?}, library {theirs:?}", trials.len() + 1));
-            break SearchComparison::OtherTrial;
+                .push(format!("search {index}, trial {}: {ours:?}, library {answer}", run.trials.len() + 1));
+            // The library is amid its search.
+            *library = ReferenceLibrary::start()?;
         }
-        if trials.len() as u64 > MOST_TRIALS {
-            break SearchComparison::TooLong;
+        SearchComparison::OtherResult | SearchComparison::LibraryFailed => {
+            totals.differences.push(format!("search {index}: {:?}, library {answer}", run.search.results()));
         }
-        let [seconds, load] = ours.unwrap_or_default();
-        let result = device.perform(load, seconds);
-        search.tell(&result);
-        library.send(&json!({"intended": result.intended, "sent": result.sent, "lost": result.lost.most}))?;
-        trials.push(json!([seconds, load, result.intended, result.sent, result.lost.most]));
-    };
-    if matches!(end, SearchComparison::OtherTrial | SearchComparison::TooLong) {
-        // The other side is amid its search.
-        *library = ReferenceLibrary::start()?;
-    }
-    if matches!(end, SearchComparison::OtherResult | SearchComparison::LibraryFailed) {
-        totals.differences.push(format!("search {index} of {:?}", search.results()));
-    }
-    if end == SearchComparison::Identical
-        && trials.len() <= MOST_VECTOR_TRIALS
-        && totals.vectors.len() < VECTORS
-    {
-        totals.vectors.push(json!({"options": options, "trials": trials, "results": search.results()}));
     }
     *totals.by_end.entry(end).or_insert(0) += 1;
     Ok(())
+}
+
+/// A search that both sides decide, each trial made once.
+struct ComparedRun {
+    search: MlrSearch,
+    device: NoisyDevice,
+    trials: Vec<Value>,
+}
+
+impl ComparedRun {
+    /// Compares trial by trial until the search ends or both sides differ. Returns the library's last answer, too.
+    fn finish(
+        &mut self,
+        library: &mut ReferenceLibrary,
+        totals: &mut Totals,
+    ) -> anyhow::Result<(SearchComparison, Value)> {
+        loop {
+            let answer = library.receive()?;
+            let Some(theirs) = answer.get("trial") else {
+                return Ok((compare_end(&answer, &self.search, totals), answer));
+            };
+            let Some([seconds, load]) = self.agreed_trial(theirs) else {
+                return Ok((SearchComparison::OtherTrial, answer));
+            };
+            if self.trials.len() > MOST_TRIALS {
+                return Ok((SearchComparison::TooLong, answer));
+            }
+            let result = self.device.perform(load, seconds);
+            self.search.tell(&result);
+            library
+                .send(&json!({"intended": result.intended, "sent": result.sent, "lost": result.lost.most}))?;
+            self.trials.push(json!([seconds, load, result.intended, result.sent, result.lost.most]));
+        }
+    }
+
+    /// Seconds and load of the next trial, if both sides want the same to the last bit.
+    fn agreed_trial(&self, theirs: &Value) -> Option<[f64; 2]> {
+        let (load, seconds) = self.search.next_trial()?;
+        let ours = [seconds, load.frames_per_second()];
+        let theirs = [theirs[0].as_f64()?, theirs[1].as_f64()?];
+        (ours.map(f64::to_bits) == theirs.map(f64::to_bits)).then_some(ours)
+    }
+}
+
+impl Totals {
+    /// Keeps a search for the file of vectors, if it suits.
+    fn keep_vector(&mut self, options: &MlrOptions, trials: &[Value], answer: &Value) {
+        let has_results = answer["results"].is_array();
+        if has_results && VECTOR_TRIALS.contains(&trials.len()) && self.vectors.len() < VECTORS {
+            self.vectors.push(json!({"options": options, "trials": trials, "results": answer["results"]}));
+        }
+    }
 }
 
 fn describe_search(options: &MlrOptions) -> Value {
@@ -156,10 +185,7 @@ fn compare_end(answer: &Value, search: &MlrSearch, totals: &mut Totals) -> Searc
         return match (is_fast, is_same) {
             (true, true) => SearchComparison::Identical,
             (true, false) => SearchComparison::OtherResult,
-            (false, _) => {
-                totals.differences.push(format!("the library raised: {raised}"));
-                SearchComparison::LibraryFailed
-            }
+            (false, _) => SearchComparison::LibraryFailed,
         };
     }
     let theirs = answer["results"].as_array().map_or(&[][..], Vec::as_slice);
