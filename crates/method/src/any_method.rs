@@ -2,11 +2,16 @@
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
+use crate::bisection::{BisectionMethod, BisectionPlanError, BisectionResult};
 use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
 use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
 use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
+use crate::mlrsearch::{MlrOptionsError, MlrSearch};
 use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
-use crate::{MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
+use crate::search_options::{
+    BisectOptions, MlrsearchOptions, MlrsearchResult, judge_bisection, judge_mlrsearch,
+};
+use crate::{Load, MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`MethodReport`] and of all that it holds.
@@ -20,6 +25,8 @@ pub enum MethodOptions {
     Convergence(ConvergenceOptions),
     Compare(ComparisonOptions),
     LossShare(LossShareOptions),
+    Mlrsearch(MlrsearchOptions),
+    Bisect(BisectOptions),
 }
 
 /// A method at work.
@@ -29,17 +36,25 @@ pub enum StartedMethod {
     Convergence(Convergence),
     Compare(Comparison),
     LossShare(LossShare),
+    Mlrsearch { search: Box<MlrSearch>, minimum: Option<Load> },
+    Bisect { search: BisectionMethod, minimum: Option<Load> },
 }
 
 /// Why options cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{method}: {option} {problem}")]
-pub struct MethodOptionsError {
-    /// As the command line names it.
-    pub method: &'static str,
-    /// The field of the options.
-    pub option: &'static str,
-    pub problem: &'static str,
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MethodOptionsError {
+    #[error("{method}: {option} {problem}")]
+    Option {
+        /// As the command line names it.
+        method: &'static str,
+        /// The field of the options.
+        option: &'static str,
+        problem: &'static str,
+    },
+    #[error("mlrsearch cannot start")]
+    Mlrsearch(#[from] MlrOptionsError),
+    #[error("bisect cannot start")]
+    Bisect(#[from] BisectionPlanError),
 }
 
 /// The result of a method, as far as it has come; `method` says which one.
@@ -50,6 +65,8 @@ pub enum MethodResult {
     Convergence(ConvergenceResult),
     Compare(ComparisonResult),
     LossShare(LossShareResult),
+    Mlrsearch(MlrsearchResult),
+    Bisect(BisectionResult),
 }
 
 /// What is published of a method.
@@ -71,6 +88,8 @@ impl MethodOptions {
             Self::Convergence(_) => "convergence",
             Self::Compare(_) => "compare",
             Self::LossShare(_) => "loss-share",
+            Self::Mlrsearch(_) => "mlrsearch",
+            Self::Bisect(_) => "bisect",
         }
     }
 
@@ -81,6 +100,8 @@ impl MethodOptions {
             Self::Convergence(options) => options.waits,
             Self::Compare(options) => options.waits,
             Self::LossShare(options) => options.waits,
+            Self::Mlrsearch(options) => options.waits,
+            Self::Bisect(options) => options.waits,
         }
     }
     /// Starts the method, before its first trial.
@@ -91,6 +112,14 @@ impl MethodOptions {
             Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
             Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
             Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
+            Self::Mlrsearch(options) => StartedMethod::Mlrsearch {
+                search: Box::new(MlrSearch::new(options.search)?),
+                minimum: options.minimum_frames_per_second,
+            },
+            Self::Bisect(options) => StartedMethod::Bisect {
+                search: BisectionMethod::new(options.search)?,
+                minimum: options.minimum_frames_per_second,
+            },
         })
     }
 
@@ -100,11 +129,13 @@ impl MethodOptions {
             Self::Convergence(options) => options.find_problem(),
             Self::Compare(options) => options.find_problem(),
             Self::LossShare(options) => options.find_problem(),
+            // These are checked when the search is made.
+            Self::Mlrsearch(_) | Self::Bisect(_) => None,
         };
         match problem {
             None => Ok(()),
             Some(OptionProblem { option, problem }) => {
-                Err(MethodOptionsError { method: self.name(), option, problem })
+                Err(MethodOptionsError::Option { method: self.name(), option, problem })
             }
         }
     }
@@ -131,6 +162,10 @@ impl StartedMethod {
             Self::Convergence(method) => MethodResult::Convergence(method.result()),
             Self::Compare(method) => MethodResult::Compare(method.result()),
             Self::LossShare(method) => MethodResult::LossShare(method.result()),
+            Self::Mlrsearch { search, .. } => {
+                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results() })
+            }
+            Self::Bisect { search, .. } => MethodResult::Bisect(search.result()),
         }
     }
 
@@ -141,6 +176,8 @@ impl StartedMethod {
             Self::Convergence(method) => method.judge(),
             Self::Compare(method) => method.judge(),
             Self::LossShare(method) => method.judge(),
+            Self::Mlrsearch { search, minimum } => judge_mlrsearch(search, *minimum),
+            Self::Bisect { search, minimum } => judge_bisection(search, *minimum),
         }
     }
 
@@ -161,6 +198,8 @@ impl StartedMethod {
             Self::Convergence(method) => method,
             Self::Compare(method) => method,
             Self::LossShare(method) => method,
+            Self::Mlrsearch { search, .. } => search.as_ref(),
+            Self::Bisect { search, .. } => search,
         }
     }
 }
@@ -176,6 +215,8 @@ impl TestMethod for StartedMethod {
             Self::Convergence(method) => method.tell(result),
             Self::Compare(method) => method.tell(result),
             Self::LossShare(method) => method.tell(result),
+            Self::Mlrsearch { search, .. } => search.tell(result),
+            Self::Bisect { search, .. } => search.tell(result),
         }
     }
 

@@ -22,6 +22,7 @@ pub mod mlrsearch;
 pub mod rfc2544;
 mod rounding;
 mod sample_statistics;
+mod search_options;
 mod session;
 pub mod sim;
 pub mod tables;
@@ -35,6 +36,7 @@ pub use any_method::{
 pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
+pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
 pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,

@@ -10,6 +10,7 @@ mod comparison;
 mod convergence;
 mod loss_share;
 mod rfc2544;
+mod searches;
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ impl MethodReport {
             MethodResult::Convergence(result) => convergence::tabulate(result),
             MethodResult::Compare(result) => comparison::tabulate(result),
             MethodResult::LossShare(result) => loss_share::tabulate(result),
+            MethodResult::Mlrsearch(result) => searches::tabulate_mlrsearch(result),
+            MethodResult::Bisect(result) => searches::tabulate_bisection(result),
         };
         tables.extend(tabulate_judgement(&self.judgement).unless_empty());
         tables

@@ -1,10 +1,12 @@
 use super::*;
+use crate::bisection::{BisectionPlan, SearchResolution};
 use crate::comparison::{ComparedLoad, ComparisonOptions};
 use crate::convergence::ConvergenceOptions;
 use crate::loss_share::LossShareOptions;
+use crate::mlrsearch::{Goal, MlrOptions};
 use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
 use crate::sim::SimulatedDevice;
-use crate::{MethodOptions, TestMethod, TrialWaits};
+use crate::{BisectOptions, MethodOptions, MlrsearchOptions, TestMethod, TrialWaits};
 use packetrig_units::BitRate;
 
 fn device() -> SimulatedDevice {
@@ -60,6 +62,32 @@ fn all_methods() -> Vec<MethodOptions> {
             maximum_worsening: Vec::new(),
         }),
         MethodOptions::LossShare(LossShareOptions::new(vec![Load::new(1000.0), load])),
+        MethodOptions::Mlrsearch(MlrsearchOptions {
+            search: MlrOptions {
+                goals: vec![Goal::NDR, Goal::PDR],
+                min: Load::new(9000.0),
+                max: Load::new(1_488_095.0),
+                size: None,
+                warmup: None,
+                fail_fast: false,
+            },
+            waits: TrialWaits::QUICK,
+            minimum_frames_per_second: Some(Load::new(7e5)),
+        }),
+        MethodOptions::Bisect(BisectOptions {
+            search: BisectionPlan {
+                min: Load::new(9000.0),
+                max: Load::new(1_488_095.0),
+                resolution: SearchResolution::ShareOfRange(0.001),
+                tries: 2,
+                accepted_loss: 0.0,
+                hopeless_loss: 1.0,
+                trial: Nanos::from_secs(1),
+                size: None,
+            },
+            waits: TrialWaits::QUICK,
+            minimum_frames_per_second: Some(Load::new(7e5)),
+        }),
     ]
 }
 
@@ -78,16 +106,8 @@ fn every_row_has_a_cell_for_each_column() {
 fn the_throughput_is_shown_in_the_units_of_the_rfc() {
     let tables = report(&all_methods()[0]).tables();
     let names: Vec<_> = tables.iter().map(|table| table.name).collect();
-    let wanted = [
-        "throughput",
-        "latency",
-        "latency-samples",
-        "frame-loss",
-        "back-to-back",
-        "recovery",
-        "reset",
-        "verdict",
-    ];
+    let wanted =
+        ["throughput", "latency", "latency-samples", "frame-loss", "back-to-back", "recovery", "reset"];
     assert_eq!(names, wanted);
     let shown = show(&tables[0]);
     let head = "Throughput (RFC 2544, 26.1), quick: no result of RFC 2544\nFrame size B | Theoretical frames/s | \
@@ -136,4 +156,40 @@ fn options_that_no_trial_can_be_made_with_are_refused() {
     options.runs_per_rate = 0;
     let error = MethodOptions::LossShare(options).start().unwrap_err();
     assert_eq!(error.to_string(), "loss-share: rates_frames_per_second must name at least one rate");
+}
+
+#[test]
+fn searches_are_judged_by_their_bounds() {
+    let verdict = |options: &MethodOptions, least: f64| {
+        let mut options = options.clone();
+        match &mut options {
+            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(least)),
+            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(least)),
+            other => panic!("{other:?}"),
+        }
+        report(&options).judgement.verdict
+    };
+    for options in &all_methods()[4..] {
+        assert_eq!(verdict(options, 7e5), Some(MethodVerdict::Pass), "{options:?}");
+        assert_eq!(verdict(options, 8e5), Some(MethodVerdict::Fail), "{options:?}");
+    }
+}
+
+#[test]
+fn a_rig_in_the_way_of_a_search_is_unknown() {
+    for mut options in all_methods().split_off(4) {
+        match &mut options {
+            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
+            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
+            other => panic!("{other:?}"),
+        }
+        let mut device = SimulatedDevice { rig_limit: 9e5, ..SimulatedDevice::new(1e9, 0) };
+        let mut method = options.start().unwrap();
+        while let Some(order) = method.next_order() {
+            method.tell(&device.perform(&order));
+        }
+        let judgement = method.judge();
+        assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
+        assert!(judgement.unknown[0].contains("the rig could not hold"), "{judgement:?}");
+    }
 }
