@@ -3,7 +3,10 @@
 //! A cell is empty if there is no such value. Numbers have a decimal point and no grouping.
 
 use crate::journal::JournalEntry;
-use crate::{Load, MethodJudgement, MethodReport, MethodResult, MethodVerdict, TrialLength, TrialPurpose};
+use crate::{
+    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, MethodVerdict, RehearsedCost,
+    TrialLength, TrialOrder, TrialPurpose,
+};
 use packetrig_units::{FrameSize, Nanos};
 
 mod comparison;
@@ -120,12 +123,53 @@ pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
     table
 }
 
-fn describe_trial(entry: &JournalEntry) -> Vec<String> {
-    let (order, result) = (&entry.order, &entry.result);
-    let length = match order.length {
+/// The trials that a dry run lists: equal ones that follow each other are one row.
+pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTable {
+    let mut table = ResultTable::new(
+        "plan",
+        "Planned trials",
+        &[
+            "Trials",
+            "Purpose",
+            "Device",
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Length",
+            "Sending time of each [s]",
+            "Waits of each [s]",
+        ],
+    );
+    for equal in orders.chunk_by(|order, next| order == next) {
+        let order = &equal[0];
+        table.push(vec![
+            equal.len().to_string(),
+            purpose_word(order.purpose).to_owned(),
+            order.device.to_string(),
+            optional(order.size, size_cell),
+            rate_cell(order.load),
+            length_cell(order.length),
+            decimals(order.sending().as_secs_f64(), 3),
+            decimals(options.waits(order).sum().as_secs_f64(), 3),
+        ]);
+    }
+    let cost = RehearsedCost::of(options, orders);
+    let RehearsedCost { trials, sending, waits } = cost;
+    table.notes.push(format!(
+        "{trials} trials: {sending} of sending and {waits} of waits, {} in all.",
+        cost.total()
+    ));
+    table
+}
+
+fn length_cell(length: TrialLength) -> String {
+    match length {
         TrialLength::Time(time) => time.to_string(),
         TrialLength::Frames(frames) => format!("{frames} frames"),
-    };
+    }
+}
+
+fn describe_trial(entry: &JournalEntry) -> Vec<String> {
+    let (order, result) = (&entry.order, &entry.result);
     let lost = match (result.lost.least, result.lost.most) {
         (least, most) if least == most => most.to_string(),
         (least, most) => format!("{least} to {most}"),
@@ -141,7 +185,7 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
         order.device.to_string(),
         optional(order.size, size_cell),
         rate_cell(order.load),
-        length,
+        length_cell(order.length),
         result.sent.to_string(),
         result.received.to_string(),
         lost,

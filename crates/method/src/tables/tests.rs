@@ -8,6 +8,7 @@ use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
 use crate::sim::SimulatedDevice;
 use crate::{BisectOptions, MethodOptions, MlrsearchOptions, TestMethod, TrialWaits};
 use packetrig_units::BitRate;
+use std::collections::BTreeSet;
 
 fn device() -> SimulatedDevice {
     SimulatedDevice {
@@ -192,4 +193,49 @@ fn a_rig_in_the_way_of_a_search_is_unknown() {
         assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
         assert!(judgement.unknown[0].contains("the rig could not hold"), "{judgement:?}");
     }
+}
+
+#[test]
+fn a_plan_lists_equal_trials_once() {
+    let options = &all_methods()[0];
+    let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
+    let table = tabulate_plan(options, &orders);
+    let of = |purpose: &str| table.rows.iter().filter(|row| row[1] == purpose).cloned().collect::<Vec<_>>();
+    assert_eq!(of("latency").iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["5", "5"]);
+    assert_eq!(of("latency")[0][6..], ["1.000", "0.200"]);
+    assert!(table.notes[0].starts_with(&format!("{} trials: ", orders.len())), "{:?}", table.notes);
+}
+
+/// The path of each field, as `result.sizes[].latency.samples[].sent_frames`.
+fn list_fields(path: &str, value: &serde_json::Value, fields: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => {
+            let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            object.iter().for_each(|(name, value)| list_fields(&join(name), value, fields));
+        }
+        serde_json::Value::Array(values) => {
+            for value in values {
+                list_fields(&format!("{path}[]"), value, fields);
+            }
+        }
+        _ => {
+            fields.insert(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_fields_of_reports_are_those_that_were_published() {
+    let mut text = String::new();
+    for options in all_methods() {
+        let mut fields = BTreeSet::new();
+        list_fields("", &serde_json::to_value(report(&options)).unwrap(), &mut fields);
+        text.extend([options.name(), "\n"]);
+        text.extend(fields.iter().flat_map(|field| ["  ", field.as_str(), "\n"]));
+    }
+    let published = include_str!("report_fields.txt");
+    assert!(
+        text == published,
+        "a field was added, renamed or dropped; add a new one to report_fields.txt:\n{text}"
+    );
 }
