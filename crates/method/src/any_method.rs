@@ -2,14 +2,16 @@
 //!
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
-use crate::bisection::{BisectionPlanError, BisectionResult};
+use crate::bisection::{BisectionMethod, BisectionPlanError, BisectionResult};
 use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
 use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
 use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
-use crate::mlrsearch::MlrOptionsError;
+use crate::mlrsearch::{MlrOptionsError, MlrSearch};
 use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
-use crate::searches::{Bisect, BisectOptions, Mlrsearch, MlrsearchOptions, MlrsearchResult};
-use crate::{MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
+use crate::search_options::{
+    BisectOptions, MlrsearchOptions, MlrsearchResult, judge_bisection, judge_mlrsearch,
+};
+use crate::{Load, MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`MethodReport`] and of all that it holds.
@@ -20,22 +22,22 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodOptions {
     Rfc2544(Box<Rfc2544Options>),
-    Mlrsearch(MlrsearchOptions),
-    Bisect(BisectOptions),
     Convergence(ConvergenceOptions),
     Compare(ComparisonOptions),
     LossShare(LossShareOptions),
+    Mlrsearch(MlrsearchOptions),
+    Bisect(BisectOptions),
 }
 
 /// A method at work.
 #[derive(Clone, Debug)]
 pub enum StartedMethod {
     Rfc2544(Box<Rfc2544>),
-    Mlrsearch(Box<Mlrsearch>),
-    Bisect(Box<Bisect>),
     Convergence(Convergence),
     Compare(Comparison),
     LossShare(LossShare),
+    Mlrsearch { search: Box<MlrSearch>, minimum: Option<Load> },
+    Bisect { search: BisectionMethod, minimum: Option<Load> },
 }
 
 /// Why options cannot be run.
@@ -49,9 +51,9 @@ pub enum MethodOptionsError {
         option: &'static str,
         problem: &'static str,
     },
-    #[error("mlrsearch: {0}")]
+    #[error("mlrsearch cannot start")]
     Mlrsearch(#[from] MlrOptionsError),
-    #[error("bisect: {0}")]
+    #[error("bisect cannot start")]
     Bisect(#[from] BisectionPlanError),
 }
 
@@ -60,11 +62,11 @@ pub enum MethodOptionsError {
 #[serde(tag = "method", rename_all = "kebab-case")]
 pub enum MethodResult {
     Rfc2544(Rfc2544Result),
-    Mlrsearch(MlrsearchResult),
-    Bisect(BisectionResult),
     Convergence(ConvergenceResult),
     Compare(ComparisonResult),
     LossShare(LossShareResult),
+    Mlrsearch(MlrsearchResult),
+    Bisect(BisectionResult),
 }
 
 /// What is published of a method.
@@ -83,11 +85,11 @@ impl MethodOptions {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Rfc2544(_) => "rfc2544",
-            Self::Mlrsearch(_) => "mlrsearch",
-            Self::Bisect(_) => "bisect",
             Self::Convergence(_) => "convergence",
             Self::Compare(_) => "compare",
             Self::LossShare(_) => "loss-share",
+            Self::Mlrsearch(_) => "mlrsearch",
+            Self::Bisect(_) => "bisect",
         }
     }
 
@@ -95,11 +97,11 @@ impl MethodOptions {
     pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
         match self {
             Self::Rfc2544(options) => options.waits(order),
-            Self::Mlrsearch(options) => options.waits,
-            Self::Bisect(options) => options.waits,
             Self::Convergence(options) => options.waits,
             Self::Compare(options) => options.waits,
             Self::LossShare(options) => options.waits,
+            Self::Mlrsearch(options) => options.waits,
+            Self::Bisect(options) => options.waits,
         }
     }
     /// Starts the method, before its first trial.
@@ -107,22 +109,28 @@ impl MethodOptions {
         self.check()?;
         Ok(match self.clone() {
             Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
-            Self::Mlrsearch(options) => StartedMethod::Mlrsearch(Box::new(options.start()?)),
-            Self::Bisect(options) => StartedMethod::Bisect(Box::new(options.start()?)),
             Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
             Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
             Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
+            Self::Mlrsearch(options) => StartedMethod::Mlrsearch {
+                search: Box::new(MlrSearch::new(options.search)?),
+                minimum: options.minimum_frames_per_second,
+            },
+            Self::Bisect(options) => StartedMethod::Bisect {
+                search: BisectionMethod::new(options.search)?,
+                minimum: options.minimum_frames_per_second,
+            },
         })
     }
 
     fn check(&self) -> Result<(), MethodOptionsError> {
         let problem = match self {
             Self::Rfc2544(options) => options.find_problem(),
-            // They find it themselves when they start.
-            Self::Mlrsearch(_) | Self::Bisect(_) => None,
             Self::Convergence(options) => options.find_problem(),
             Self::Compare(options) => options.find_problem(),
             Self::LossShare(options) => options.find_problem(),
+            // These are checked when the search is made.
+            Self::Mlrsearch(_) | Self::Bisect(_) => None,
         };
         match problem {
             None => Ok(()),
@@ -151,11 +159,13 @@ impl StartedMethod {
     pub fn result(&self) -> MethodResult {
         match self {
             Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
-            Self::Mlrsearch(method) => MethodResult::Mlrsearch(method.result()),
-            Self::Bisect(method) => MethodResult::Bisect(method.result()),
             Self::Convergence(method) => MethodResult::Convergence(method.result()),
             Self::Compare(method) => MethodResult::Compare(method.result()),
             Self::LossShare(method) => MethodResult::LossShare(method.result()),
+            Self::Mlrsearch { search, .. } => {
+                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results() })
+            }
+            Self::Bisect { search, .. } => MethodResult::Bisect(search.result()),
         }
     }
 
@@ -163,11 +173,11 @@ impl StartedMethod {
     pub fn judge(&self) -> MethodJudgement {
         match self {
             Self::Rfc2544(method) => method.judge(),
-            Self::Mlrsearch(method) => method.judge(),
-            Self::Bisect(method) => method.judge(),
             Self::Convergence(method) => method.judge(),
             Self::Compare(method) => method.judge(),
             Self::LossShare(method) => method.judge(),
+            Self::Mlrsearch { search, minimum } => judge_mlrsearch(search, *minimum),
+            Self::Bisect { search, minimum } => judge_bisection(search, *minimum),
         }
     }
 
@@ -185,11 +195,11 @@ impl StartedMethod {
     fn machine(&self) -> &dyn TestMethod {
         match self {
             Self::Rfc2544(method) => method.as_ref(),
-            Self::Mlrsearch(method) => method.as_ref(),
-            Self::Bisect(method) => method.as_ref(),
             Self::Convergence(method) => method,
             Self::Compare(method) => method,
             Self::LossShare(method) => method,
+            Self::Mlrsearch { search, .. } => search.as_ref(),
+            Self::Bisect { search, .. } => search,
         }
     }
 }
@@ -202,11 +212,11 @@ impl TestMethod for StartedMethod {
     fn tell(&mut self, result: &TrialResult) {
         match self {
             Self::Rfc2544(method) => method.tell(result),
-            Self::Mlrsearch(method) => method.tell(result),
-            Self::Bisect(method) => method.tell(result),
             Self::Convergence(method) => method.tell(result),
             Self::Compare(method) => method.tell(result),
             Self::LossShare(method) => method.tell(result),
+            Self::Mlrsearch { search, .. } => search.tell(result),
+            Self::Bisect { search, .. } => search.tell(result),
         }
     }
 

@@ -23,7 +23,7 @@ pub mod mlrsearch;
 pub mod rfc2544;
 mod rounding;
 mod sample_statistics;
-pub mod searches;
+mod search_options;
 mod session;
 pub mod sim;
 pub mod tables;
@@ -37,6 +37,7 @@ pub use any_method::{
 pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
+pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
 pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,

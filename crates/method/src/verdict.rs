@@ -83,6 +83,17 @@ impl JudgedCriterion {
         Self { criterion, verdict, reason }
     }
 
+    /// What was judged by some of the trials does not hold before all of them were made.
+    pub(crate) fn only_if_all(self, made: u32, wanted: u32) -> Self {
+        if self.verdict != MethodVerdict::Pass || made >= wanted {
+            return self;
+        }
+        Self::unknown(
+            self.criterion,
+            format!("{}, but only {made} of {wanted} trials measured it", self.reason),
+        )
+    }
+
     pub(crate) fn unknown(criterion: String, reason: impl Into<String>) -> Self {
         Self { criterion, verdict: MethodVerdict::Unknown, reason: reason.into() }
     }

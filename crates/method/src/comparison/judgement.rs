@@ -29,9 +29,37 @@ impl Comparison {
     pub fn judge(&self) -> MethodJudgement {
         let result = self.result();
         let limits = || self.options.maximum_worsening.iter();
-        let criteria = result.loads.iter().flat_map(|load| limits().map(|limit| judge_load(load, limit)));
+        let criteria =
+            result.loads.iter().flat_map(|load| limits().map(|limit| self.judge_load(load, limit)));
         let unknown = result.loads.iter().filter_map(|load| self.describe_unknown(load));
         MethodJudgement::new(criteria.collect(), unknown.collect())
+    }
+
+    fn judge_load(&self, load: &LoadComparison, limit: &MaximumWorsening) -> JudgedCriterion {
+        let (name, unit) = (limit.measure.name(), limit.measure.unit());
+        let most = match limit.limit {
+            WorseningLimit::Absolute(most) => format!("{most} {unit}"),
+            WorseningLimit::PercentOfFirst(percent) => format!("{percent} %"),
+        };
+        let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
+        let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
+            return JudgedCriterion::unknown(criterion, "no pair measured it");
+        };
+        match compared.confidence_95 {
+            Some(interval) if compared.finding != DifferenceFinding::TooFewPairs => {
+                let most = match limit.limit {
+                    WorseningLimit::Absolute(most) => most,
+                    WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
+                };
+                let judged = JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit);
+                let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
+                judged.only_if_all(made, self.options.pairs)
+            }
+            _ => JudgedCriterion::unknown(
+                criterion,
+                format!("{} pairs are too few", compared.difference.count),
+            ),
+        }
     }
 
     fn describe_unknown(&self, load: &LoadComparison) -> Option<String> {
@@ -49,28 +77,6 @@ fn describe_load(load: &LoadComparison) -> String {
     match load.load.frame_size_bytes {
         Some(size) => format!("{size} at {}", load.load.frames_per_second),
         None => load.load.frames_per_second.to_string(),
-    }
-}
-
-fn judge_load(load: &LoadComparison, limit: &MaximumWorsening) -> JudgedCriterion {
-    let (name, unit) = (limit.measure.name(), limit.measure.unit());
-    let most = match limit.limit {
-        WorseningLimit::Absolute(most) => format!("{most} {unit}"),
-        WorseningLimit::PercentOfFirst(percent) => format!("{percent} %"),
-    };
-    let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
-    let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
-        return JudgedCriterion::unknown(criterion, "no pair measured it");
-    };
-    match compared.confidence_95 {
-        Some(interval) if compared.finding != DifferenceFinding::TooFewPairs => {
-            let most = match limit.limit {
-                WorseningLimit::Absolute(most) => most,
-                WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
-            };
-            JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit)
-        }
-        _ => JudgedCriterion::unknown(criterion, format!("{} pairs are too few", compared.difference.count)),
     }
 }
 

@@ -72,6 +72,19 @@ fn a_worsening_is_judged_by_its_whole_interval() {
 }
 
 #[test]
+fn a_comparison_that_was_interrupted_does_not_pass() {
+    let mut options = options(10, 1);
+    let limit = WorseningLimit::Absolute(1.0);
+    options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
+    let (mut method, mut device) = (Comparison::new(options), SimulatedDevice::new(1e6, 0));
+    for _ in 0..28 {
+        method.tell(&device.perform(&method.next_order().unwrap()));
+    }
+    assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
 fn pairs_that_the_rig_could_not_hold_do_not_count() {
     let rig = SimulatedDevice { rig_limit: 70_000.0, ..SimulatedDevice::new(1e6, 0) };
     let mut options = options(6, 1);

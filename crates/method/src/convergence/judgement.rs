@@ -2,7 +2,7 @@
 
 use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured};
 use crate::verdict::ValueRange;
-use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
+use crate::{JudgedCriterion, MethodJudgement};
 use packetrig_units::Nanos;
 
 impl Convergence {
@@ -28,12 +28,8 @@ impl Convergence {
                 let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };
                 let judged = JudgedCriterion::at_most(criterion, range, milliseconds(most), "ms");
                 // The repetitions that measured nothing may have been slower.
-                if judged.verdict == MethodVerdict::Pass
-                    && measured(&self.trials).count() < self.options.repetitions as usize
-                {
-                    return JudgedCriterion::unknown(judged.criterion, "not all trials measured it");
-                }
-                judged
+                let count = u32::try_from(measured(&self.trials).count()).unwrap_or(u32::MAX);
+                judged.only_if_all(count, self.options.repetitions)
             }
             _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
         }

@@ -241,3 +241,58 @@ proptest! {
         }
     }
 }
+
+/// A search as MLRsearch 1.2.1 decided it: `make eval-methods` writes such lines.
+#[derive(serde::Deserialize)]
+struct SearchVector {
+    options: MlrOptions,
+    /// Seconds, load, frames that were due, sent and lost.
+    trials: Vec<(f64, f64, u64, u64, u64)>,
+    results: Vec<VectorResult>,
+}
+
+#[derive(serde::Deserialize)]
+struct VectorResult {
+    lower: Option<f64>,
+    upper: Option<f64>,
+    throughput: Option<f64>,
+}
+
+#[test]
+fn searches_are_decided_as_by_the_reference_library() {
+    let vectors: Vec<SearchVector> =
+        include_str!("vectors.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(vectors.len() >= 8);
+    for (index, vector) in vectors.iter().enumerate() {
+        let mut method = MlrSearch::new(vector.options.clone()).unwrap();
+        for (number, (seconds, load, intended, sent, lost)) in vector.trials.iter().enumerate() {
+            let (our_load, our_seconds) = method.next_trial().expect("the search goes on");
+            assert!(
+                is_near(our_load, *load) && is_near(Load::new(our_seconds), *seconds),
+                "search {index}, trial {number}"
+            );
+            let lost = crate::LostFrames { least: *lost, most: *lost };
+            method.tell(&TrialResult { intended: *intended, sent: *sent, lost, ..TrialResult::default() });
+        }
+        assert_eq!(method.next_trial(), None, "search {index}");
+        for (ours, theirs) in method.results().iter().zip(&vector.results) {
+            let pairs = [
+                (ours.lower_bound, theirs.lower),
+                (ours.upper_bound, theirs.upper),
+                (ours.conditional_throughput, theirs.throughput),
+            ];
+            for (ours, theirs) in pairs {
+                assert_eq!(ours.is_some(), theirs.is_some(), "search {index}");
+                assert!(
+                    ours.zip(theirs).is_none_or(|(ours, theirs)| is_near(ours, theirs)),
+                    "search {index}"
+                );
+            }
+        }
+    }
+}
+
+/// Equal but for the last bits, in which `exp` and `log` of C libraries and processors differ.
+fn is_near(ours: Load, theirs: f64) -> bool {
+    (ours.frames_per_second() - theirs).abs() <= 1e-12 * theirs
+}

@@ -1,8 +1,8 @@
 //! Whether the device reaches what the user wants.
 
 use super::{
-    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, Rfc2544Test,
-    SizeBenchmark, ThroughputBasis, ThroughputBounds,
+    LatencyBenchmark, LatencySample, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544,
+    Rfc2544Test, SizeBenchmark, ThroughputBasis, ThroughputBounds,
 };
 use crate::verdict::ValueRange;
 use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod};
@@ -77,13 +77,17 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     };
     let bound = latency.bound_ns.map_or(0.0, |bound| bound.as_u64() as f64);
     let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
-    JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us")
+    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us");
+    judged.only_if_all(mean.count, latency.repetitions)
 }
 
 fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let criterion = format!("{} recovery within {most}", row.frame_size_bytes);
     if let Some(PartOutcome::NotApplicable { reason }) = &row.recovery {
-        return JudgedCriterion { criterion, verdict: MethodVerdict::Pass, reason: reason.clone() };
+        // With a cap below the line, a higher load might overload it.
+        let is_line = row.maximum_frames_per_second >= row.theoretical_frames_per_second;
+        let verdict = if is_line { MethodVerdict::Pass } else { MethodVerdict::Unknown };
+        return JudgedCriterion { criterion, verdict, reason: reason.clone() };
     }
     let recovery = match measured_at_throughput(row.recovery.as_ref(), |part: &RecoveryBenchmark| part.basis)
     {
@@ -93,11 +97,11 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let Some(mean) = recovery.recovery_ns else {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
-    let is_recovered =
-        recovery.trials.iter().filter(|trial| trial.recovery_ns.is_some()).all(|trial| trial.is_recovered);
-    let high = if is_recovered { mean.mean / 1e6 } else { f64::INFINITY };
+    let mut known = recovery.trials.iter().filter(|trial| trial.recovery_ns.is_some());
+    let high = if known.all(|trial| trial.is_recovered) { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
-    JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
+    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
+    judged.only_if_all(mean.count, recovery.repetitions)
 }
 
 fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedCriterion {
@@ -138,20 +142,26 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let throughput = throughput.map(|bounds| format!("{size} throughput: {}", describe_bounds(bounds)));
     let invalid =
         row.back_to_back.as_ref().and_then(PartOutcome::measured).and_then(|part| part.invalid.clone());
-    let doubtful = row
-        .frame_loss
-        .iter()
-        .flat_map(|curve| &curve.points)
-        .filter(|point| point.rig_fault.is_some())
-        .count();
-    let curve =
-        (doubtful > 0).then(|| format!("{size} frame loss: the rig could not hold {doubtful} trials"));
+    let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
+    let faults = faults.map(|(what, count)| format!("{size} {what}: {count} trials did not measure it"));
     let parts = not_measured(&format!("{size} latency"), row.latency.as_ref())
         .into_iter()
         .chain(not_measured(&format!("{size} back-to-back"), row.back_to_back.as_ref()))
         .chain(not_measured(&format!("{size} recovery"), row.recovery.as_ref()));
     let invalid = invalid.map(|reason| format!("{size} back-to-back: {reason}"));
-    throughput.into_iter().chain(parts).chain(invalid).chain(curve).collect()
+    throughput.into_iter().chain(parts).chain(invalid).chain(faults).collect()
+}
+
+/// Trials of the parts that say nothing about the device.
+fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
+    let latency = row.latency.as_ref().and_then(PartOutcome::measured);
+    let is_unknown = |sample: &&LatencySample| sample.rig_fault.is_some() || sample.latency.is_none();
+    let samples = latency.iter().flat_map(|part| &part.samples).filter(is_unknown);
+    let points =
+        row.frame_loss.iter().flat_map(|curve| &curve.points).filter(|point| point.rig_fault.is_some());
+    let recovery = row.recovery.as_ref().and_then(PartOutcome::measured);
+    let unknown = recovery.iter().flat_map(|part| &part.trials).filter(|trial| trial.recovery_ns.is_none());
+    [("latency", samples.count()), ("frame loss", points.count()), ("recovery", unknown.count())]
 }
 
 fn not_measured<T>(what: &str, part: Option<&PartOutcome<T>>) -> Option<String> {

@@ -289,6 +289,23 @@ fn a_rig_in_the_way_is_unknown_and_named_with_its_load() {
     assert!(latency.reason.contains(&carried.to_string()), "{latency:?}");
 }
 
+#[test]
+fn a_benchmark_that_was_interrupted_does_not_pass() {
+    let mut options = quick(&[Rfc2544Test::Latency], &[64]);
+    options.criteria.maximum_latency_ns = Some(Nanos::from_secs(1));
+    let mut device =
+        SimulatedDevice { latency: Some(Nanos::from_micros(10)), ..SimulatedDevice::new(1e9, 0) };
+    let mut method = Rfc2544::new(options);
+    let mut verdicts = Vec::new();
+    while let Some(order) = method.next_order() {
+        verdicts.push(method.judge().verdict);
+        method.tell(&device.perform(&order));
+    }
+    // Two trials of the throughput, five of the latency.
+    assert_eq!(verdicts, [Some(MethodVerdict::Unknown); 7]);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+}
+
 /// Runs a method with the journal of its first `cut` trials, then with the device.
 fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544 {
     let read_back = journal::read::<Rfc2544Options>(journal_text).unwrap();

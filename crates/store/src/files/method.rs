@@ -9,7 +9,7 @@ use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
 pub fn method_csv(tables: &[ResultTable]) -> String {
     let mut text = String::new();
     for table in tables {
-        text.push_str(&csv_line("table", &table.columns));
+        text.push_str(&csv_line("table", &table.headings()));
         table.rows.iter().for_each(|row| text.push_str(&csv_line(&table.title, row)));
     }
     text
@@ -76,7 +76,7 @@ pub fn method_markdown(
     }
     for table in tables {
         text.push_str(&format!("\n### {}\n\n", cell(&table.title)));
-        text.push_str(&markdown_row(&table.columns));
+        text.push_str(&markdown_row(&table.headings()));
         text.push_str(&markdown_row(&vec!["--:".to_owned(); table.columns.len()]));
         table.rows.iter().for_each(|row| text.push_str(&markdown_row(row)));
         table.notes.iter().for_each(|note| text.push_str(&format!("\n{}\n", cell(note))));

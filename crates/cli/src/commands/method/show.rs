@@ -8,9 +8,9 @@ use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
-use packetrig_method::tables::ResultTable;
+use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
-    CostRange, JudgedCriterion, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict,
+    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict,
     StartedMethod, TestMethod, TrialOrder, TrialResult,
 };
 use packetrig_stats::port::PortInfo;
@@ -143,22 +143,11 @@ impl StoredTest {
         for part in &self.tables {
             write_table(&mut text, part);
         }
-        text.push('\n');
-        text.push_str(&self.verdict_lines());
+        // The table of the verdict is there only if there is something to judge.
+        if self.report.judgement.verdict.is_none() {
+            text.push_str(&format!("\nVerdict: {}\n", self.verdict));
+        }
         text
-    }
-
-    /// The verdict with its criteria, one line each.
-    fn verdict_lines(&self) -> String {
-        let judgement = &self.report.judgement;
-        let mut lines = format!("Verdict: {}\n", self.verdict);
-        for JudgedCriterion { criterion, verdict, reason } in &judgement.criteria {
-            lines.push_str(&format!("  {}: {criterion}: {reason}\n", word(Some(*verdict))));
-        }
-        for reason in &judgement.unknown {
-            lines.push_str(&format!("  not known: {reason}\n"));
-        }
-        lines
     }
 
     fn csv(&self) -> String {
@@ -192,7 +181,8 @@ const fn word(verdict: Option<MethodVerdict>) -> &'static str {
 }
 
 fn write_table(text: &mut String, part: &ResultTable) {
-    let head: Vec<&str> = part.columns.iter().map(String::as_str).collect();
+    let headings = part.headings();
+    let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     text.push_str(&format!("\n{}\n{}", part.title, table(&head, part.rows.iter().cloned())));
     part.notes.iter().for_each(|note| text.push_str(&format!(" {note}\n")));
 }
@@ -252,19 +242,10 @@ fn duration(time: Nanos) -> String {
 /// `--dry-run`: trials and time.
 pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
     output.line(cost_in_words(options)?);
-    output.line("Trials with a device that carries half of the highest load:");
-    let head = ["trial", "purpose", "size", "frames/s", "sends for", "waits"];
     let orders = options.rehearse(&options.typical_device()?)?;
-    let rows = orders.iter().enumerate().map(|(index, order)| {
-        vec![
-            (index + 1).to_string(),
-            order.purpose.to_string(),
-            order.size.map_or_else(|| "of the plan".to_owned(), |size| size.to_string()),
-            count(order.load.frames_per_second() as u64),
-            order.sending().to_string(),
-            options.waits(order).sum().to_string(),
-        ]
-    });
-    output.text(table(&head, rows));
+    let mut plan = String::new();
+    write_table(&mut plan, &tabulate_plan(options, &orders));
+    output.line("With a device that carries half of the highest load:");
+    output.text(plan);
     Ok(())
 }

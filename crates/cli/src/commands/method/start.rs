@@ -13,7 +13,6 @@ use crate::exit::CommandExit;
 use crate::identity;
 use crate::output::{CommandOutput, remark};
 use packetrig_method::bisection::{BisectionPlan, SearchResolution};
-use packetrig_method::searches::{BisectOptions, MlrsearchOptions};
 use packetrig_method::comparison::{
     ComparedLoad, ComparedMeasure, ComparisonOptions, MaximumWorsening, WorseningLimit,
 };
@@ -23,7 +22,7 @@ use packetrig_method::mlrsearch::{Goal, MlrOptions};
 use packetrig_method::rfc2544::{
     LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, ThroughputFloor,
 };
-use packetrig_method::{Load, MethodOptions, TrialWaits};
+use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialWaits};
 use packetrig_sys::clock;
 use packetrig_units::{FrameRate, Rate, Share};
 
