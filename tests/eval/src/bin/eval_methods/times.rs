@@ -74,7 +74,7 @@ impl SearchSeries {
     }
 }
 
-pub fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
+pub(crate) fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
     let seeds = if effort.quick { 5 } else { 101 };
     let mut all = Vec::new();
     for stalls in STALLS {
