@@ -164,12 +164,18 @@ impl TrialResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialLatency {
     pub frames: u64,
+    #[serde(rename = "min_ns")]
     pub min: Nanos,
+    #[serde(rename = "mean_ns")]
     pub mean: Nanos,
+    #[serde(rename = "p50_ns")]
     pub p50: Nanos,
+    #[serde(rename = "p99_ns")]
     pub p99: Nanos,
+    #[serde(rename = "max_ns")]
     pub max: Nanos,
     /// By how much every value may be wrong.
+    #[serde(rename = "bound_ns")]
     pub bound: Nanos,
 }
 

@@ -73,7 +73,7 @@ fn all_methods() -> Vec<MethodOptions> {
                 fail_fast: false,
             },
             waits: TrialWaits::QUICK,
-            minimum_frames_per_second: Some(Load::new(7e5)),
+            required_frames_per_second: Some(Load::new(7e5)),
         }),
         MethodOptions::Bisect(BisectOptions {
             search: BisectionPlan {
@@ -87,7 +87,7 @@ fn all_methods() -> Vec<MethodOptions> {
                 size: None,
             },
             waits: TrialWaits::QUICK,
-            minimum_frames_per_second: Some(Load::new(7e5)),
+            required_frames_per_second: Some(Load::new(7e5)),
         }),
     ]
 }
@@ -164,8 +164,8 @@ fn searches_are_judged_by_their_bounds() {
     let verdict = |options: &MethodOptions, least: f64| {
         let mut options = options.clone();
         match &mut options {
-            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(least)),
-            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(least)),
+            MethodOptions::Mlrsearch(options) => options.required_frames_per_second = Some(Load::new(least)),
+            MethodOptions::Bisect(options) => options.required_frames_per_second = Some(Load::new(least)),
             other => panic!("{other:?}"),
         }
         report(&options).judgement.verdict
@@ -180,8 +180,8 @@ fn searches_are_judged_by_their_bounds() {
 fn a_rig_in_the_way_of_a_search_is_unknown() {
     for mut options in all_methods().split_off(4) {
         match &mut options {
-            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
-            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
+            MethodOptions::Mlrsearch(options) => options.required_frames_per_second = Some(Load::new(1e6)),
+            MethodOptions::Bisect(options) => options.required_frames_per_second = Some(Load::new(1e6)),
             other => panic!("{other:?}"),
         }
         let mut device = SimulatedDevice { rig_limit: 9e5, ..SimulatedDevice::new(1e9, 0) };
