@@ -3,6 +3,7 @@
 //! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
 //! in between bound it from both sides, but a device with stalls may need more trials than any of them.
 
+use crate::mlrsearch::MlrSearch;
 use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
@@ -27,6 +28,11 @@ impl RehearsedCost {
     /// Without what the rig needs between trials.
     pub fn total(&self) -> Nanos {
         self.sending + self.waits
+    }
+
+    /// The one that takes longer.
+    fn max_of(self, other: Self) -> Self {
+        if other.total() > self.total() { other } else { self }
     }
 
     /// The cost of these orders.
@@ -75,7 +81,19 @@ impl MethodOptions {
         }
         let least = costs.iter().copied().min_by_key(RehearsedCost::total);
         let most = costs.iter().copied().max_by_key(RehearsedCost::total);
-        Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
+        let most = most.unwrap_or_default();
+        Ok(CostRange {
+            least: least.unwrap_or_default(),
+            most: self.wavering_cost()?.unwrap_or(most).max_of(most),
+        })
+    }
+
+    /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
+    fn wavering_cost(&self) -> Result<Option<RehearsedCost>, MethodOptionsError> {
+        let Self::Mlrsearch(options) = self else { return Ok(None) };
+        let most = MlrSearch::new(options.search.clone())?.to_go().most;
+        let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
+        Ok(Some(RehearsedCost { trials: most.trials, sending: most.sending, waits: Nanos::new(waits) }))
     }
 
     /// The highest load that a device which never loses frames gets.
@@ -93,9 +111,10 @@ fn simulate_device(limit: f64) -> SimulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Load;
     use crate::convergence::ConvergenceOptions;
+    use crate::mlrsearch::{Goal, MlrOptions};
     use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
+    use crate::{Load, TrialWaits};
     use packetrig_units::{BitRate, FrameSize};
 
     fn rfc2544(tests: &[Rfc2544Test]) -> MethodOptions {
@@ -117,14 +136,31 @@ mod tests {
 
     #[test]
     fn the_latency_of_one_size_takes_the_time_that_rfc_2544_has_it_take() {
-        let of = |tests: &[Rfc2544Test]| rfc2544(tests).cost().unwrap().least;
-        let both = of(&[Rfc2544Test::Latency]);
-        // A device that carries nothing has no latency test.
-        assert!(both.trials < 20, "{both:?}");
         let options = rfc2544(&[Rfc2544Test::Latency]);
         let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
+    }
+
+    #[test]
+    fn a_search_that_may_waver_costs_more_than_any_steady_device() {
+        let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
+            search: MlrOptions {
+                goals: vec![Goal::NDR],
+                min: Load::new(1000.0),
+                max: Load::new(1e6),
+                size: None,
+                warmup: None,
+                fail_fast: false,
+            },
+            waits: TrialWaits::QUICK,
+            required_frames_per_second: None,
+        });
+        let steady = options.rehearse(&options.typical_device().unwrap()).unwrap();
+        let CostRange { least, most } = options.cost().unwrap();
+        assert!(least.trials <= u32::try_from(steady.len()).unwrap());
+        assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
+        assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
     }
 
     #[test]
@@ -135,7 +171,7 @@ mod tests {
             trial_ns: Nanos::from_secs(10),
             event_at_ns: Nanos::from_secs(3),
             repetitions: 4,
-            waits: crate::TrialWaits::QUICK,
+            waits: TrialWaits::QUICK,
             maximum_convergence_ns: None,
         });
         let CostRange { least, most } = options.cost().unwrap();

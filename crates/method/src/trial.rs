@@ -118,7 +118,8 @@ pub struct TrialResult {
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
-    /// One row per stream of the plan, in its order.
+    /// One row per stream of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
+    /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
     /// Doubts that the run itself reported.

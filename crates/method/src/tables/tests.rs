@@ -111,7 +111,7 @@ fn the_throughput_is_shown_in_the_units_of_the_rfc() {
         ["throughput", "latency", "latency-samples", "frame-loss", "back-to-back", "recovery", "reset"];
     assert_eq!(names, wanted);
     let shown = show(&tables[0]);
-    let head = "Throughput (RFC 2544, 26.1), quick: no result of RFC 2544\nFrame size B | Theoretical frames/s | \
+    let head = "Throughput (RFC 2544, 26.1), not conformant\nFrame size B | Theoretical frames/s | \
                 Throughput frames/s | Throughput Mbit/s | Of the line % | Loss at frames/s | Trials | Limited by\n64 | \
                 1488095 | 744048 | 380.952 | 50.000 | 745501 | 12 | device";
     assert!(shown.starts_with(head), "{shown}");
