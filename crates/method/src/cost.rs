@@ -5,7 +5,7 @@
 
 use crate::mlrsearch::MlrSearch;
 use crate::sim::SimulatedDevice;
-use crate::{MethodOptions, MethodOptionsError, TestMethod, TrialOrder};
+use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
 
 /// A rehearsal that orders more trials than this is cut. Options for so many take weeks.
@@ -56,13 +56,7 @@ pub struct CostRange {
 impl MethodOptions {
     /// The trials that the method orders if the device is this one: the plan of a dry run.
     pub fn rehearse(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
-        let (mut method, mut device) = (self.start()?, device.clone());
-        let mut orders = Vec::new();
-        while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
-            method.tell(&device.perform(&order));
-            orders.push(order);
-        }
-        Ok(orders)
+        Ok(play(self.start()?, device.clone()))
     }
 
     /// A device in between, for the plan of a dry run: it carries half of the highest load.
@@ -73,19 +67,18 @@ impl MethodOptions {
     /// The least and the most trials and time, over several simulated devices. Trials that the rig cannot hold are repeated:
     /// they come on top.
     pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
+        let CostRange { least, most } = self.to_go(&self.start()?)?;
+        Ok(CostRange { least, most: self.wavering_cost()?.unwrap_or(most).max_of(most) })
+    }
+
+    /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
+    pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         let highest = self.highest_load()?;
-        let mut costs = Vec::new();
-        for share in LIMITS {
-            let orders = self.rehearse(&simulate_device(highest * share))?;
-            costs.push(RehearsedCost::of(self, &orders));
-        }
-        let least = costs.iter().copied().min_by_key(RehearsedCost::total);
-        let most = costs.iter().copied().max_by_key(RehearsedCost::total);
-        let most = most.unwrap_or_default();
-        Ok(CostRange {
-            least: least.unwrap_or_default(),
-            most: self.wavering_cost()?.unwrap_or(most).max_of(most),
-        })
+        let play_device = |share| play(method.clone(), simulate_device(highest * share));
+        let costs = LIMITS.map(|share| RehearsedCost::of(self, &play_device(share)));
+        let least = costs.into_iter().min_by_key(RehearsedCost::total);
+        let most = costs.into_iter().max_by_key(RehearsedCost::total);
+        Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
     }
 
     /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
@@ -101,6 +94,16 @@ impl MethodOptions {
         let orders = self.rehearse(&simulate_device(f64::INFINITY))?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
+}
+
+/// The trials that a method still orders.
+fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+    let mut orders = Vec::new();
+    while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
+        method.tell(&device.perform(&order));
+        orders.push(order);
+    }
+    orders
 }
 
 /// One whose events happen, so that trials with events are no failures.
@@ -140,6 +143,24 @@ mod tests {
         let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
+    }
+
+    #[test]
+    fn what_is_still_to_do_shrinks_to_nothing() {
+        let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
+        let (mut method, mut device) = (options.start().unwrap(), options.typical_device().unwrap());
+        let mut done = 0;
+        while let Some(order) = method.next_order() {
+            let to_go = options.to_go(&method).unwrap();
+            let total = u32::try_from(options.rehearse(&device).unwrap().len()).unwrap();
+            assert!(
+                to_go.least.trials >= 1 && to_go.least.trials <= total - done,
+                "{to_go:?} {done} {total}"
+            );
+            method.tell(&device.perform(&order));
+            done += 1;
+        }
+        assert_eq!(options.to_go(&method).unwrap(), CostRange::default());
     }
 
     #[test]
