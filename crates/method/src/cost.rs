@@ -11,8 +11,9 @@ use packetrig_units::Nanos;
 /// A rehearsal that orders more trials than this is cut. Options for so many take weeks.
 const MOST_TRIALS: usize = 100_000;
 
-/// Limits of the simulated devices, as shares of the highest load that the method orders.
-const LIMITS: [f64; 6] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.0];
+/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest frames: the
+/// least shares are devices that carry no size at the line rate, not even jumbo frames.
+const LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +144,14 @@ mod tests {
         let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
+    }
+
+    #[test]
+    fn the_most_includes_a_device_that_every_size_overloads() {
+        let options = MethodOptions::Rfc2544(Box::new(Rfc2544Options::standard(BitRate::new(1_000_000_000))));
+        // Seven sizes with twenty trials of 120 s and fifty searches for the longest burst.
+        let most = options.cost().unwrap().most;
+        assert!(most.sending > Nanos::from_secs(7 * 20 * 120) && most.trials > 7 * 50 * 16, "{most:?}");
     }
 
     #[test]
