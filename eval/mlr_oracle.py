@@ -108,7 +108,8 @@ def classify(request):
         )
         for goal in goals_of(request)
     ]
-    letters = {(True, True): "L", (False, False): "U", (True, False): "?"}
+    # By rounding, the estimates may also be (False, True). The library's search takes that for undecided, too.
+    letters = {(True, True): "L", (False, False): "U"}
     classes, losses = [], []
     for point in request["points"]:
         for seconds, lost, sent in point:
@@ -117,7 +118,7 @@ def classify(request):
             )
             for stat in stats:
                 stat.add(trial)
-        classes.append("".join(letters[stat.estimates()] for stat in stats))
+        classes.append("".join(letters.get(stat.estimates(), "?") for stat in stats))
         losses.append([stat.pessimistic_loss_ratio for stat in stats])
     return {"classes": classes, "losses": losses}
 

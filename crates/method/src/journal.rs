@@ -89,6 +89,14 @@ mod tests {
     }
 
     #[test]
+    fn a_load_comes_back_to_the_last_bit() {
+        let mut odd = entry(1);
+        odd.order.load = Load::new(1_105.415_554_370_269_3);
+        let text = [line(&"head").unwrap(), line(&odd).unwrap()].concat();
+        assert_eq!(read::<String>(&text).unwrap().trials, [odd]);
+    }
+
+    #[test]
     fn a_damaged_line_in_the_middle_is_named() {
         let text = format!("{}nonsense\n{}", line(&"head").unwrap(), line(&entry(2)).unwrap());
         assert_eq!(read::<String>(&text).unwrap_err().line, 2);

@@ -227,6 +227,26 @@ proptest! {
     }
 
     #[test]
+    fn extreme_ranges_and_widths_end(
+        min in -300.0f64..300.0, decades in 1e-6f64..600.0, widths in proptest::collection::vec(-9.0f64..-0.001, 1..4), seed: u64,
+    ) {
+        let [min, max] = [min, min + decades].map(|power| 10f64.powf(power.min(307.0)));
+        let mut goals: Vec<Goal> = widths.iter().map(|power| Goal { width: 10f64.powf(*power), ..Goal::NDR }).collect();
+        goals.dedup();
+        let options = MlrOptions { goals, ..search(&[Goal::NDR], 1.0, 2.0).options().clone() };
+        let Ok(mut method) = MlrSearch::new(MlrOptions { min: Load::new(min), max: Load::new(max), ..options }) else {
+            return Ok(());
+        };
+        let (mut random, mut trials) = (seed, 0);
+        while method.next_order().is_some() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            method.tell_loss(if random >> 63 == 0 { 0.0 } else { 0.1 }, random >> 62 & 1 == 0);
+            trials += 1;
+            prop_assert!(trials < 20_000);
+        }
+    }
+
+    #[test]
     fn damaged_results_end_the_search_all_the_same(seed: u64) {
         let mut random = seed;
         let mut method = search(&[Goal::NDR, Goal::PDR], 1e3, 1e7);

@@ -22,7 +22,7 @@ struct Totals {
     differences: Vec<String>,
 }
 
-pub fn compare(
+pub(crate) fn compare(
     effort: Effort,
     seed: u64,
     library: &mut ReferenceLibrary,

@@ -6,7 +6,7 @@ use packetrig_method::{Load, LostFrames, TrialResult};
 use packetrig_units::Nanos;
 
 /// Draws of what searches are made of.
-pub trait DrawSearch {
+pub(crate) trait DrawSearch {
     /// From 0 to 1.
     fn share(&mut self) -> f64;
     /// Even in logarithm.
@@ -89,7 +89,7 @@ impl DrawSearch for Draw {
 
 /// A device and a rig that misbehave by chance.
 #[derive(Debug)]
-pub struct NoisyDevice {
+pub(crate) struct NoisyDevice {
     draw: Draw,
     limit: f64,
     /// By which share the limit of a trial varies.
@@ -105,7 +105,7 @@ pub struct NoisyDevice {
 
 impl NoisyDevice {
     /// One whose limit lies about the range of a search.
-    pub fn draw(mut draw: Draw, options: &MlrOptions) -> Self {
+    pub(crate) fn draw(mut draw: Draw, options: &MlrOptions) -> Self {
         let [min, max] = [options.min, options.max].map(Load::frames_per_second);
         let limit = draw.log_within(min * 0.7, max * 1.2);
         Self {
@@ -120,7 +120,7 @@ impl NoisyDevice {
     }
 
     /// A trial of this load.
-    pub fn perform(&mut self, load: f64, seconds: f64) -> TrialResult {
+    pub(crate) fn perform(&mut self, load: f64, seconds: f64) -> TrialResult {
         let intended = whole(load * seconds);
         let loss = self.loss(load, seconds).clamp(0.0, 1.0);
         let unsent = if self.draw.is_chance(self.unsent) { intended / 1000 + 1 } else { 0 };

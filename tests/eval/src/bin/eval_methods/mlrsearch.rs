@@ -7,12 +7,12 @@ use packetrig_eval::output::{Goal, Output};
 
 /// Decisions that both sides made, and those that were equal.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Agreement {
-    pub all: u64,
-    pub equal: u64,
+pub(crate) struct Agreement {
+    pub(crate) all: u64,
+    pub(crate) equal: u64,
 }
 
-pub fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
+pub(crate) fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
     output.say("## MLRsearch beside the reference library\n")?;
     let mut library = ReferenceLibrary::start()?;
     let searches = searches::compare(effort, seed, &mut library, output)?;

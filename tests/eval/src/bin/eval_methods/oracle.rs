@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The reference library at work.
-pub struct ReferenceLibrary {
+pub(crate) struct ReferenceLibrary {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -15,7 +15,7 @@ pub struct ReferenceLibrary {
 
 impl ReferenceLibrary {
     /// Starts it with the interpreter that `eval/run.sh` names.
-    pub fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start() -> anyhow::Result<Self> {
         let python = std::env::var("EVAL_MLRSEARCH").context("there is no library MLRsearch")?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../eval/mlr_oracle.py");
         let mut command = Command::new(python);
@@ -25,11 +25,11 @@ impl ReferenceLibrary {
         Ok(Self { process, requests, answers })
     }
 
-    pub fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, message: &Value) -> anyhow::Result<()> {
         writeln!(self.requests, "{message}").context("the library is gone")
     }
 
-    pub fn receive(&mut self) -> anyhow::Result<Value> {
+    pub(crate) fn receive(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             bail!("the library ended");
@@ -47,7 +47,7 @@ impl Drop for ReferenceLibrary {
 }
 
 /// Goals as the library's side reads them: times in seconds.
-pub fn describe_goals(goals: &[Goal]) -> Value {
+pub(crate) fn describe_goals(goals: &[Goal]) -> Value {
     goals
         .iter()
         .map(|goal| {

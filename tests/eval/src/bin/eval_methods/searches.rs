@@ -42,7 +42,7 @@ struct Totals {
     vectors: Vec<Value>,
 }
 
-pub fn compare(
+pub(crate) fn compare(
     effort: Effort,
     seed: u64,
     library: &mut ReferenceLibrary,
@@ -53,8 +53,8 @@ pub fn compare(
     for index in 0..count {
         compare_search(library, seed, index, &mut totals).with_context(|| format!("search {index}"))?;
     }
-    let text: String = totals.vectors.iter().map(|vector| format!("{vector}\n")).collect();
-    output.save("mlrsearch_vectors.jsonl", &text)?;
+    let lines: Vec<String> = totals.vectors.iter().map(Value::to_string).collect();
+    output.save("mlrsearch_vectors.jsonl", &(lines.join("\n") + "\n"))?;
     show(output, &totals)?;
     let equal = totals.by_end.get(&SearchComparison::Identical).copied().unwrap_or(0);
     Ok(Agreement { all: count, equal })

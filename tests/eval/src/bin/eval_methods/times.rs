@@ -34,14 +34,14 @@ enum SearchedBy {
 const METHODS: [(&str, SearchedBy); 5] = [
     (NDR, SearchedBy::Mlr(&[Goal::NDR, Goal::PDR])),
     (RFC2544, SearchedBy::Mlr(&[Goal::RFC2544])),
-    ("MLRsearch TST 009", SearchedBy::Mlr(&[Goal::TST009])),
+    ("MLR TST 009", SearchedBy::Mlr(&[Goal::TST009])),
     (PLAIN, SearchedBy::Bisection { tries: 1 }),
     (VERIFIED, SearchedBy::Bisection { tries: 2 }),
 ];
-const NDR: &str = "MLRsearch NDR+PDR";
-const RFC2544: &str = "MLRsearch RFC 2544";
+const NDR: &str = "MLR NDR+PDR";
+const RFC2544: &str = "MLR RFC 2544";
 const PLAIN: &str = "bisection";
-const VERIFIED: &str = "TST 009, 2 tries";
+const VERIFIED: &str = "TST 009";
 
 /// What one search came to.
 struct SearchOutcome {
@@ -74,7 +74,7 @@ impl SearchSeries {
     }
 }
 
-pub fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
+pub(crate) fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow::Result<()> {
     let seeds = if effort.quick { 5 } else { 101 };
     let mut all = Vec::new();
     for stalls in STALLS {
@@ -142,8 +142,8 @@ fn show(output: &mut Output, seeds: u64, all: &[SearchSeries]) -> anyhow::Result
     output.say(&format!(
         "## Time and error of searches\n\nA simulated device forwards {} Mpps. Each second of a trial loses {STALL_LOSS} frames with \
          probability p, at any load: that stands for rare stalls of a tester. {seeds} seeds; times are those of sending. The error \
-         is that of the highest load without loss; a search without a result counts as 100 %. Only the RFC 2544 goal passes a load \
-         as bisection does.\n",
+         is that of the highest load without loss; a search without a result counts as 100 %. MLR is MLRsearch, TST 009 is \
+         bisection with 2 tries. Of the goals of MLRsearch, only RFC 2544 passes a load as bisection does.\n",
         LIMIT / 1e6
     ))?;
     let mut table = Table::new(&[
