@@ -114,11 +114,11 @@ impl MethodOptions {
             Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
             Self::Mlrsearch(options) => StartedMethod::Mlrsearch {
                 search: Box::new(MlrSearch::new(options.search)?),
-                minimum: options.minimum_frames_per_second,
+                minimum: options.required_frames_per_second,
             },
             Self::Bisect(options) => StartedMethod::Bisect {
                 search: BisectionMethod::new(options.search)?,
-                minimum: options.minimum_frames_per_second,
+                minimum: options.required_frames_per_second,
             },
         })
     }

@@ -3,15 +3,17 @@
 //! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
 //! in between bound it from both sides, but a device with stalls may need more trials than any of them.
 
+use crate::mlrsearch::MlrSearch;
 use crate::sim::SimulatedDevice;
-use crate::{MethodOptions, MethodOptionsError, TestMethod, TrialOrder};
+use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
 
 /// A rehearsal that orders more trials than this is cut. Options for so many take weeks.
 const MOST_TRIALS: usize = 100_000;
 
-/// Limits of the simulated devices, as shares of the highest load that the method orders.
-const LIMITS: [f64; 6] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.0];
+/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest frames: the
+/// least shares are devices that carry no size at the line rate, not even jumbo frames.
+const LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +29,11 @@ impl RehearsedCost {
     /// Without what the rig needs between trials.
     pub fn total(&self) -> Nanos {
         self.sending + self.waits
+    }
+
+    /// The one that takes longer.
+    fn max_of(self, other: Self) -> Self {
+        if other.total() > self.total() { other } else { self }
     }
 
     /// The cost of these orders.
@@ -50,13 +57,7 @@ pub struct CostRange {
 impl MethodOptions {
     /// The trials that the method orders if the device is this one: the plan of a dry run.
     pub fn rehearse(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
-        let (mut method, mut device) = (self.start()?, device.clone());
-        let mut orders = Vec::new();
-        while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
-            method.tell(&device.perform(&order));
-            orders.push(order);
-        }
-        Ok(orders)
+        Ok(play(self.start()?, device.clone()))
     }
 
     /// A device in between, for the plan of a dry run: it carries half of the highest load.
@@ -67,15 +68,26 @@ impl MethodOptions {
     /// The least and the most trials and time, over several simulated devices. Trials that the rig cannot hold are repeated:
     /// they come on top.
     pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
+        let CostRange { least, most } = self.to_go(&self.start()?)?;
+        Ok(CostRange { least, most: self.wavering_cost()?.unwrap_or(most).max_of(most) })
+    }
+
+    /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
+    pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         let highest = self.highest_load()?;
-        let mut costs = Vec::new();
-        for share in LIMITS {
-            let orders = self.rehearse(&simulate_device(highest * share))?;
-            costs.push(RehearsedCost::of(self, &orders));
-        }
-        let least = costs.iter().copied().min_by_key(RehearsedCost::total);
-        let most = costs.iter().copied().max_by_key(RehearsedCost::total);
+        let play_device = |share| play(method.clone(), simulate_device(highest * share));
+        let costs = LIMITS.map(|share| RehearsedCost::of(self, &play_device(share)));
+        let least = costs.into_iter().min_by_key(RehearsedCost::total);
+        let most = costs.into_iter().max_by_key(RehearsedCost::total);
         Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
+    }
+
+    /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
+    fn wavering_cost(&self) -> Result<Option<RehearsedCost>, MethodOptionsError> {
+        let Self::Mlrsearch(options) = self else { return Ok(None) };
+        let most = MlrSearch::new(options.search.clone())?.to_go().most;
+        let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
+        Ok(Some(RehearsedCost { trials: most.trials, sending: most.sending, waits: Nanos::new(waits) }))
     }
 
     /// The highest load that a device which never loses frames gets.
@@ -83,6 +95,16 @@ impl MethodOptions {
         let orders = self.rehearse(&simulate_device(f64::INFINITY))?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
+}
+
+/// The trials that a method still orders.
+fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+    let mut orders = Vec::new();
+    while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
+        method.tell(&device.perform(&order));
+        orders.push(order);
+    }
+    orders
 }
 
 /// One whose events happen, so that trials with events are no failures.
@@ -93,9 +115,10 @@ fn simulate_device(limit: f64) -> SimulatedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Load;
     use crate::convergence::ConvergenceOptions;
+    use crate::mlrsearch::{Goal, MlrOptions};
     use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
+    use crate::{Load, TrialWaits};
     use packetrig_units::{BitRate, FrameSize};
 
     fn rfc2544(tests: &[Rfc2544Test]) -> MethodOptions {
@@ -117,14 +140,57 @@ mod tests {
 
     #[test]
     fn the_latency_of_one_size_takes_the_time_that_rfc_2544_has_it_take() {
-        let of = |tests: &[Rfc2544Test]| rfc2544(tests).cost().unwrap().least;
-        let both = of(&[Rfc2544Test::Latency]);
-        // A device that carries nothing has no latency test.
-        assert!(both.trials < 20, "{both:?}");
         let options = rfc2544(&[Rfc2544Test::Latency]);
         let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
+    }
+
+    #[test]
+    fn the_most_includes_a_device_that_every_size_overloads() {
+        let options = MethodOptions::Rfc2544(Box::new(Rfc2544Options::standard(BitRate::new(1_000_000_000))));
+        // Seven sizes with twenty trials of 120 s and fifty searches for the longest burst.
+        let most = options.cost().unwrap().most;
+        assert!(most.sending > Nanos::from_secs(7 * 20 * 120) && most.trials > 7 * 50 * 16, "{most:?}");
+    }
+
+    #[test]
+    fn what_is_still_to_do_shrinks_to_nothing() {
+        let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
+        let (mut method, mut device) = (options.start().unwrap(), options.typical_device().unwrap());
+        let mut done = 0;
+        while let Some(order) = method.next_order() {
+            let to_go = options.to_go(&method).unwrap();
+            let total = u32::try_from(options.rehearse(&device).unwrap().len()).unwrap();
+            assert!(
+                to_go.least.trials >= 1 && to_go.least.trials <= total - done,
+                "{to_go:?} {done} {total}"
+            );
+            method.tell(&device.perform(&order));
+            done += 1;
+        }
+        assert_eq!(options.to_go(&method).unwrap(), CostRange::default());
+    }
+
+    #[test]
+    fn a_search_that_may_waver_costs_more_than_any_steady_device() {
+        let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
+            search: MlrOptions {
+                goals: vec![Goal::NDR],
+                min: Load::new(1000.0),
+                max: Load::new(1e6),
+                size: None,
+                warmup: None,
+                fail_fast: false,
+            },
+            waits: TrialWaits::QUICK,
+            required_frames_per_second: None,
+        });
+        let steady = options.rehearse(&options.typical_device().unwrap()).unwrap();
+        let CostRange { least, most } = options.cost().unwrap();
+        assert!(least.trials <= u32::try_from(steady.len()).unwrap());
+        assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
+        assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
     }
 
     #[test]
@@ -135,7 +201,7 @@ mod tests {
             trial_ns: Nanos::from_secs(10),
             event_at_ns: Nanos::from_secs(3),
             repetitions: 4,
-            waits: crate::TrialWaits::QUICK,
+            waits: TrialWaits::QUICK,
             maximum_convergence_ns: None,
         });
         let CostRange { least, most } = options.cost().unwrap();

@@ -14,7 +14,7 @@ pub struct MlrsearchOptions {
     pub waits: TrialWaits,
     /// What every goal must reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minimum_frames_per_second: Option<Load>,
+    pub required_frames_per_second: Option<Load>,
 }
 
 /// Options of the method `bisect`.
@@ -26,7 +26,7 @@ pub struct BisectOptions {
     pub waits: TrialWaits,
     /// What must be carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub minimum_frames_per_second: Option<Load>,
+    pub required_frames_per_second: Option<Load>,
 }
 
 /// Result of the method `mlrsearch`.

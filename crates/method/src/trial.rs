@@ -134,7 +134,8 @@ pub struct TrialResult {
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
-    /// One row per stream of the plan, in its order.
+    /// One row per stream of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
+    /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
     /// Doubts that the run itself reported.
@@ -180,12 +181,18 @@ impl TrialResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrialLatency {
     pub frames: u64,
+    #[serde(rename = "min_ns")]
     pub min: Nanos,
+    #[serde(rename = "mean_ns")]
     pub mean: Nanos,
+    #[serde(rename = "p50_ns")]
     pub p50: Nanos,
+    #[serde(rename = "p99_ns")]
     pub p99: Nanos,
+    #[serde(rename = "max_ns")]
     pub max: Nanos,
     /// By how much every value may be wrong.
+    #[serde(rename = "bound_ns")]
     pub bound: Nanos,
 }
 

@@ -11,23 +11,29 @@ use std::str::FromStr;
 /// What a search for a load is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionPlan {
+    #[serde(rename = "min_frames_per_second")]
     pub min: Load,
+    #[serde(rename = "max_frames_per_second")]
     pub max: Load,
     pub resolution: SearchResolution,
     /// Trials of a load before it counts as failed; 2 for TST 009, 1 for a plain binary search.
     pub tries: u32,
+    #[serde(rename = "accepted_loss_ratio")]
     pub accepted_loss: f64,
     /// A load with a loss ratio above this is not tried again.
+    #[serde(rename = "hopeless_loss_ratio")]
     pub hopeless_loss: f64,
     /// How long a trial sends.
+    #[serde(rename = "trial_ns")]
     pub trial: Nanos,
     /// Of all frames; `None` for the sizes of the plan.
+    #[serde(rename = "frame_size_bytes")]
     pub size: Option<FrameSize>,
 }
 
 /// How close the bounds must be in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum SearchResolution {
     FramesPerSecond(f64),
     /// A share of the range, 0 to 1.
@@ -94,10 +100,13 @@ pub struct BisectionMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionResult {
     /// The highest load that passed.
+    #[serde(rename = "lower_bound_frames_per_second")]
     pub lower_bound: Option<Load>,
     /// The lowest load that failed.
+    #[serde(rename = "upper_bound_frames_per_second")]
     pub upper_bound: Option<Load>,
     /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    #[serde(rename = "limited_by")]
     pub cause: BoundCause,
     pub is_over: bool,
 }

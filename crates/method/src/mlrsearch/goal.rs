@@ -13,10 +13,13 @@ pub struct Goal {
     /// The share of trial time that may be bad at a lower bound. 0 to 1, without 1.
     pub exceed_ratio: f64,
     /// Trial time that classifies a load.
+    #[serde(rename = "duration_sum_ns", alias = "duration_sum")]
     pub duration_sum: Nanos,
     /// Length of the trials that count in full.
+    #[serde(rename = "final_trial_ns", alias = "final_trial")]
     pub final_trial: Nanos,
     /// Length of the first trials; shorter than the final ones, they only guide the search.
+    #[serde(rename = "initial_trial_ns", alias = "initial_trial")]
     pub initial_trial: Nanos,
     /// The search ends when the bounds are this close, as a share of the upper one.
     pub width: f64,

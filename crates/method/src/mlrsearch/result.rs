@@ -10,15 +10,19 @@ use std::fmt;
 pub struct GoalResult {
     pub goal: Goal,
     /// The largest load below the upper bound that is a lower bound.
+    #[serde(rename = "lower_bound_frames_per_second")]
     pub lower_bound: Option<Load>,
     /// What the device forwards at the lower bound, in the share of trial time that the goal wants to be good.
+    #[serde(rename = "conditional_throughput_frames_per_second")]
     pub conditional_throughput: Option<Load>,
     /// The smallest load that is an upper bound.
+    #[serde(rename = "upper_bound_frames_per_second")]
     pub upper_bound: Option<Load>,
     /// Set when the goal is reached without one of its bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irregular: Option<GoalIrregularity>,
     /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    #[serde(rename = "limited_by")]
     pub cause: BoundCause,
     /// Whether the search for this goal is over.
     pub is_reached: bool,

@@ -15,11 +15,15 @@ use serde::{Deserialize, Serialize};
 pub struct MlrOptions {
     pub goals: Vec<Goal>,
     /// Lowest and highest load.
+    #[serde(rename = "min_frames_per_second", alias = "min")]
     pub min: Load,
+    #[serde(rename = "max_frames_per_second", alias = "max")]
     pub max: Load,
     /// Of all frames; `None` for the sizes of the plan.
+    #[serde(rename = "frame_size_bytes", alias = "size")]
     pub size: Option<FrameSize>,
     /// Length of a first trial at the highest load that does not count.
+    #[serde(rename = "warmup_ns", alias = "warmup")]
     pub warmup: Option<Nanos>,
     /// Ends the search when the lowest load turns out too high for a goal.
     pub fail_fast: bool,

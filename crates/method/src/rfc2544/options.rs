@@ -247,8 +247,17 @@ impl Rfc2544Options {
         if self.tests.contains(&Rfc2544Test::FrameLoss) && self.loss_step_percent > 10.0 {
             shortfalls.push(format!("frame loss: steps of {} %, not 10 %", self.loss_step_percent));
         }
+        shortfalls.extend(self.describe_cap());
         shortfalls.extend(self.short_waits());
         shortfalls
+    }
+
+    /// Throughput, loss curve and bursts are to begin at what the line carries.
+    fn describe_cap(&self) -> Option<String> {
+        let is_capped = |size: &&FrameSize| self.maximum_load(**size) < self.theoretical_load(**size);
+        let size = *self.frame_sizes_bytes.iter().find(is_capped)?;
+        let (most, theoretical) = (self.maximum_load(size), self.theoretical_load(size));
+        Some(format!("loads of {size}: up to {most}, not {theoretical}"))
     }
 
     fn short_waits(&self) -> Option<String> {

@@ -82,6 +82,8 @@ fn quick_durations_are_told_apart_from_the_rfc() {
     let all = Rfc2544Options { tests: Rfc2544Test::ALL.into(), ..Rfc2544Options::standard(GIGABIT) };
     assert_eq!(all.shortfalls(), Vec::<String>::new());
     let shortfalls = Rfc2544Options::quick(GIGABIT).shortfalls();
+    let capped = Rfc2544Options { maximum_frames_per_second: Some(Load::new(1e6)), ..all };
+    assert_eq!(capped.shortfalls(), ["loads of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]);
     for what in ["throughput trials: 2s, not 60s", "latency: 5 repetitions, not 20", "waits of a trial"] {
         assert!(shortfalls.iter().any(|text| text.starts_with(what)), "{shortfalls:?}");
     }

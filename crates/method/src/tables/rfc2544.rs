@@ -26,8 +26,8 @@ pub(super) fn tabulate(result: &Rfc2544Result) -> Vec<ResultTable> {
 /// Short trials must not be taken for a benchmark by the RFC.
 fn mark_shortfalls(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
     if !shortfalls.is_empty() {
-        table.title += ", quick: no result of RFC 2544";
-        table.notes.push(format!("Less than RFC 2544 asks for: {}.", shortfalls.join("; ")));
+        table.title += ", not conformant";
+        table.notes.push(format!("No result of RFC 2544, which asks for more: {}.", shortfalls.join("; ")));
     }
     table
 }

@@ -73,7 +73,7 @@ fn all_methods() -> Vec<MethodOptions> {
                 fail_fast: false,
             },
             waits: TrialWaits::QUICK,
-            minimum_frames_per_second: Some(Load::new(7e5)),
+            required_frames_per_second: Some(Load::new(7e5)),
         }),
         MethodOptions::Bisect(BisectOptions {
             search: BisectionPlan {
@@ -87,7 +87,7 @@ fn all_methods() -> Vec<MethodOptions> {
                 size: None,
             },
             waits: TrialWaits::QUICK,
-            minimum_frames_per_second: Some(Load::new(7e5)),
+            required_frames_per_second: Some(Load::new(7e5)),
         }),
     ]
 }
@@ -111,7 +111,7 @@ fn the_throughput_is_shown_in_the_units_of_the_rfc() {
         ["throughput", "latency", "latency-samples", "frame-loss", "back-to-back", "recovery", "reset"];
     assert_eq!(names, wanted);
     let shown = show(&tables[0]);
-    let head = "Throughput (RFC 2544, 26.1), quick: no result of RFC 2544\nFrame size B | Theoretical frames/s | \
+    let head = "Throughput (RFC 2544, 26.1), not conformant\nFrame size B | Theoretical frames/s | \
                 Throughput frames/s | Throughput Mbit/s | Of the line % | Loss at frames/s | Trials | Limited by\n64 | \
                 1488095 | 744048 | 380.952 | 50.000 | 745501 | 12 | device";
     assert!(shown.starts_with(head), "{shown}");
@@ -164,8 +164,8 @@ fn searches_are_judged_by_their_bounds() {
     let verdict = |options: &MethodOptions, least: f64| {
         let mut options = options.clone();
         match &mut options {
-            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(least)),
-            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(least)),
+            MethodOptions::Mlrsearch(options) => options.required_frames_per_second = Some(Load::new(least)),
+            MethodOptions::Bisect(options) => options.required_frames_per_second = Some(Load::new(least)),
             other => panic!("{other:?}"),
         }
         report(&options).judgement.verdict
@@ -180,8 +180,8 @@ fn searches_are_judged_by_their_bounds() {
 fn a_rig_in_the_way_of_a_search_is_unknown() {
     for mut options in all_methods().split_off(4) {
         match &mut options {
-            MethodOptions::Mlrsearch(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
-            MethodOptions::Bisect(options) => options.minimum_frames_per_second = Some(Load::new(1e6)),
+            MethodOptions::Mlrsearch(options) => options.required_frames_per_second = Some(Load::new(1e6)),
+            MethodOptions::Bisect(options) => options.required_frames_per_second = Some(Load::new(1e6)),
             other => panic!("{other:?}"),
         }
         let mut device = SimulatedDevice { rig_limit: 9e5, ..SimulatedDevice::new(1e9, 0) };
