@@ -7,7 +7,8 @@ use crate::Error;
 use crate::catalogue::RUN;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
-    FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare, median_figures, trends,
+    ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare,
+    median_figures, trends,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -125,7 +126,7 @@ impl ComparisonReport {
 
     /// Why the verdict is not PASS, one reason for each figure.
     pub fn reasons(&self) -> Vec<String> {
-        let judged = self.comparison.figures.iter().filter_map(|figure| figure.reason());
+        let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
         let missing =
             self.comparison.missing.iter().map(|name| format!("neither result has the figure {name}"));
         let difference = self.difference.iter().map(|why| format!("they are not of the same test: {why}"));
