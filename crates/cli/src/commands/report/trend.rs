@@ -101,6 +101,7 @@ fn render(report: &TrendReport, style: TextStyle) -> String {
         text.push_str("\nThe newest against the medians of those before:\n");
         text.push_str(&diff::table(&compared.figures, style));
         let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
+        reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
         if report.results.len() < 2 {
             reasons.push("there is no earlier result to compare it with".to_owned());
         }
