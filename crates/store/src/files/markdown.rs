@@ -60,7 +60,7 @@ mod tests {
             text.starts_with("## FAIL: run r \"a &amp; b\"\n\n* stream x: 2 of 10 frames lost\n\n"),
             "{text}"
         );
-        assert!(text.contains("| voice, \"gold\" &lt;1> | 10 | 8 | 2 | 20 % |"), "{text}");
+        assert!(text.contains("| voice, \"gold\" &lt;1> | 10 | 8 | 2 | 20.0000 % |"), "{text}");
         assert!(text.ends_with("| plain | 10 | – | – | – | – | – | – | – |\n"), "{text}");
     }
 }
