@@ -55,7 +55,7 @@ check-fmt:
 	$(CARGO) fmt --all --check
 
 check-scripts:
-	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
+	@for script in .ci/run $$(find scripts eval xtask examples -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
 	@for script in $$(find scripts eval examples engines tests clients -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 

@@ -11,8 +11,8 @@ pub(crate) fn sparkline(values: &[Option<f64>], most: usize) -> String {
     let block = |value: f64| {
         // Values that do not change are a line in the middle.
         let share = if span > 0.0 { (value - least) / span } else { 0.5 };
-        let index = (share * (BLOCKS.len() - 1) as f64).round() as usize;
-        BLOCKS.get(index).copied().unwrap_or(' ')
+        let nearest = |(index, _): &(usize, &char)| (*index as f64 - share * 7.0).abs() <= 0.5;
+        BLOCKS.iter().enumerate().find(nearest).map_or(' ', |(_, block)| *block)
     };
     shown.iter().map(|value| value.filter(|value| value.is_finite()).map_or(' ', block)).collect()
 }
@@ -24,8 +24,8 @@ mod tests {
     #[test]
     fn the_least_is_lowest_and_the_greatest_highest() {
         assert_eq!(sparkline(&[Some(1.0), None, Some(2.0), Some(8.0)], 9), "▁ ▂█");
-        assert_eq!(sparkline(&[Some(1.0), Some(5.0), Some(5.0)], 2), "▅▅");
+        assert_eq!(sparkline(&[Some(1.0), Some(5.0), Some(5.0)], 2), "▄▄");
         assert_eq!(sparkline(&[], 9), "");
-        assert_eq!(sparkline(&[Some(f64::NAN), Some(f64::INFINITY), Some(1.0)], 9), "  ▅");
+        assert_eq!(sparkline(&[Some(f64::NAN), Some(f64::INFINITY), Some(1.0)], 9), "  ▄");
     }
 }

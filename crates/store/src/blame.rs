@@ -12,6 +12,7 @@ impl Error {
             | Self::Ambiguous { .. }
             | Self::NotUnfinished(_)
             | Self::MethodComplete(_)
+            | Self::NoResult(_)
             | Self::NoUnfinishedMethod => Blame::Usage,
             Self::File { source, .. } => Blame::of_io(source),
             Self::Catalogue { .. }

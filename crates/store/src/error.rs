@@ -94,6 +94,9 @@ pub enum Error {
     /// The method to be resumed has its result.
     #[error("method `{0}` is complete and cannot be resumed; `packetrig report show {0}` shows its result")]
     MethodComplete(String),
+    /// A method that has not ended yet.
+    #[error("method `{0}` has no result yet; `packetrig report unfinished` shows how to resume it")]
+    NoResult(String),
     /// Nothing can be resumed.
     #[error("no method can be resumed; `packetrig report unfinished` lists those that were interrupted")]
     NoUnfinishedMethod,

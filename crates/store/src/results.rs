@@ -1,13 +1,14 @@
 //! Stored results as they are compared with each other: figures, and what the test was.
 //!
 //! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the
-//! `result.json` of a method. Of a method, this crate knows only the members `options` and `figures` of its result.
+//! `result.json` of a method. Of a method, this crate knows few members of its result: `options`, `figures`, and its name and verdict.
 
 use crate::Error;
 use crate::catalogue::RUN;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
-    FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare, median_figures, trends,
+    ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare,
+    median_figures, trends,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,7 +24,7 @@ pub struct ComparableResult {
     pub name: String,
     /// `run`, or the name of the method.
     pub kind: String,
-    /// PASS, FAIL or INCONCLUSIVE of a run; empty of a method.
+    /// PASS, FAIL or INCONCLUSIVE; empty of a file that does not tell it.
     pub verdict: String,
     pub subject: TestSubject,
     pub figures: Vec<ReportFigure>,
@@ -125,7 +126,7 @@ impl ComparisonReport {
 
     /// Why the verdict is not PASS, one reason for each figure.
     pub fn reasons(&self) -> Vec<String> {
-        let judged = self.comparison.figures.iter().filter_map(|figure| figure.reason());
+        let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
         let missing =
             self.comparison.missing.iter().map(|name| format!("neither result has the figure {name}"));
         let difference = self.difference.iter().map(|why| format!("they are not of the same test: {why}"));
@@ -175,6 +176,12 @@ impl TrendReport {
 struct MethodResultFile {
     options: Value,
     figures: Vec<ReportFigure>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    verdict: String,
 }
 
 /// Reads the `report.json` of a run or the `result.json` of a method.
@@ -188,10 +195,10 @@ pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
     let found: MethodResultFile = serde_json::from_value(value).map_err(Error::damaged(path))?;
     let kind = found.options.get("method").and_then(Value::as_str).unwrap_or("method").to_owned();
     Ok(ComparableResult {
-        id: None,
-        name: String::new(),
+        id: found.id,
+        name: found.name,
         kind,
-        verdict: String::new(),
+        verdict: found.verdict,
         subject: TestSubject::Options(found.options),
         figures: found.figures,
     })
@@ -228,9 +235,12 @@ mod tests {
         assert_eq!((run.id.as_deref(), &run.kind[..]), (Some("r"), "run"));
         assert_eq!(run.figures, run_figures(&stored));
         let figure = ReportFigure::new("throughput", "64 B", Some(7.0), "frames/s", BetterDirection::Higher);
-        let text = json!({"options": {"method": "rfc2544", "sizes": [64]}, "figures": [figure], "more": 1});
+        let text = json!({
+            "id": "m", "verdict": "PASS", "options": {"method": "rfc2544", "sizes": [64]}, "figures": [figure], "more": 1
+        });
         let method = read_result_file(&write(&place, "result.json", &text.to_string())).unwrap();
         assert_eq!((&method.kind[..], &method.figures[..]), ("rfc2544", &[figure][..]));
+        assert_eq!((method.id.as_deref(), &method.name[..], &method.verdict[..]), (Some("m"), "", "PASS"));
         assert!(run.difference_to(&method).unwrap().contains("`run`"));
         let mut other = method.clone();
         assert_eq!(method.difference_to(&other), None);

@@ -133,6 +133,7 @@ pub(crate) struct UnfinishedArgs {
 // At most one of them, because the output is one document.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
+#[expect(clippy::struct_excessive_bools, reason = "flags as typed, of which the group takes one")]
 pub(crate) struct OutputForm {
     /// Print the whole report as JSON
     #[arg(long)]
@@ -181,6 +182,7 @@ pub(crate) struct FigureLimitFlags {
 /// Output format; without a flag, a table.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
+#[expect(clippy::struct_excessive_bools, reason = "flags as typed, of which the group takes one")]
 pub(crate) struct ComparisonForm {
     /// Print the comparison as JSON
     #[arg(long)]

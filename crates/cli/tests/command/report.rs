@@ -121,7 +121,7 @@ fn a_trend_shows_each_result_and_judges_the_newest() {
     let store = Store::of(&[1000.0, 1010.0, 990.0, 900.0]);
     let ended = store.report(&["trend", "nightly", "--max-worse", "5%"]);
     assert_eq!(ended.code, 1, "{}", ended.remarks);
-    for part in ["4 results of \"nightly\"", "m1", "1970-01-01 00:00:04", "▇█▆▁", "Verdict: FAIL"] {
+    for part in ["4 results of \"nightly\"", "m1", "1970-01-01 00:00:04", "▇█▇▁", "Verdict: FAIL"] {
         assert!(ended.results.contains(part), "{part} in {}", ended.results);
     }
     assert_eq!(store.report(&["trend", "nightly", "--max-worse", "throughput=15%"]).code, 0);

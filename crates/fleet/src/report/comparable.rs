@@ -1,8 +1,10 @@
 //! The figures of a run that can be compared with those of another run.
 
-use super::{LatencyReport, ProbeFindings, ProbesReport, RunReport, StreamReport};
+use super::figures::sum_of;
+use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
 use packetrig_stats::figure::{BetterDirection, ReportFigure};
 use packetrig_stats::probe::ProbeTimes;
+use packetrig_stats::sequence::SequenceCounts;
 use packetrig_units::{Nanos, Ratio};
 
 /// Subject of figures of the whole run.
@@ -28,17 +30,15 @@ pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
 fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
     let measured: Vec<_> = report.streams.iter().filter(|stream| stream.measured).collect();
     // A sum without one of its parts is no sum.
-    let rates: Option<Vec<f64>> = measured.iter().map(|stream| throughput(stream)).collect();
+    let rates: Option<Vec<_>> = measured.iter().map(|stream| throughput(stream)).collect();
     let losses: Option<Vec<_>> = measured.iter().map(|stream| stream.loss).collect();
-    let sum = |of: fn(&super::FrameLoss) -> u64| {
-        let losses = losses.as_ref()?;
-        Some(losses.iter().map(of).fold(0, u64::saturating_add))
-    };
-    let expected = sum(|loss| loss.expected);
-    let share = |part: Option<u64>| Some(Ratio::new(part?, expected?).percent());
-    let rate = rates.filter(|rates| !rates.is_empty()).map(|rates| rates.iter().sum());
+    let sum = |of: fn(&FrameLoss) -> u64| Some(sum_of(losses.as_ref()?.iter().map(of)));
+    let share = |part: Option<u64>| percent(part?, sum(|loss| loss.expected)?);
+    let rates = rates.filter(|rates| !rates.is_empty());
+    let rate = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.value).sum());
+    let doubt = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.doubt).sum());
     vec![
-        higher("throughput", RUN, rate, FRAME_RATE),
+        higher("throughput", RUN, rate, FRAME_RATE).with_uncertainty(doubt),
         lower("loss", RUN, share(sum(|loss| loss.lost)), PERCENT)
             .with_uncertainty(share(sum(|loss| loss.in_doubt))),
         higher("load-factor", RUN, report.load.map(|load| load.k), ""),
@@ -47,34 +47,73 @@ fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
 
 fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let name = &stream.name;
-    let loss = stream.loss.filter(|loss| loss.expected > 0);
-    let sequence = stream.received.as_ref().map(|received| (&received.sequence, received.frames));
-    let share = |part: u64, whole: u64| (whole > 0).then(|| Ratio::new(part, whole).percent());
-    let sent_rate = stream.sent.as_ref().and_then(|sent| sent.rate).map(|rate| rate.frames_per_second());
-    let outage = stream.outages.as_ref().and_then(|outages| outages.longest);
+    let loss = |part: fn(&FrameLoss) -> u64| stream.loss.and_then(|loss| percent(part(&loss), loss.expected));
+    let received = stream.received.as_ref();
+    let share = |part: fn(&SequenceCounts) -> u64| {
+        received.and_then(|received| percent(part(&received.sequence), received.frames))
+    };
+    let rate = throughput(stream);
+    let outages = stream.outages.as_ref();
+    // Without an outage the longest one took no time.
+    let outage = outages.and_then(|found| if found.count == 0 { Some(Nanos::ZERO) } else { found.longest });
     let mut figures = vec![
-        higher("throughput", name, throughput(stream), FRAME_RATE),
-        lower("loss", name, loss.map(|loss| loss.ratio().percent()), PERCENT)
-            .with_uncertainty(loss.and_then(|loss| share(loss.in_doubt, loss.expected))),
-        lower("duplicates", name, sequence.and_then(|(counts, all)| share(counts.duplicates, all)), PERCENT),
-        lower("reordered", name, sequence.and_then(|(counts, all)| share(counts.reordered, all)), PERCENT),
+        higher("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
+            .with_uncertainty(rate.map(|rate| rate.doubt)),
+        lower("loss", name, loss(|loss| loss.lost), PERCENT).with_uncertainty(loss(|loss| loss.in_doubt)),
+        lower("duplicates", name, share(|counts| counts.duplicates), PERCENT),
+        lower("reordered", name, share(|counts| counts.reordered), PERCENT),
         lower("longest-outage", name, outage.map(in_ns), TIME),
     ];
     figures.extend(stream.latency.iter().flat_map(|latency| latency_figures(name, latency)));
     figures.extend([
         lower("jitter", name, stream.jitter.map(|jitter| in_ns(jitter.rfc3550)), TIME),
-        ReportFigure::new("sent-rate", name, sent_rate, FRAME_RATE, BetterDirection::Neither),
+        ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE, BetterDirection::Neither),
     ]);
     figures
 }
 
-/// Frames per second that arrived; absent of a single frame, which has no rate.
-fn throughput(stream: &StreamReport) -> Option<f64> {
+/// Frames per second that arrived.
+#[derive(Clone, Copy)]
+struct Throughput {
+    value: f64,
+    /// By how much the device may be better than this.
+    doubt: f64,
+}
+
+/// Absent of a single frame, which has no rate.
+fn throughput(stream: &StreamReport) -> Option<Throughput> {
     let received = stream.received.as_ref()?;
-    match received.rate {
-        Some(rate) => Some(rate.frames_per_second()),
-        None => (received.frames == 0).then_some(0.0),
-    }
+    let value = match received.rate {
+        Some(rate) => rate.frames_per_second(),
+        None if received.frames == 0 => 0.0,
+        None => return None,
+    };
+    Some(Throughput { value, doubt: doubt_of_rig(stream, value) })
+}
+
+/// What the rig may have cost of a rate: frames that it may have lost itself, and frames that it sent too slowly. A slow sender is
+/// no fault of the device.
+fn doubt_of_rig(stream: &StreamReport, received_rate: f64) -> f64 {
+    let Some(loss) = stream.loss else { return received_rate };
+    let arrived = loss.expected.saturating_sub(loss.lost);
+    let lost = received_rate * loss.in_doubt as f64 / arrived.max(1) as f64;
+    let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
+    let unsent = match asked.zip(sent_rate(stream)) {
+        Some((asked, sent)) => (asked - sent).max(0.0),
+        // Sent as fast as the rig could: without losses the device may carry any more.
+        None if loss.lost == 0 => received_rate,
+        None => 0.0,
+    };
+    lost + unsent
+}
+
+fn sent_rate(stream: &StreamReport) -> Option<f64> {
+    stream.sent.as_ref()?.rate.map(MeanRate::frames_per_second)
+}
+
+/// A part in percent of the whole; `None` of nothing.
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| Ratio::new(part, whole).percent())
 }
 
 fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
@@ -98,8 +137,7 @@ fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
 }
 
 fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
-    let sent = found.counts.sent;
-    let loss = (sent > 0).then(|| Ratio::new(found.counts.lost, sent).percent());
+    let loss = percent(found.counts.lost, found.counts.sent);
     let mut figures = vec![lower("probe-loss", line, loss, PERCENT)];
     let times = [
         ("round-trip", found.round_trip),

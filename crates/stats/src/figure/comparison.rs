@@ -98,23 +98,14 @@ impl ComparedFigure {
         let words = |value: Option<f64>| {
             value.map_or_else(|| "unknown".to_owned(), |value| value_in_words(value, &self.unit))
         };
-        let mut reason =
-            format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
-        if let Some(percent) = self.percent {
-            reason.push_str(&format!(" ({})", percent_in_words(percent)));
-        }
-        if let Some(limit) = &self.limit {
-            reason.push_str(&format!(", allowed is {limit} worse"));
-        }
-        match (verdict, self.difference, self.uncertainty) {
-            (FigureVerdict::Unknown, Some(_), Some(doubt)) => {
-                reason
-                    .push_str(&format!("; the values may be wrong by {}", value_in_words(doubt, &self.unit)));
-            }
-            (FigureVerdict::Unknown, Some(_), None) => reason.push_str("; the limit does not fit the unit"),
-            _ => {}
-        }
-        Some(reason)
+        let percent = self.percent.map(|percent| format!(" ({})", percent_in_words(percent)));
+        let limit = self.limit.as_ref().map(|limit| format!(", allowed is {limit} worse"));
+        let is_doubtful = verdict == FigureVerdict::Unknown && self.difference.is_some();
+        let doubt = self.uncertainty.filter(|_| is_doubtful);
+        let doubt =
+            doubt.map(|doubt| format!("; the values may be wrong by {}", value_in_words(doubt, &self.unit)));
+        let first = format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
+        Some([Some(first), percent, limit, doubt].into_iter().flatten().collect())
     }
 }
 
@@ -178,11 +169,11 @@ fn compared(
         difference,
         percent: difference
             .zip(from)
-            .filter(|(_, from)| *from != 0.0)
+            .filter(|(_, from)| from.abs() > 0.0)
             .map(|(by, from)| by * 100.0 / from.abs()),
         uncertainty,
         change: change(before.is_none(), figure.better, difference, uncertainty.unwrap_or(0.0)),
-        limit: verdict.and(allowed).map(|allowed| allowed.to_string()),
+        limit: verdict.and(allowed).map(|allowed| allowed.in_words(&figure.unit)),
         verdict,
     })
 }

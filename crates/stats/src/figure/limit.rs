@@ -1,8 +1,8 @@
 //! How much worse a figure may be: `5%`, `throughput=2%`, `latency-p99=20us`, `loss=0.1`, `latency-max=any`.
 
+use super::words::amount_in_words;
 use super::{BetterDirection, ReportFigure};
 use packetrig_units::Nanos;
-use std::fmt;
 use std::str::FromStr;
 
 /// Unit of figures that are times.
@@ -72,18 +72,6 @@ fn read_allowed(text: &str) -> Option<AllowedChange> {
     text.parse().ok().map(AllowedChange::Time)
 }
 
-impl fmt::Display for AllowedChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Three digits, so that 0.07 * 100 is not 7.000000000000001.
-            Self::Share(share) => write!(f, "{}%", (share * 100_000.0).round() / 1000.0),
-            Self::Amount(amount) => amount.fmt(f),
-            Self::Time(time) => time.fmt(f),
-            Self::Any => f.write_str("any"),
-        }
-    }
-}
-
 /// The limits of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FigureLimits(Vec<FigureLimit>);
@@ -118,6 +106,17 @@ impl FigureLimits {
 }
 
 impl AllowedChange {
+    /// As a table shows it: `5%`, `0.1 points`, `20us`.
+    pub fn in_words(self, unit: &str) -> String {
+        match self {
+            // Three digits, so that 0.07 * 100 is not 7.000000000000001.
+            Self::Share(share) => format!("{}%", (share * 100_000.0).round() / 1000.0),
+            Self::Amount(amount) => amount_in_words(amount, unit),
+            Self::Time(time) => time.to_string(),
+            Self::Any => "any".to_owned(),
+        }
+    }
+
     /// The most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and the figure
     /// is not.
     pub(super) fn amount(self, before: f64, unit: &str) -> Option<f64> {
@@ -158,11 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_written_as_they_were_read() {
+    fn limits_are_written_with_their_unit() {
         for text in ["5%", "0.07%", "7%", "12.5%"] {
-            assert_eq!(limit(text).allowed.to_string(), text);
+            assert_eq!(limit(text).allowed.in_words("ns"), text);
         }
-        assert_eq!(limit("loss=0.1").allowed.to_string(), "0.1");
+        assert_eq!(limit("loss=0.1").allowed.in_words("%"), "0.1 points");
+        assert_eq!(limit("throughput=1500").allowed.in_words("frames/s"), "1 500 frames/s");
+        assert_eq!(limit("latency-p99=20us").allowed.in_words("ns"), Nanos::from_micros(20).to_string());
     }
 
     #[test]

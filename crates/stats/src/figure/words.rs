@@ -7,8 +7,7 @@ use packetrig_units::Nanos;
 pub fn value_in_words(value: f64, unit: &str) -> String {
     if unit == TIME_UNIT {
         let sign = if value < 0.0 { "-" } else { "" };
-        // A cast saturates; less than a nanosecond is nothing.
-        return format!("{sign}{}", Nanos::new(value.abs().round() as u64));
+        return format!("{sign}{}", nanoseconds(value.abs()));
     }
     let number = number(value);
     if unit.is_empty() { number } else { format!("{number} {unit}") }
@@ -17,18 +16,37 @@ pub fn value_in_words(value: f64, unit: &str) -> String {
 /// A difference with its sign and unit.
 pub fn difference_in_words(difference: f64, unit: &str) -> String {
     let plus = if difference > 0.0 { "+" } else { "" };
-    format!("{plus}{}", value_in_words(difference, unit))
+    format!("{plus}{}", amount_in_words(difference, unit))
+}
+
+/// An amount by which values differ. Between two shares in percent it is in points: `5 %` would read as a share of a share.
+pub(super) fn amount_in_words(amount: f64, unit: &str) -> String {
+    value_in_words(amount, if unit == "%" { "points" } else { unit })
 }
 
 /// A share in percent, with its sign: `-2.5 %`.
 pub fn percent_in_words(percent: f64) -> String {
     let plus = if percent > 0.0 { "+" } else { "" };
-    format!("{plus}{} %", trimmed(&format!("{percent:.2}")))
+    let number = if percent.abs() < 1000.0 {
+        trimmed(&format!("{percent:.2}")).to_owned()
+    } else {
+        grouped(&format!("{percent:.0}"))
+    };
+    format!("{plus}{number} %")
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, and less than 1 ns is nothing"
+)]
+const fn nanoseconds(value: f64) -> Nanos {
+    Nanos::new(value.round() as u64)
 }
 
 fn number(value: f64) -> String {
     match value.abs() {
-        0.0 => "0".to_owned(),
+        size if size < f64::MIN_POSITIVE => "0".to_owned(),
         // Four digits, so that a small loss does not look like none.
         size if size < 1e-4 => format!("{value:.3e}"),
         size if size < 1.0 => trimmed(&format!("{value:.6}")).to_owned(),
@@ -69,6 +87,8 @@ mod tests {
         assert_eq!(value_in_words(12_500.0, "ns"), Nanos::new(12_500).to_string());
         assert_eq!(difference_in_words(-12_500.0, "ns"), format!("-{}", Nanos::new(12_500)));
         assert_eq!(difference_in_words(10.0, "frames/s"), "+10 frames/s");
-        assert_eq!((percent_in_words(-2.5), percent_in_words(0.0)), ("-2.5 %".to_owned(), "0 %".to_owned()));
+        assert_eq!(difference_in_words(0.5, "%"), "+0.5 points");
+        let percent = [-2.5, 0.0, 12_345.6].map(percent_in_words);
+        assert_eq!(percent, ["-2.5 %", "0 %", "+12 346 %"]);
     }
 }

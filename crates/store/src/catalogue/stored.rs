@@ -103,9 +103,17 @@ impl RunCatalogue {
                 Ok(results::ComparableResult::of_run(&report, run_figures(&report)))
             }
             StoredSummary::Method(method) => {
-                let found = results::read_result_file(&method.directory.join(RESULT))?;
-                let (id, name) = (method.id.clone(), method.name.clone());
-                Ok(results::ComparableResult { id: Some(id), name, kind: method.method.clone(), ..found })
+                let path = method.directory.join(RESULT);
+                if !path.try_exists().map_err(Error::file("find", &path))? {
+                    return Err(Error::NoResult(method.id.clone()));
+                }
+                Ok(results::ComparableResult {
+                    id: Some(method.id.clone()),
+                    name: method.name.clone(),
+                    kind: method.method.clone(),
+                    verdict: method.verdict.clone(),
+                    ..results::read_result_file(&path)?
+                })
             }
         }
     }

@@ -134,7 +134,7 @@ pub(super) fn label(label: &ResultLabel) -> String {
     let parts = [Some(label.kind.as_str()), label.id.as_deref()].into_iter().flatten();
     let mut text = parts.collect::<Vec<_>>().join(" ");
     if !label.name.is_empty() {
-        text.push_str(&format!(" \"{}\"", label.name));
+        text.extend([" \"", &label.name, "\""]);
     }
     text
 }

@@ -8,9 +8,7 @@ use packetrig_units::{Nanos, Ratio};
 pub fn markdown(report: &RunReport) -> String {
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", cell(&report.name)) };
     let mut text = format!("## {}: run {}{name}\n\n", report.verdict.word(), report.run);
-    for reason in report.verdict.reasons() {
-        text.push_str(&format!("* {}\n", cell(reason)));
-    }
+    text.extend(report.verdict.reasons().iter().map(|reason| format!("* {}\n", cell(reason))));
     if !report.verdict.reasons().is_empty() {
         text.push('\n');
     }
@@ -62,7 +60,7 @@ mod tests {
             text.starts_with("## FAIL: run r \"a &amp; b\"\n\n* stream x: 2 of 10 frames lost\n\n"),
             "{text}"
         );
-        assert!(text.contains("| voice, \"gold\" &lt;1> | 10 | 8 | 2 | 20 % |"), "{text}");
+        assert!(text.contains("| voice, \"gold\" &lt;1> | 10 | 8 | 2 | 20.0000 % |"), "{text}");
         assert!(text.ends_with("| plain | 10 | – | – | – | – | – | – | – |\n"), "{text}");
     }
 }

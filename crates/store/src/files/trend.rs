@@ -3,7 +3,7 @@
 use super::comparison::{cell, row};
 use super::csv::line;
 use crate::results::TrendReport;
-use packetrig_stats::figure::value_in_words;
+use packetrig_stats::figure::{ComparedFigure, value_in_words};
 
 const HEADER: [&str; 8] = ["id", "started_wall_ns", "kind", "verdict", "figure", "subject", "value", "unit"];
 
@@ -46,7 +46,7 @@ pub fn trend_markdown(report: &TrendReport) -> String {
         text.push_str(&row([cell(&trend.title()).as_str(), first, last, min, median, max]));
     }
     let compared = report.comparison.iter().flat_map(|compared| &compared.figures);
-    let reasons: Vec<String> = compared.filter_map(|figure| figure.reason()).collect();
+    let reasons: Vec<String> = compared.filter_map(ComparedFigure::reason).collect();
     if !reasons.is_empty() {
         text.push('\n');
         text.extend(reasons.iter().map(|reason| format!("* {}\n", cell(reason))));

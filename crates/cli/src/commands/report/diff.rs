@@ -48,7 +48,7 @@ pub(super) const fn exit(verdict: FigureVerdict) -> CommandExit {
 fn read(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
     // No id has a dot or a slash.
-    if text.contains(['.', '/']) {
+    if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
             Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable(path, source)),
             read => Ok(read?),

@@ -8,7 +8,7 @@ use crate::identity;
 use crate::output::{CommandOutput, TextStyle, warn};
 use crate::sparkline::sparkline;
 use crate::table::fitted_table;
-use packetrig_stats::figure::{FigureLimits, FigureTrend, value_in_words};
+use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, value_in_words};
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
 
@@ -100,7 +100,8 @@ fn render(report: &TrendReport, style: TextStyle) -> String {
     if let Some(compared) = &report.comparison {
         text.push_str("\nThe newest against the medians of those before:\n");
         text.push_str(&diff::table(&compared.figures, style));
-        let mut reasons: Vec<String> = compared.figures.iter().filter_map(|figure| figure.reason()).collect();
+        let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
+        reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
         if report.results.len() < 2 {
             reasons.push("there is no earlier result to compare it with".to_owned());
         }
@@ -111,7 +112,7 @@ fn render(report: &TrendReport, style: TextStyle) -> String {
 
 fn results_table(report: &TrendReport, style: TextStyle) -> String {
     let columns: Vec<&FigureTrend> = report.figures.iter().take(COLUMNS).collect();
-    let titles: Vec<String> = columns.iter().map(|trend| trend.title()).collect();
+    let titles: Vec<String> = columns.iter().copied().map(FigureTrend::title).collect();
     let mut header = vec!["id", "started (UTC)", "verdict"];
     header.extend(titles.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = report
