@@ -228,7 +228,7 @@ fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
         None => None,
     };
     let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
-    let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, minimum_frames_per_second: minimum };
+    let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
     Ok(one_device(MethodOptions::Mlrsearch(options), device))
 }
 
@@ -249,7 +249,7 @@ fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
         trial: arguments.time,
         size: None,
     };
-    let options = BisectOptions { search, waits: TrialWaits::QUICK, minimum_frames_per_second: minimum };
+    let options = BisectOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
     Ok(one_device(MethodOptions::Bisect(options), device))
 }
 
