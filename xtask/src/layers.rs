@@ -40,7 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tests",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "probe",
-            "store", "server", "nats", "testkit",
+            "release", "store", "server", "nats", "testkit",
         ],
     ),
     (
