@@ -42,7 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tests",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "link", "link-io", "fleet", "probe",
-            "method", "store", "server", "nats", "testkit",
+            "release", "store", "server", "nats", "testkit",
         ],
     ),
     (

@@ -26,13 +26,13 @@ mod test;
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
-pub(crate) use execution::ExecutionArgs;
+pub(crate) use execution::{ExecutionArgs, RunRecordArgs};
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
     ShowHistory, StartWith, StatusArgs, UpArgs,
 };
 pub(crate) use fleet_probe::{
-    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingRun, ProbingSchedule, TargetProbes,
+    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule, TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;

@@ -38,6 +38,7 @@ pub mod resident;
 pub mod runtime_directory;
 pub mod sandbox;
 pub mod sched;
+pub mod scratch;
 pub mod seqpacket;
 pub mod signal;
 pub mod stamping;

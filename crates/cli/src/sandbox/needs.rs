@@ -155,7 +155,8 @@ pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
         kept: TO_OPEN_RINGS,
         at_door: TO_OPEN_RINGS,
         files: files_of_rigs(read, vec![directory]),
-        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
+        // It binds sockets to the source ports of its clients, and never listens.
+        tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
     }

@@ -13,8 +13,8 @@ use crate::output::{CommandOutput, remark};
 use crate::safe_text::safe;
 use crate::sandbox::{self, needs};
 use crate::table::table;
-use packetrig_probe::PermitRefusal;
 use packetrig_probe::service::ClientQuota;
+use packetrig_probe::{PermitRefusal, TargetLimits};
 use packetrig_probe_io::release;
 use packetrig_probe_io::service::{AllowedUser, PastClient, ReleaseService, ServiceOptions};
 use packetrig_release::default_socket;
@@ -37,6 +37,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     for line in release.remarks() {
         remark(format_args!("probe serve: {line}"));
     }
+    let least_limits = permit.least_limits();
     let permission =
         Box::new(move |target| -> Result<_, PermitRefusal> { permit.permitted(target, &identity::today()) });
     signal::latch()?;
@@ -44,7 +45,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         &socket,
         &arguments.interface,
         release,
-        options(arguments, &chosen),
+        options(arguments, &chosen, least_limits),
         permission,
     )?;
     say_start(arguments, &socket, &chosen, &service);
@@ -60,7 +61,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(CommandExit::Ok)
 }
 
-fn options(arguments: &Arguments, chosen: &ChosenMechanism) -> ServiceOptions {
+fn options(arguments: &Arguments, chosen: &ChosenMechanism, least_limits: TargetLimits) -> ServiceOptions {
     let quota =
         ClientQuota { packets: arguments.quota, bytes: u64::from(arguments.quota) * BYTES_PER_PACKET };
     let allowed = arguments
@@ -68,7 +69,8 @@ fn options(arguments: &Arguments, chosen: &ChosenMechanism) -> ServiceOptions {
         .iter()
         .map(|grant| AllowedUser { user: grant.user, priority: grant.priority })
         .collect();
-    ServiceOptions { allowed, quota, horizon: arguments.horizon, tolerance: chosen.options.tolerance }
+    let tolerance = chosen.options.tolerance;
+    ServiceOptions { allowed, quota, horizon: arguments.horizon, tolerance, least_limits }
 }
 
 /// The path of the socket; its directory is made if it does not exist.
