@@ -43,6 +43,11 @@ const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
 /// Longest wait for a message: how fast the agent notices that senders are done or that it is to end.
 const TURN: Nanos = Nanos::from_millis(10);
+/// Shortest time between two looks whether senders are done.
+const SHORTEST_LOOK: Nanos = Nanos::from_millis(1);
+/// The end of the senders is noticed within this part of the time that they have been sending: the end of a short run is not held
+/// up, and a long run costs few looks.
+const LOOK_PART: u64 = 64;
 
 /// The same while it takes part in no run.
 const REST: Nanos = Nanos::from_millis(200);
@@ -108,6 +113,13 @@ struct AgentShell<'a, E> {
     /// As the controller wishes.
     report_every: Nanos,
     pulse: Option<ProcessPulse>,
+    /// T of the run under way.
+    sending_since: Option<MonoTime>,
+}
+
+/// How long to wait until the next look whether senders are done that have been sending for so long.
+fn look_after(sending: Nanos) -> Nanos {
+    Nanos::new(sending.as_u64() / LOOK_PART).clamp(SHORTEST_LOOK, TURN)
 }
 
 impl<'a, E: Endpoint> AgentShell<'a, E> {
@@ -131,6 +143,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             report_at: MonoTime::default(),
             report_every: Nanos::ZERO,
             pulse: None,
+            sending_since: None,
         }
     }
 
@@ -143,7 +156,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     fn turn(&mut self) {
         // A node of a fleet without a run waits only for messages and for the time of its next hello.
-        let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
+        let turn = match self.sending_since {
+            _ if self.membership.is_some() && self.agent.is_idle() => REST,
+            Some(since) if self.agent.awaits_senders() => look_after(now().since(since)),
+            _ => TURN,
+        };
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(envelope) = self.endpoint.receive(wait) {
             self.on_message(envelope.body);
@@ -229,6 +246,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 let failed = Self::failure_event(watched);
                 if failed.is_none() {
                     prepared(&mut self.plane)?.start_at(at);
+                    self.sending_since = Some(at);
                 }
                 return Ok(failed);
             }

@@ -21,6 +21,14 @@ impl PlaneSource for NoPlane {
 }
 
 #[test]
+fn the_end_of_a_short_run_is_looked_for_more_often() {
+    let after = |ms| look_after(Nanos::from_millis(ms));
+    assert_eq!(after(0), Nanos::from_millis(1));
+    assert_eq!(after(128), Nanos::from_millis(2));
+    assert_eq!(after(60_000), TURN);
+}
+
+#[test]
 fn an_order_without_a_data_plane_is_a_failure_and_not_silence() {
     let endpoint = LocalFabric::default().join(NodeName::local()).expect("the name is free");
     let mut planes = NoPlane;
