@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
+mod turns;
 
 /// The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they had ended by
 /// themselves.
@@ -41,16 +42,6 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
 /// However rarely a controller wants samples, the node sends one at least this often.
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
-/// Longest wait for a message: how fast the agent notices that senders are done or that it is to end.
-const TURN: Nanos = Nanos::from_millis(10);
-/// Shortest time between two looks whether senders are done.
-const SHORTEST_LOOK: Nanos = Nanos::from_millis(1);
-/// The end of the senders is noticed within this part of the time that they have been sending: the end of a short run is not held
-/// up, and a long run costs few looks.
-const LOOK_PART: u64 = 64;
-
-/// The same while it takes part in no run.
-const REST: Nanos = Nanos::from_millis(200);
 
 /// Serves one node's part in runs until `over` says so; then everything is stopped and closed. Gives back the first
 /// error of the data plane: what travelled to the controller is only its text.
@@ -117,11 +108,6 @@ struct AgentShell<'a, E> {
     sending_since: Option<MonoTime>,
 }
 
-/// How long to wait until the next look whether senders are done that have been sending for so long.
-fn look_after(sending: Nanos) -> Nanos {
-    Nanos::new(sending.as_u64() / LOOK_PART).clamp(SHORTEST_LOOK, TURN)
-}
-
 impl<'a, E: Endpoint> AgentShell<'a, E> {
     fn new(
         endpoint: E,
@@ -155,12 +141,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn turn(&mut self) {
-        // A node of a fleet without a run waits only for messages and for the time of its next hello.
-        let turn = match self.sending_since {
-            _ if self.membership.is_some() && self.agent.is_idle() => REST,
-            Some(since) if self.agent.awaits_senders() => look_after(now().since(since)),
-            _ => TURN,
-        };
+        let turn = self.longest_turn();
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(envelope) = self.endpoint.receive(wait) {
             self.on_message(envelope.body);

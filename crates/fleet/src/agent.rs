@@ -37,8 +37,7 @@ use std::sync::Arc;
 
 /// A confirmation must come at least this long before T. A later one is refused: the senders would hear of it too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
-/// The same where the lead is short because the controller is in the same process. A receiver looks at its orders every 5 ms, and has
-/// to know T before the first frame comes.
+/// The same in the controller's own process: a receiver looks at its orders every 5 ms, and has to know T before the first frame comes.
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
 /// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
 pub const REFIT: Nanos = Nanos::from_millis(10);
@@ -196,7 +195,7 @@ impl AgentMachine {
         }
     }
 
-    /// An idle agent in the controller's own process, which needs less time before T.
+    /// An idle agent in the controller's own process.
     pub fn local(patience: Nanos) -> Self {
         Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(patience) }
     }

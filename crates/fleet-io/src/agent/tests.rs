@@ -1,5 +1,6 @@
 //! What the shell makes of orders that it cannot carry out.
 
+use super::turns::{TURN, look_after};
 use super::*;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
