@@ -1,6 +1,8 @@
 //! How much longer a short run takes than its own times: the wall time minus sending and drain, of runs in a row in one process.
 //!
-//! `cargo run -q -p xtask -- lab -- target/debug/examples/run_overhead [BACK-END] [RUNS]`
+//! `cargo run -q -p xtask -- lab -- target/debug/examples/run_overhead [BACK-END] [RUNS] [kept]`
+//!
+//! With `kept`, ports stay open between the runs.
 //!
 //! Two ports with a cable between them. Each run sends for 0.1 s at 1000 frames/s and drains for 20 ms. A run whose frames do not
 //! all arrive is an error, so that nothing is fast because it does less.
@@ -41,7 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::pair()?;
     lab.take_live_frames()?;
     let document = document(&lab);
-    let mut ground = LocalGround(EnginePlane::default());
+    let plane = EnginePlane::default();
+    let is_kept = arguments.next().is_some_and(|word| word == "kept");
+    let mut ground = LocalGround(if is_kept { plane.keeping_ports() } else { plane });
     let mut times = Vec::new();
     for number in 0..runs {
         times.push(measure(&mut ground, &document, options(number, back_end))?);
