@@ -1,6 +1,6 @@
 //! Controller and agents in virtual time, over a network that delays, loses and repeats, with agents that fail and die.
 
-use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
+use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine, CONFIRM_MARGIN};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::message::{
@@ -18,6 +18,8 @@ use std::sync::Arc;
 const LIMITS: RunLimits = RunLimits {
     lead: Nanos::from_secs(2),
     guard: Nanos::from_millis(300),
+    margin: CONFIRM_MARGIN,
+    arming_rounds: 3,
     attempts: 3,
     prepare: Nanos::from_secs(30),
     start: Nanos::from_secs(5),
