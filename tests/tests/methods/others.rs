@@ -1,6 +1,8 @@
 //! MLRsearch, convergence, comparison and shares of runs with loss.
 
 use crate::lab::{limited, result, test};
+use packetrig_testkit::Lab;
+use packetrig_tests::skip;
 
 #[test]
 fn mlrsearch_finds_the_limit_for_two_goals() {
@@ -18,22 +20,27 @@ fn mlrsearch_finds_the_limit_for_two_goals() {
 
 #[test]
 fn convergence_is_the_time_that_the_event_cost() {
-    let Some(lab) = limited(50_000, 128) else { return };
-    let port = lab.ports()[1].location();
-    let (space, interface) = port.split_once('/').unwrap();
-    let link = |state: &str| format!("ip -n {space} link set {interface} {state}");
-    // The far end goes away for a while: what is sent meanwhile is lost.
-    let event = format!("{}; sleep 0.3; {}", link("down"), link("up"));
+    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let device = lab.device_location(1);
+    let (space, interface) = device.split_once('/').unwrap();
+    let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
+    // A bridge port that is disabled forwards nothing and keeps its carrier.
+    let event = format!("{}; sleep 0.3; {}", state(0), state(3));
     let finished = test(
         &lab,
         "convergence",
         &["--size", "128", "--rate", "5kpps", "--time", "1500ms", "--event-at", "400ms", "--event", &event],
     );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
     let result = result(&finished);
     let trial = &result["result"]["trials"][0];
+    assert_eq!(trial["outcome"], "measured", "{finished:?}");
     assert!(trial["event_at_ns"].as_u64().unwrap() >= 400_000_000, "{finished:?}");
-    let lost = trial["streams"][0]["most_lost_frames"].as_u64().unwrap();
-    assert!(lost >= 1_000, "{lost} frames\n{finished:?}");
+    let stream = &trial["streams"][0];
+    let lost = stream["most_lost_frames"].as_u64().unwrap();
+    // 300 ms at 5000 frames per second, and what the commands take.
+    assert!(lost >= 1_500, "{lost} frames\n{finished:?}");
+    assert_eq!(stream["loss_of_connectivity_ns"].as_u64().unwrap(), lost * 200_000);
 }
 
 #[test]

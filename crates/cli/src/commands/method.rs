@@ -176,7 +176,7 @@ impl RunningTest {
         let (ground, limits) = match place {
             Some(place) => self.fleet_ground(&place, store)?,
             None => (
-                TrialGround::Here(LocalGround(EnginePlane::default())),
+                TrialGround::Here(LocalGround(EnginePlane::default().keeping_ports())),
                 self.catalogue.limits(&kernel::release())?,
             ),
         };
