@@ -23,5 +23,6 @@ for port in 0 1; do
 done
 inside ip link set bridge0 up
 if [ -n "$rate" ]; then
-    inside tc qdisc add dev dut1 root tbf rate "$rate" burst 20000 limit 50000
+    # A short queue: frames in it are still the sender's, whose ring would fill up.
+    inside tc qdisc add dev dut1 root tbf rate "$rate" burst 5000 limit 5000
 fi

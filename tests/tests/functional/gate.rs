@@ -31,7 +31,8 @@ fn gate(lab: &Lab, place: &Path, flags: &[&str]) -> Finished {
 
 /// Slows the device down on its way to the receiver.
 fn slow_down(lab: &Lab) {
-    let words = "qdisc add dev port1 root tbf rate 2mbit burst 10000 limit 20000";
+    // A short queue: frames in it are still the sender's, whose ring would fill up.
+    let words = "qdisc add dev port1 root tbf rate 2mbit burst 2000 limit 3000";
     hosts::tool(lab.device_netns().unwrap(), "tc", words).unwrap();
 }
 
