@@ -104,9 +104,9 @@ impl AgentMachine {
                 actions.extend(self.reply(NodeReply::Confirmed));
                 actions
             }
-            AgentState::Armed | AgentState::Prepared => {
-                self.reply(NodeReply::Refused("no start was committed".to_owned()))
-            }
+            // It had accepted a T, which has passed by now.
+            AgentState::Armed => self.reply(NodeReply::Late),
+            AgentState::Prepared => self.reply(NodeReply::Refused("no start was committed".to_owned())),
             _ => self.answer(),
         }
     }
