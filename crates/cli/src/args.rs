@@ -12,11 +12,9 @@ mod log;
 mod merge;
 mod meter;
 mod meter_group;
-mod probe;
 mod quantities;
 mod replay;
 mod run;
-mod sandbox;
 mod serve;
 mod tap;
 mod test;
@@ -38,18 +36,11 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
-pub(crate) use probe::{
-    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
-    ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
-    SendProbes, ServeProbes, SessionFlags, StampArgs,
-};
-pub(crate) use probe::{
-    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
-};
+pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
+pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use quantities::SizeArg;
 pub(crate) use replay::{PaceArg, ReplayArgs};
 pub(crate) use run::{FromFlags, PortText, RunArgs};
-pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
 pub(crate) use serve::ServeArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};

@@ -8,11 +8,9 @@
 
 pub(crate) mod facts;
 mod filter;
-pub mod guard;
 pub mod quiet;
 mod rx;
 pub mod saved_settings;
-mod stack;
 mod tap;
 mod tx;
 
@@ -22,6 +20,8 @@ pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub(crate) use tx::NETDOWN;
 pub use tx::PacketTx;
 pub use tx::{StallWatch, lost_on_transmit};
+
+pub use packetrig_guard::lab as guard;
 
 use crate::Error;
 use crate::device::PortSite;

@@ -55,7 +55,7 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutpu
     let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     // Runs with a report only; `report unfinished --json` has the others.
     if json {
-        return output.json(&runs);
+        return Ok(output.json(&runs)?);
     }
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if runs.is_empty() {
@@ -76,7 +76,7 @@ fn unfinished(store: Option<&Path>, json: bool, output: &mut CommandOutput) -> R
     let catalogue = catalogue_to_list(store)?;
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if json {
-        return output.json(&kept);
+        return Ok(output.json(&kept)?);
     }
     if kept.is_empty() {
         output.line("every run has its report");
