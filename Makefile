@@ -20,7 +20,7 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order clean \
+.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-methods eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -105,6 +105,9 @@ test-guest-fleet:
 
 check-docs:
 	RUSTDOCFLAGS="$(RUSTDOC_LINTS:%=-Drustdoc::%)" $(CARGO) doc --workspace --no-deps --locked
+
+probe-builds: ## packetrig-probe for small machines: builds for four processors, sizes, and a trial of each (BUILDS="armv7 armv6")
+	@scripts/probe_builds.sh $(BUILDS)
 
 house: ## Names, closures, tuples and comments of the code beside what is wanted
 	@$(CARGO) run -q --locked -p xtask -- house

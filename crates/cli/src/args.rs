@@ -13,12 +13,10 @@ mod merge;
 mod meter;
 mod meter_group;
 mod method;
-mod probe;
 mod quantities;
 mod replay;
 mod report;
 mod run;
-mod sandbox;
 mod serve;
 mod tap;
 mod test;
@@ -44,14 +42,8 @@ pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs, ResumeArgs,
     Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
-pub(crate) use probe::{
-    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
-    ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
-    SendProbes, ServeProbes, SessionFlags, StampArgs,
-};
-pub(crate) use probe::{
-    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
-};
+pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
+pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use quantities::{PercentArg, SizeArg};
 pub(crate) use replay::{PaceArg, ReplayArgs};
 pub(crate) use report::{
@@ -59,7 +51,6 @@ pub(crate) use report::{
     UnfinishedArgs,
 };
 pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
-pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
 pub(crate) use serve::ServeArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};

@@ -29,12 +29,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use method::MethodRequest;
-use packetrig_sys::signal;
-
-/// Whether the user wants the command to end. Latched signals only: see [`signal::latch`].
-fn is_interrupted() -> bool {
-    signal::received().is_some()
-}
+use packetrig_program::is_interrupted;
 
 pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {

@@ -8,12 +8,10 @@
 
 pub(crate) mod facts;
 mod filter;
-pub mod guard;
 mod kept;
 pub mod quiet;
 mod rx;
 pub mod saved_settings;
-mod stack;
 mod tap;
 mod tx;
 
@@ -24,6 +22,8 @@ pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub(crate) use tx::NETDOWN;
 pub use tx::PacketTx;
 pub use tx::{StallWatch, lost_on_transmit};
+
+pub use packetrig_guard::lab as guard;
 
 use crate::Error;
 use crate::device::PortSite;

@@ -1,6 +1,6 @@
 //! Whose fault the errors of this room are.
 
-use crate::{Error, flows, probes, spool};
+use crate::{Error, flows, spool};
 use packetrig_units::Blame;
 use std::io;
 
@@ -62,16 +62,6 @@ impl flows::Error {
             Self::Network { .. } => Blame::World,
             Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
             Self::Encode(_) => Blame::Bug,
-        }
-    }
-}
-
-impl probes::Error {
-    pub fn blame(&self) -> Blame {
-        match self {
-            Self::Form(_) => Blame::Usage,
-            Self::File { source, .. } => Blame::of_io(source),
-            Self::Encode(_) | Self::Json(_) => Blame::Bug,
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod caps;
 pub mod child;
 pub mod clock;
 mod convert;
+pub mod data_directory;
 pub mod disk;
 pub mod error;
 pub mod ethtool;

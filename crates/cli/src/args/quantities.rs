@@ -1,5 +1,7 @@
 //! Quantities that only the command line knows.
 
+pub(crate) use packetrig_program::quantities::{port, positive, positive_time};
+
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
@@ -83,15 +85,6 @@ impl FromStr for LatencyBound {
     }
 }
 
-/// A time for which zero means nothing, such as the length of a run.
-pub(crate) fn positive_time(text: &str) -> Result<Nanos, String> {
-    match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("it must be longer than zero".into()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// A time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
 pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
@@ -115,21 +108,10 @@ pub(crate) fn load(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A whole number from 1.
-pub(crate) fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
-    let number = number.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| "write a whole number from 1".into())
-}
-
 /// VLAN IDs 0 and 4095 are reserved (IEEE 802.1Q).
 pub(crate) fn vlan(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
     number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
-}
-
-pub(crate) fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "not a port; write a number from 0 to 65535".into())
 }
 
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {

@@ -64,7 +64,7 @@ fn list(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error
     let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     // Runs with a report only; `report unfinished --json` has the others.
     if arguments.json {
-        return output.json(&runs);
+        return Ok(output.json(&runs)?);
     }
     if runs.is_empty() {
         let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;
@@ -86,7 +86,7 @@ fn unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<
     let catalogue = catalogue.as_ref();
     let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::unfinished_methods)?;
     if arguments.methods && arguments.json {
-        return output.json(&methods::resumable(&methods));
+        return Ok(output.json(&methods::resumable(&methods))?);
     }
     let kept = if arguments.methods {
         Vec::new()
@@ -94,7 +94,7 @@ fn unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<
         catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?
     };
     if arguments.json {
-        return output.json(&kept);
+        return Ok(output.json(&kept)?);
     }
     if kept.is_empty() && methods.is_empty() {
         output.line("every run has its report, and every method its result");

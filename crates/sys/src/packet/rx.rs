@@ -200,7 +200,7 @@ fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Err
     let ignores_outgoing = i32::from(!options.outgoing);
     best_effort(socket::set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &ignores_outgoing));
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    socket::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamping)
+    socket::set(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
         .map_err(failed("setsockopt(SO_TIMESTAMPING)", name))?;
     // The frame size has no meaning for blocks of variable frames, but must divide the block.
     let request = libc::tpacket_req3 {
