@@ -23,7 +23,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("release", &["sys"]),
     ("probe-io", &["units", "wire", "plan", "sys", "guard", "probe", "release"]),
     ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method"]),
-    ("fleet-io", &["units", "stats", "plan", "sys", "engine", "fleet", "method", "store", "probe", "probe-io"]),
+    (
+        "fleet-io",
+        &["units", "stats", "plan", "sys", "engine", "fleet", "method", "store", "probe", "probe-io"],
+    ),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet"]),
     ("nats", &["units", "sys", "fleet"]),

@@ -39,8 +39,8 @@ pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use method::{
-    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs, ResumeArgs,
-    Rfc2544Args, Rfc2544TestName, ThroughputBound,
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    ResumeArgs, Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
 pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};

@@ -1,7 +1,7 @@
 //! A run as a trial of a test method: what its report says about the device, and what keeps it from being a fact.
 
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::{FrameLoss, LatencyReport, RunReport, SentFrames, StreamReport};
+use packetrig_fleet::report::{FrameLoss, LatencyReport, MeanRate, RunReport, SentFrames, StreamReport};
 use packetrig_method::{LostFrames, StreamTrial, TrialLatency, TrialResult};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
@@ -51,7 +51,7 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
         name: stream.name.clone(),
         sent: sent.map_or(0, |sent| sent.frames),
         lost: lost_of(stream),
-        rate: sent.and_then(|sent| sent.rate).map_or(0.0, |rate| rate.frames_per_second()),
+        rate: sent.and_then(|sent| sent.rate).map_or(0.0, MeanRate::frames_per_second),
         longest_outage: stream.outages.as_ref().and_then(|outages| outages.longest),
         last_loss: last_loss(stream),
     }
@@ -67,8 +67,12 @@ fn last_loss(stream: &StreamReport) -> Option<Nanos> {
 /// Latency over all streams: least of the least, greatest of the greatest, means weighted by frames. A percentile is the
 /// worst among the streams, because percentiles cannot be added.
 fn latency(report: &RunReport) -> Option<TrialLatency> {
-    let streams: Vec<&LatencyReport> =
-        report.streams.iter().filter_map(|stream| stream.latency.as_ref()).filter(|one| one.count > 0).collect();
+    let streams: Vec<&LatencyReport> = report
+        .streams
+        .iter()
+        .filter_map(|stream| stream.latency.as_ref())
+        .filter(|one| one.count > 0)
+        .collect();
     let frames: u64 = streams.iter().map(|one| one.count).sum();
     let weighted: u128 =
         streams.iter().map(|one| u128::from(one.mean.as_u64()) * u128::from(one.count)).sum();

@@ -44,15 +44,18 @@ fn of_size(size: &SizeBenchmark) -> Vec<ReportFigure> {
     });
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
         let doubt = point.most_loss_percent - point.least_loss_percent;
-        lower("frame-loss-at-maximum", subject(), Some(point.most_loss_percent), "%").with_uncertainty(Some(doubt))
+        lower("frame-loss-at-maximum", subject(), Some(point.most_loss_percent), "%")
+            .with_uncertainty(Some(doubt))
     });
     let burst = size.back_to_back.as_ref().and_then(|part| part.measured()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
         higher("back-to-back", subject(), mean(burst.burst_frames), "frames").with_uncertainty(spread)
     });
-    let recovery = size.recovery.as_ref().and_then(|part| part.measured()).map(|recovery| {
-        lower("recovery", subject(), mean(recovery.recovery_ns), TIME)
-    });
+    let recovery = size
+        .recovery
+        .as_ref()
+        .and_then(|part| part.measured())
+        .map(|recovery| lower("recovery", subject(), mean(recovery.recovery_ns), TIME));
     [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
 }
 
@@ -77,8 +80,7 @@ fn of_bounds(
 
 fn of_goal(result: &GoalResult) -> Vec<ReportFigure> {
     let subject = || result.goal.to_string();
-    let bound =
-        of_bounds("lower-bound", subject(), result.lower_bound, result.upper_bound, result.cause);
+    let bound = of_bounds("lower-bound", subject(), result.lower_bound, result.upper_bound, result.cause);
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
     vec![bound, higher("conditional-throughput", subject(), known, RATE)]

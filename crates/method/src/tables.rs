@@ -4,8 +4,8 @@
 
 use crate::journal::JournalEntry;
 use crate::{
-    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost,
-    TrialLength, TrialOrder, TrialPurpose,
+    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost, TrialLength, TrialOrder,
+    TrialPurpose,
 };
 use packetrig_units::{FrameSize, Nanos};
 use std::fmt;

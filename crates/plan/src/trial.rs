@@ -149,10 +149,10 @@ fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Val
 fn rate(frames_per_second: f64, size: Option<FrameSize>) -> Value {
     match size {
         Some(size) if frames_per_second < COARSE => {
-            let bits = (frames_per_second * f64::from(size.bytes()) * 8.0).round() as u64;
+            let bits = whole((frames_per_second * f64::from(size.bytes()) * 8.0).round());
             json!({"choice": "bps", "bps": bits})
         }
-        _ => json!({"choice": "pps", "pps": (frames_per_second.floor() as u64).max(1)}),
+        _ => json!({"choice": "pps", "pps": whole(frames_per_second).max(1)}),
     }
 }
 
@@ -162,10 +162,15 @@ fn duration(amount: TrialAmount, share: f64) -> Value {
             json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})
         }
         TrialAmount::Frames(frames) => {
-            let packets = ((frames as f64 * share).round() as u64).max(1);
+            let packets = whole((frames as f64 * share).round()).max(1);
             json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}})
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
+const fn whole(value: f64) -> u64 {
+    value as u64
 }
 
 /// OTG's default size is 64 bytes.

@@ -1,6 +1,6 @@
 //! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the crates below ([`commands`]), and what they
 //! return becomes text. Two programs have them: `packetrig`, and `packetrig-probe`, which has nothing else
-//! (docs/decisions/0033-the-small-program.md).
+//! (docs/decisions/0034-the-small-program.md).
 //!
 //! They use neither the store nor the data plane of frames. What only the large program can do comes as an argument: [`RecordFiles`].
 #![forbid(unsafe_code)]

@@ -2,6 +2,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod lab;
+mod others;
 mod rfc2544;
 mod session;
-mod others;

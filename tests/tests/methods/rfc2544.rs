@@ -11,8 +11,21 @@ fn throughput_and_bursts_are_those_of_the_device() {
         &lab,
         "rfc2544",
         &[
-            "--quick", "--only", "throughput,frame-loss,back-to-back", "--size", "512", "--link", "1Gbit/s", "--max-rate",
-            "40kpps", "--trial-time", "1s", "--resolution", "0.5%", "--burst-searches", "2",
+            "--quick",
+            "--only",
+            "throughput,frame-loss,back-to-back",
+            "--size",
+            "512",
+            "--link",
+            "1Gbit/s",
+            "--max-rate",
+            "40kpps",
+            "--trial-time",
+            "1s",
+            "--resolution",
+            "0.5%",
+            "--burst-searches",
+            "2",
         ],
     );
     assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -35,7 +48,19 @@ fn throughput_and_bursts_are_those_of_the_device() {
 #[test]
 fn a_criterion_decides_the_exit_code() {
     let Some(lab) = limited(10_000, 128) else { return };
-    let quick = ["--quick", "--only", "throughput", "--size", "128", "--link", "1Gbit/s", "--max-rate", "20kpps", "--trial-time", "500ms"];
+    let quick = [
+        "--quick",
+        "--only",
+        "throughput",
+        "--size",
+        "128",
+        "--link",
+        "1Gbit/s",
+        "--max-rate",
+        "20kpps",
+        "--trial-time",
+        "500ms",
+    ];
     let with = |least: &str| test(&lab, "rfc2544", &[&quick[..], &["--min-throughput", least]].concat());
     assert_eq!(with("8kpps").code, Some(0));
     assert_eq!(with("15kpps").code, Some(1));

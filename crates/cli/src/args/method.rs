@@ -372,6 +372,8 @@ fn link_speed(text: &str) -> Result<BitRate, String> {
 fn frame_size(text: &str) -> Result<FrameSize, String> {
     match text.parse::<SizeArg>()? {
         SizeArg::Fixed(size) => Ok(size),
-        SizeArg::Range(..) | SizeArg::Imix => Err(format!("`{text}` is not one frame size; write it like 64")),
+        SizeArg::Range(..) | SizeArg::Imix => {
+            Err(format!("`{text}` is not one frame size; write it like 64"))
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Arguments of `packetrig test`.
 
-use super::quantities::{positive, positive_time};
 use super::method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MlrsearchArgs, ResumeArgs, Rfc2544Args,
 };
+use super::quantities::{positive, positive_time};
 use super::{BackEndName, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_plan::PortLocation;

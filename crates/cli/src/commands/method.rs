@@ -159,7 +159,10 @@ impl RunningTest {
 
     fn say_how_to_resume(&self) {
         if self.draft.trials() > 0 {
-            remark(format_args!("test {0} is unfinished; `packetrig test resume {0}` goes on with it", self.head.id));
+            remark(format_args!(
+                "test {0} is unfinished; `packetrig test resume {0}` goes on with it",
+                self.head.id
+            ));
         }
     }
 
@@ -176,7 +179,7 @@ impl RunningTest {
         let (ground, limits) = match place {
             Some(place) => self.fleet_ground(&place, store)?,
             None => (
-                TrialGround::Here(LocalGround(EnginePlane::default().keeping_ports())),
+                TrialGround::Here(Box::new(LocalGround(EnginePlane::default().keeping_ports()))),
                 self.catalogue.limits(&kernel::release())?,
             ),
         };
@@ -241,7 +244,7 @@ impl RunningTest {
             files: &named,
         };
         let directory = self.draft.finish(&self.catalogue, &outcome)?;
-        report.print(usage.form, &directory, output)?;
+        report.print(usage.form, &directory, output);
         Ok(report.exit())
     }
 }

@@ -66,10 +66,10 @@ fn list(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error
     if arguments.json {
         return Ok(output.json(&runs)?);
     }
-    if runs.is_empty() {
+    if runs.is_empty() && methods.is_empty() {
         let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;
         output.line(format_args!("there are no runs in {} yet; `packetrig demo` makes one", place.display()));
-    } else {
+    } else if !runs.is_empty() {
         let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
         let rows: Vec<_> = runs.iter().map(row).collect();
         let least_important = ["streams", "ended", "sent", "lost", "name"];

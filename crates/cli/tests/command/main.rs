@@ -21,7 +21,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 65] = [
+    let pages: [(&str, &[&str]); 72] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -73,6 +73,13 @@ fn every_help_page_is_as_committed() {
         ("help-fleet-probe-ping", &["fleet", "probe", "ping", "--help"]),
         ("help-fleet-probe-send", &["fleet", "probe", "send", "--help"]),
         ("help-test", &["test", "--help"]),
+        ("help-test-rfc2544", &["test", "rfc2544", "--help"]),
+        ("help-test-mlrsearch", &["test", "mlrsearch", "--help"]),
+        ("help-test-bisect", &["test", "bisect", "--help"]),
+        ("help-test-convergence", &["test", "convergence", "--help"]),
+        ("help-test-compare", &["test", "compare", "--help"]),
+        ("help-test-loss-share", &["test", "loss-share", "--help"]),
+        ("help-test-resume", &["test", "resume", "--help"]),
         ("help-test-calibrate", &["test", "calibrate", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),

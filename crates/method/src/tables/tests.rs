@@ -1,4 +1,5 @@
 use super::*;
+use crate::MethodVerdict;
 use crate::bisection::{BisectionPlan, SearchResolution};
 use crate::comparison::{ComparedLoad, ComparisonOptions};
 use crate::convergence::ConvergenceOptions;

@@ -67,21 +67,22 @@ pub fn method_markdown(
     judgement: &MethodJudgement,
     tables: &[ResultTable],
 ) -> String {
-    let mut text = format!("## {verdict}: {}\n\n", cell(title));
-    for JudgedCriterion { criterion, verdict, reason } in &judgement.criteria {
-        text.push_str(&format!("* {verdict}: {}: {}\n", cell(criterion), cell(reason)));
-    }
-    for reason in &judgement.unknown {
-        text.push_str(&format!("* not known: {}\n", cell(reason)));
-    }
-    for table in tables {
-        text.push_str(&format!("\n### {}\n\n", cell(&table.title)));
-        text.push_str(&markdown_row(&table.headings()));
-        text.push_str(&markdown_row(&vec!["--:".to_owned(); table.columns.len()]));
-        table.rows.iter().for_each(|row| text.push_str(&markdown_row(row)));
-        table.notes.iter().for_each(|note| text.push_str(&format!("\n{}\n", cell(note))));
-    }
-    text
+    let criteria = judgement.criteria.iter().map(|judged| {
+        let JudgedCriterion { criterion, verdict, reason } = judged;
+        format!("* {verdict}: {}: {}\n", cell(criterion), cell(reason))
+    });
+    let unknown = judgement.unknown.iter().map(|reason| format!("* not known: {}\n", cell(reason)));
+    let heading = format!("## {verdict}: {}\n\n", cell(title));
+    let parts = std::iter::once(heading).chain(criteria).chain(unknown);
+    parts.chain(tables.iter().map(markdown_table)).collect()
+}
+
+fn markdown_table(table: &ResultTable) -> String {
+    let heading = format!("\n### {}\n\n", cell(&table.title));
+    let line = markdown_row(&vec!["--:".to_owned(); table.columns.len()]);
+    let rows = table.rows.iter().map(|row| markdown_row(row));
+    let notes = table.notes.iter().map(|note| format!("\n{}\n", cell(note)));
+    [heading, markdown_row(&table.headings()), line].into_iter().chain(rows).chain(notes).collect()
 }
 
 fn markdown_row(cells: &[String]) -> String {

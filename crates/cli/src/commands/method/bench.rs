@@ -1,6 +1,6 @@
 //! Makes the trials that a method orders: each is a run of its own, on the one path that all runs take.
 
-use super::hook::{EventHook, ShellCommands};
+use super::hook::{ArmedHook, EventHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -25,7 +25,7 @@ const LOOK: Nanos = Nanos::from_millis(20);
 
 /// Where trials take place.
 pub(super) enum TrialGround {
-    Here(LocalGround),
+    Here(Box<LocalGround>),
     Fleet(Box<TrialFleet>),
 }
 
@@ -66,7 +66,9 @@ impl TrialBench {
         };
         let options = self.options(waits.late_frames_ns);
         let report = match &mut self.ground {
-            TrialGround::Here(ground) => run_on(ground, &document, options, (&is_interrupted, &mut on_event))?,
+            TrialGround::Here(ground) => {
+                run_on(ground.as_mut(), &document, options, (&is_interrupted, &mut on_event))?
+            }
             TrialGround::Fleet(fleet) => fleet.run(&document, options, (&is_interrupted, &mut on_event))?,
         };
         if is_interrupted() || !wait(waits.settle_ns) {
@@ -74,7 +76,7 @@ impl TrialBench {
         }
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let took = Nanos::new(clock::monotonic_ns() - begun);
-        let event_at = hook.map(|hook| hook.finish()).transpose()?;
+        let event_at = hook.map(ArmedHook::finish).transpose()?;
         if event_at.is_some() {
             self.commands.undo_event()?;
         }

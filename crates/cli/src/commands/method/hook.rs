@@ -65,7 +65,7 @@ impl ArmedHook {
     /// The first frame is due then. A later call moves a start that has not come yet.
     pub(super) fn start(&self, at: MonoTime) {
         // The thread is gone only if it has run the command.
-        let _ = self.start.send(at);
+        self.start.send(at).unwrap_or_default();
     }
 
     /// When the command was started, after the first frame.

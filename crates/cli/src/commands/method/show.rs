@@ -1,17 +1,16 @@
 //! What a test shows: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
 
-use super::bench::TrialBench;
 use super::MethodHead;
+use super::bench::TrialBench;
 use crate::args::MethodTerms;
-use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
-    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict,
-    StartedMethod, TestMethod, TrialOrder, TrialResult,
+    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict, StartedMethod,
+    TestMethod, TrialOrder, TrialResult,
 };
 use packetrig_stats::port::PortInfo;
 use packetrig_store::files;
@@ -68,11 +67,7 @@ pub(super) struct StoredTest {
 }
 
 impl StoredTest {
-    pub(super) fn new(
-        head: &MethodHead,
-        session: &MethodSession<StartedMethod>,
-        bench: &TrialBench,
-    ) -> Self {
+    pub(super) fn new(head: &MethodHead, session: &MethodSession<StartedMethod>, bench: &TrialBench) -> Self {
         let report = session.method().report(&head.options);
         Self {
             packetrig_version: head.packetrig_version.clone(),
@@ -112,12 +107,7 @@ impl StoredTest {
         ]
     }
 
-    pub(super) fn print(
-        &self,
-        form: MethodForm,
-        directory: &Path,
-        output: &mut CommandOutput,
-    ) -> Result<(), Error> {
+    pub(super) fn print(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
         match form {
             MethodForm::Json => output.text(self.json()),
             MethodForm::Csv => output.text(self.csv()),
@@ -128,7 +118,6 @@ impl StoredTest {
                 output.line(format_args!("Files: {}", directory.display()));
             }
         }
-        Ok(())
     }
 
     fn json(&self) -> String {
@@ -139,15 +128,11 @@ impl StoredTest {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
-        for part in &self.tables {
-            write_table(&mut text, part);
-        }
+        let heading = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
         // The table of the verdict is there only if there is something to judge.
-        if self.report.judgement.verdict.is_none() {
-            text.push_str(&format!("\nVerdict: {}\n", self.verdict));
-        }
-        text
+        let is_judged = self.report.judgement.verdict.is_some();
+        let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
+        std::iter::once(heading).chain(self.tables.iter().map(text_table)).chain([verdict]).collect()
     }
 
     fn csv(&self) -> String {
@@ -180,11 +165,11 @@ const fn word(verdict: Option<MethodVerdict>) -> &'static str {
     }
 }
 
-fn write_table(text: &mut String, part: &ResultTable) {
+fn text_table(part: &ResultTable) -> String {
     let headings = part.headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
-    text.push_str(&format!("\n{}\n{}", part.title, table(&head, part.rows.iter().cloned())));
-    part.notes.iter().for_each(|note| text.push_str(&format!(" {note}\n")));
+    let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
+    format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
 }
 
 /// Says which trial comes next.
@@ -243,9 +228,7 @@ fn duration(time: Nanos) -> String {
 pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
     output.line(cost_in_words(options)?);
     let orders = options.rehearse(&options.typical_device()?)?;
-    let mut plan = String::new();
-    write_table(&mut plan, &tabulate_plan(options, &orders));
     output.line("With a device that carries half of the highest load:");
-    output.text(plan);
+    output.text(text_table(&tabulate_plan(options, &orders)));
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) fn list_only(
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     if json {
-        return output.json(&methods);
+        return Ok(output.json(&methods)?);
     }
     if methods.is_empty() {
         output.line("there are no test methods yet");

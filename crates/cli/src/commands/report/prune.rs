@@ -26,7 +26,7 @@ pub(super) fn prune(arguments: &PruneArgs, output: &mut CommandOutput) -> Result
         Some(catalogue) => catalogue.prune(&criteria)?,
     };
     if arguments.json {
-        return output.json(&outcome);
+        return Ok(output.json(&outcome)?);
     }
     show(&outcome, arguments.dry_run, output);
     Ok(())
