@@ -20,9 +20,9 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order clean \
+.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
-	eval-safety eval-loop \
+	eval-safety eval-methods eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -55,7 +55,7 @@ check-fmt:
 	$(CARGO) fmt --all --check
 
 check-scripts:
-	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
+	@for script in .ci/run $$(find scripts eval xtask examples -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
 	@for script in $$(find scripts eval examples engines tests clients -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 
@@ -105,6 +105,9 @@ test-guest-fleet:
 
 check-docs:
 	RUSTDOCFLAGS="$(RUSTDOC_LINTS:%=-Drustdoc::%)" $(CARGO) doc --workspace --no-deps --locked
+
+probe-builds: ## packetrig-probe for small machines: builds for four processors, sizes, and a trial of each (BUILDS="armv7 armv6")
+	@scripts/probe_builds.sh $(BUILDS)
 
 house: ## Names, closures, tuples and comments of the code beside what is wanted
 	@$(CARGO) run -q --locked -p xtask -- house
@@ -181,6 +184,10 @@ eval-safety: ## Measure what hostile senders, nodes, controllers and clients rea
 	@scripts/setup.sh test-all
 	@$(MAKE) --no-print-directory build-tests
 	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- python3 eval/safety_goals.py $(NEXTEST)
+
+eval-methods: ## Measure the test methods: MLRsearch beside the reference library, time and error of the searches (EVAL_QUICK=1; EVAL_ONLY=times; EVAL_SEED)
+	@scripts/setup.sh eval
+	eval/run.sh methods
 
 eval-loop: ## Measure how long contributors and CI wait: demo and tests cold and warm, one changed line (EVAL_QUICK=1: what is warm)
 	eval/loop.sh

@@ -2,7 +2,7 @@
 # run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `meter` and `truth` five, of `faults` forty.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-name=${1:?"which evaluation: frame, rate, otg, meter, collect, flows, fleet, failover, faults, tap, probe, truth, safety"}
+name=${1:?"which evaluation: frame, rate, otg, meter, collect, flows, fleet, failover, faults, tap, probe, truth, safety, methods"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 # Together: one selection of packages is one set of features.
@@ -15,6 +15,13 @@ fleet | faults | probe)
 		export PATH
 	else
 		echo "going on without nats-server" >&2
+	fi
+	;;
+methods)
+	if EVAL_MLRSEARCH=$(sh scripts/clients.sh mlrsearch); then
+		export EVAL_MLRSEARCH
+	else
+		echo "going on without the library MLRsearch" >&2
 	fi
 	;;
 esac

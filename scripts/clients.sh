@@ -10,6 +10,7 @@
 #   clients.sh gosnappi  the Go OTG client: builds tests/interop/otg/go
 #   clients.sh otgen     the command-line OTG client
 #   clients.sh readers   DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
+#   clients.sh mlrsearch  the reference library of MLRsearch; prints the interpreter that has it
 #   clients.sh stamp     another implementation of STAMP, both ends
 #   clients.sh mdbook    what renders the book
 #   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
@@ -105,6 +106,7 @@ stamp)
     echo "$place/bin/stamp-suite"
     ;;
 readers) locked_python readers ;;
+mlrsearch) locked_python mlrsearch ;;
 kafka)
     command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
     list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"

@@ -1,4 +1,4 @@
-/* Sends a pair of UDP packets, 50 us apart, 10 ms from now: cc example.c packetrig_release.c -o example && ./example 198.18.0.2 */
+/* Sends a pair of UDP packets, 50 us apart, 10 ms from now: cc example.c packetrig_*.c -o example && ./example 198.18.0.2 */
 #include "packetrig_release.h"
 #include <arpa/inet.h>
 #include <inttypes.h>

@@ -7,7 +7,6 @@
 #include "packetrig_release.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HELLO = 1, SUBMIT, CANCEL, LISTEN, STATUS, WELCOME = 129 };
-enum { HEADER = 16, PACKET_HEADER = 32, REPORT_HEADER = 24, ENTRY = 160, ANSWER_HEADER = 56, PATIENCE_MS = 2000 };
+enum { HELLO = 1, SUBMIT, CANCEL, LISTEN, STATUS, TARGET, WELCOME = 129 };
+enum { HEADER = 16, PACKET_HEADER = 32, REPORT_HEADER = 24, ENTRY = 160, FAULT = 8, ANSWER_HEADER = 56, PATIENCE_MS = 2000 };
 static const char usual_path[] = "/run/packetrig/release.sock";
 
 struct header { uint16_t type, reserved; uint32_t length; uint64_t id; };
@@ -29,10 +28,12 @@ CHECK_LAYOUT(stamp, sizeof(struct packetrig_stamp) == 24 && offsetof(struct pack
 CHECK_LAYOUT(entry, sizeof(struct packetrig_entry) == ENTRY);
 CHECK_LAYOUT(entry_outcome, offsetof(struct packetrig_entry, outcome) == 36);
 CHECK_LAYOUT(entry_wire, offsetof(struct packetrig_entry, wire) == 136);
-CHECK_LAYOUT(welcome, sizeof(struct packetrig_welcome) == 96 - HEADER);
+CHECK_LAYOUT(welcome, sizeof(struct packetrig_welcome) == 152 - HEADER);
 CHECK_LAYOUT(welcome_quota, offsetof(struct packetrig_welcome, quota_bytes) == 40 - HEADER);
 CHECK_LAYOUT(welcome_name, offsetof(struct packetrig_welcome, interface_name) == 80 - HEADER);
+CHECK_LAYOUT(welcome_limits, offsetof(struct packetrig_welcome, limits) == 120 - HEADER);
 CHECK_LAYOUT(state, sizeof(((struct packetrig_event *)0)->of.state) == 64 - HEADER);
+CHECK_LAYOUT(limits, sizeof(((struct packetrig_event *)0)->of.limits) == 72 - HEADER);
 
 /* Says what failed; keeps errno. */
 static int fail(struct packetrig_client *client, int error, const char *what)
@@ -122,7 +123,7 @@ static int say_hello(struct packetrig_client *client, const char *name, int prio
         event.of.error.text[200] = 0;
         return fail(client, EACCES, event.of.error.text);
     }
-    if (got >= 0 && (header.type != WELCOME || got < 96))
+    if (got >= 0 && (header.type != WELCOME || (size_t)got < HEADER + sizeof client->welcome))
         return fail(client, EPROTO, "this is not a release service");
     if (got >= 0)
         memcpy(&client->welcome, client->in + HEADER / 8, sizeof client->welcome);
@@ -235,6 +236,13 @@ int packetrig_ask_state(struct packetrig_client *client)
     return send_message(client, message, STATUS, client->next_id++, sizeof message);
 }
 
+int packetrig_ask_limits(struct packetrig_client *client, const uint8_t target[16])
+{
+    uint64_t message[4];
+    memcpy(message + 2, target, 16);
+    return send_message(client, message, TARGET, client->next_id++, sizeof message);
+}
+
 /* Reads the message in `in` into an event: 1, 0 for a message without an event, -1 if it is damaged. */
 static int read_event(struct packetrig_client *client, const struct header *header, struct packetrig_event *event)
 {
@@ -242,6 +250,7 @@ static int read_event(struct packetrig_client *client, const struct header *head
     size_t size = header->length - HEADER;
     event->type = (enum packetrig_event_type)header->type;
     event->id = header->id;
+    event->packet = event->byte = PACKETRIG_NONE;
     switch (header->type) {
     case PACKETRIG_EVENT_ACCEPTED:
         return size < 16 ? -1 : (memcpy(&event->of.accepted, body, 16), 1);
@@ -251,9 +260,13 @@ static int read_event(struct packetrig_client *client, const struct header *head
         return 1;
     case PACKETRIG_EVENT_STATE:
         return size < 48 ? -1 : (memcpy(&event->of.state, body, 48), 1);
+    case PACKETRIG_EVENT_LIMITS:
+        return size < sizeof event->of.limits ? -1 : (memcpy(&event->of.limits, body, sizeof event->of.limits), 1);
     case PACKETRIG_EVENT_ERROR:
-        if (size < 208)
+        if (size < 216)
             return -1;
+        memcpy(&event->packet, body + 208, 4);
+        memcpy(&event->byte, body + 212, 4);
         memcpy(&event->of.error.code, body, 2);
         event->of.error.closes = body[2];
         memcpy(event->of.error.text, body + 8, 200);
@@ -270,7 +283,7 @@ static int read_event(struct packetrig_client *client, const struct header *head
             return -1;
         memcpy(&client->entries, body, 4);
         client->reported = 0;
-        if (client->entries > PACKETRIG_MESSAGE_BYTES / ENTRY || size < 8 + (size_t)client->entries * ENTRY)
+        if (client->entries > PACKETRIG_MESSAGE_BYTES / ENTRY || size < 8 + (size_t)client->entries * (ENTRY + FAULT))
             return client->entries = 0, -1;
         return 0;
     default:
@@ -283,8 +296,13 @@ int packetrig_next_event(struct packetrig_client *client, struct packetrig_event
     struct header header;
     for (;;) {
         if (client->reported < client->entries) {
-            const uint8_t *entry = (uint8_t *)client->in + REPORT_HEADER + (size_t)client->reported++ * ENTRY;
-            memcpy(&event->of.report, entry, ENTRY);
+            const uint8_t *entries = (uint8_t *)client->in + REPORT_HEADER;
+            const uint8_t *faults = entries + (size_t)client->entries * ENTRY;
+            uint16_t fault[2];
+            memcpy(&event->of.report, entries + (size_t)client->reported * ENTRY, ENTRY);
+            memcpy(fault, faults + (size_t)client->reported++ * FAULT, sizeof fault);
+            event->packet = fault[0] == UINT16_MAX ? PACKETRIG_NONE : fault[0];
+            event->byte = fault[1] == UINT16_MAX ? PACKETRIG_NONE : fault[1];
             event->type = PACKETRIG_EVENT_REPORT;
             event->id = event->of.report.batch;
             return 1;
@@ -298,120 +316,6 @@ int packetrig_next_event(struct packetrig_client *client, struct packetrig_event
         if (read > 0)
             return 1;
     }
-}
-
-uint16_t packetrig_checksum_add(uint16_t start, const void *bytes, size_t size)
-{
-    const uint8_t *at = bytes;
-    uint64_t sum = start;
-    for (; size > 1; size -= 2, at += 2)
-        sum += (uint32_t)at[0] << 8 | at[1];
-    if (size)
-        sum += (uint32_t)at[0] << 8;
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)sum;
-}
-
-static void put16(uint8_t *at, size_t value) { at[0] = (uint8_t)(value >> 8), at[1] = (uint8_t)value; }
-
-/* Writes an IP header for `size` bytes of `protocol`; the pseudo header's sum goes to `sum`. Returns its length. */
-static int build_ip(uint8_t *at, size_t room, const struct sockaddr *source, const struct sockaddr *target,
-                    uint8_t protocol, size_t size, uint16_t *sum)
-{
-    int is_v6 = target->sa_family == AF_INET6;
-    size_t header = is_v6 ? 40 : 20, width = is_v6 ? 16 : 4;
-    if ((target->sa_family != AF_INET && !is_v6) || source->sa_family != target->sa_family)
-        return errno = EAFNOSUPPORT, -1;
-    if (size + header > room || size + header > 65535)
-        return errno = EMSGSIZE, -1;
-    memset(at, 0, header);
-    uint8_t length[4] = {0, 0, (uint8_t)(size >> 8), (uint8_t)size}, next[4] = {0, 0, 0, protocol};
-    if (is_v6) {
-        at[0] = 0x60;
-        put16(at + 4, size);
-        at[6] = protocol;
-        at[7] = 64;
-        memcpy(at + 8, &((const struct sockaddr_in6 *)(const void *)source)->sin6_addr, 16);
-        memcpy(at + 24, &((const struct sockaddr_in6 *)(const void *)target)->sin6_addr, 16);
-    } else {
-        at[0] = 0x45;
-        put16(at + 2, size + header);
-        at[6] = 0x40; /* do not fragment */
-        at[8] = 64;
-        at[9] = protocol;
-        memcpy(at + 12, &((const struct sockaddr_in *)(const void *)source)->sin_addr, 4);
-        memcpy(at + 16, &((const struct sockaddr_in *)(const void *)target)->sin_addr, 4);
-        put16(at + 10, (uint16_t)~packetrig_checksum_add(0, at, header));
-    }
-    *sum = packetrig_checksum_add(0, at + header - 2 * width, 2 * width);
-    *sum = packetrig_checksum_add(packetrig_checksum_add(*sum, length, 4), next, 4);
-    return (int)header;
-}
-
-static uint16_t port_of(const struct sockaddr *address)
-{
-    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
-                                                : ((const struct sockaddr_in *)(const void *)address)->sin_port);
-}
-
-int packetrig_build_udp(void *buffer, size_t room, const struct sockaddr *source, const struct sockaddr *target,
-                        const void *payload, size_t size)
-{
-    uint16_t sum;
-    int header = build_ip(buffer, room, source, target, IPPROTO_UDP, size + 8, &sum);
-    uint8_t *udp = (uint8_t *)buffer + header;
-    if (header < 0)
-        return -1;
-    put16(udp, port_of(source));
-    put16(udp + 2, port_of(target));
-    put16(udp + 4, size + 8);
-    put16(udp + 6, 0);
-    if (size)
-        memcpy(udp + 8, payload, size);
-    sum = (uint16_t)~packetrig_checksum_add(sum, udp, size + 8);
-    put16(udp + 6, sum ? sum : 0xffff);
-    return header + 8 + (int)size;
-}
-
-int packetrig_build_echo(void *buffer, size_t room, const struct sockaddr *source, const struct sockaddr *target,
-                         uint16_t identifier, uint16_t sequence, const void *payload, size_t size)
-{
-    uint16_t sum;
-    int is_v6 = target->sa_family == AF_INET6;
-    int header = build_ip(buffer, room, source, target, is_v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP, size + 8, &sum);
-    uint8_t *echo = (uint8_t *)buffer + header;
-    if (header < 0)
-        return -1;
-    memset(echo, 0, 8);
-    echo[0] = is_v6 ? 128 : 8;
-    put16(echo + 4, identifier);
-    put16(echo + 6, sequence);
-    if (size)
-        memcpy(echo + 8, payload, size);
-    put16(echo + 2, (uint16_t)~packetrig_checksum_add(is_v6 ? sum : 0, echo, size + 8));
-    return header + 8 + (int)size;
-}
-
-int packetrig_source_for(const struct sockaddr *target, struct sockaddr_storage *source)
-{
-    struct sockaddr_storage to;
-    socklen_t size = target->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    int fd = socket(target->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    memset(&to, 0, sizeof to);
-    memcpy(&to, target, size);
-    if (port_of((struct sockaddr *)&to) == 0) /* nothing is sent, but no port is not a port */
-        ((struct sockaddr_in *)(void *)&to)->sin_port = htons(9);
-    int done = connect(fd, (struct sockaddr *)&to, size);
-    if (done == 0)
-        done = getsockname(fd, (struct sockaddr *)source, &size);
-    int error = errno;
-    close(fd);
-    errno = error;
-    ((struct sockaddr_in *)(void *)source)->sin_port = 0;
-    return done;
 }
 
 uint64_t packetrig_now(int clock)

@@ -55,6 +55,13 @@ struct packetrig_entry {
     struct packetrig_stamp handed_over, released, queue, driver, wire;
 };
 
+/* What may be sent to a target. */
+struct packetrig_limits {
+    uint64_t packets_per_s, bits_per_s;
+    uint64_t most; /* packets of this user in all */
+    uint32_t burst, reserved;
+};
+
 /* What the service granted. */
 struct packetrig_welcome {
     uint16_t version, mechanism;
@@ -62,6 +69,10 @@ struct packetrig_welcome {
     uint64_t quota_bytes, lead_ns, tolerance_ns, horizon_ns;
     uint8_t mac[6], priority, reserved1;
     char interface_name[16];
+    uint32_t train_packets, frame_bytes;
+    uint64_t train_ns;
+    uint32_t targets, reserved2;
+    struct packetrig_limits limits; /* of the target that may be sent the least */
 };
 
 /* A packet to be sent. */
@@ -85,12 +96,19 @@ struct packetrig_filter {
 
 enum packetrig_event_type {
     PACKETRIG_EVENT_ACCEPTED = 130, PACKETRIG_EVENT_REPORT, PACKETRIG_EVENT_CANCELLED, PACKETRIG_EVENT_LISTENING,
-    PACKETRIG_EVENT_ANSWER, PACKETRIG_EVENT_ERROR, PACKETRIG_EVENT_STATE
+    PACKETRIG_EVENT_ANSWER, PACKETRIG_EVENT_ERROR, PACKETRIG_EVENT_STATE, PACKETRIG_EVENT_LIMITS
 };
+
+/* No packet, no byte: in `packet` and `byte` of an event. */
+#define PACKETRIG_NONE UINT32_MAX
+
 
 struct packetrig_event {
     enum packetrig_event_type type;
     uint64_t id; /* of the message that this answers; of ACCEPTED: the batch */
+    /* REPORT and ERROR: the packet of the batch that was wrong (from 0), and the byte at which its wrong field begins: of
+     * the packet in SUBMIT (32: its first own byte), and with ERROR of the message. PACKETRIG_NONE: none, or not known. */
+    uint32_t packet, byte;
     union {
         struct { uint32_t accepted, refused, queued, reserved; } accepted;
         struct packetrig_entry report;
@@ -104,6 +122,7 @@ struct packetrig_event {
         } answer;
         struct { uint16_t code; uint8_t closes; char text[201]; } error;
         struct { uint32_t queued, clients; uint64_t sent, late, shifted, refused, answers; } state;
+        struct { uint8_t address[16]; uint32_t permitted, reserved; struct packetrig_limits limits; } limits;
     } of;
 };
 
@@ -136,6 +155,8 @@ int packetrig_cancel(struct packetrig_client *client, uint64_t batch, uint32_t t
 /* Asks for answers that pass the filter; NULL: no more answers. */
 int packetrig_listen(struct packetrig_client *client, const struct packetrig_filter *filter);
 int packetrig_ask_state(struct packetrig_client *client);
+/* Asks for the limits of a target: an IPv6 address, or ::ffff:a.b.c.d. */
+int packetrig_ask_limits(struct packetrig_client *client, const uint8_t target[16]);
 /* Waits for the next event: 1 an event, 0 none within the timeout (-1: forever), -1 failed or closed. */
 int packetrig_next_event(struct packetrig_client *client, struct packetrig_event *event, int timeout_ms);
 

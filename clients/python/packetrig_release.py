@@ -28,16 +28,17 @@ FRAME, IP = 1, 2
 REALTIME, MONOTONIC, TAI = 0, 1, 11
 
 _MAGIC, _VERSION = 0x50525253, 1
-_HELLO, _SUBMIT, _CANCEL, _LISTEN, _STATUS = range(1, 6)
-_WELCOME, _ACCEPTED, _REPORT, _CANCELLED, _LISTENING, _ANSWER, _ERROR, _STATE = range(129, 137)
+_HELLO, _SUBMIT, _CANCEL, _LISTEN, _STATUS, _TARGET = range(1, 7)
+_WELCOME, _ACCEPTED, _REPORT, _CANCELLED, _LISTENING, _ANSWER, _ERROR, _STATE, _LIMITS = range(129, 138)
 _HEADER = struct.Struct("=HHIQ")
 _HELLO_BODY = struct.Struct("=IHBB32sQ")
-_WELCOME_BODY = struct.Struct("=HHIIIIIQQQQ6sBB16s")
+_WELCOME_BODY = struct.Struct("=HHIIIIIQQQQ6sBB16sIIQII")
+_LIMITS_BODY = struct.Struct("=QQQII")
 _PACKET = struct.Struct("=QQQIHBB")
 _STAMP = struct.Struct("=QQBBHI")
 _ENTRY = struct.Struct("=QQQQIHH")
 _ANSWER_BODY = struct.Struct("=IHHII")
-_ENTRY_BYTES, _ENTRIES_AT, _FRAME_AT = 160, 24, 56
+_ENTRY_BYTES, _FAULT_BYTES, _ENTRIES_AT, _FRAME_AT = 160, 8, 24, 56
 
 
 class ReleaseError(Exception):
@@ -90,6 +91,16 @@ class Packet:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What may be sent to one target. `most` packets of this user in all; `burst` at once."""
+
+    packets_per_s: int
+    bits_per_s: int
+    most: int
+    burst: int
+
+
+@dataclass(frozen=True)
 class Welcome:
     """What the service granted."""
 
@@ -105,6 +116,11 @@ class Welcome:
     tolerance_ns: int
     horizon_ns: int
     priority: int
+    train_packets: int
+    frame_bytes: int
+    train_ns: int
+    targets: int
+    limits: Limits  # of the target that may be sent the least
 
 
 @dataclass(frozen=True)
@@ -119,7 +135,10 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a packet. `planned` is of CLOCK_MONOTONIC; a stamp that is not known is None."""
+    """What became of a packet. `planned` is of CLOCK_MONOTONIC; a stamp that is not known is None.
+
+    A packet that was refused when it was handed over has its number in the batch (`packet`, from 0) and the byte at which
+    its wrong field begins (0: the cookie, 32: the first byte of `data`)."""
 
     batch: int
     cookie: int
@@ -133,6 +152,8 @@ class Report:
     queue: Optional[Stamp]
     driver: Optional[Stamp]
     wire: Optional[Stamp]
+    packet: Optional[int] = None
+    byte: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -186,16 +207,28 @@ class State:
 
 
 @dataclass(frozen=True)
+class TargetLimits:
+    """The limits of a target; None: it may not be probed."""
+
+    id: int
+    target: str
+    limits: Optional[Limits]
+
+
+@dataclass(frozen=True)
 class ServiceError:
-    """The service could not do what message `id` asked for."""
+    """The service could not do what message `id` asked for. If the message was wrong, `packet` is the number of the wrong
+    packet in it (from 0), and `byte` that of the message at which the wrong field begins."""
 
     id: int
     code: int
     closes: bool
     text: str
+    packet: Optional[int] = None
+    byte: Optional[int] = None
 
 
-Event = Union[Report, Accepted, Cancelled, Listening, Answer, State, ServiceError]
+Event = Union[Report, Accepted, Cancelled, Listening, Answer, State, TargetLimits, ServiceError]
 _MECHANISMS = ("sleep", "spin", "ring", "gate", "live", "fq", "etf", "launch")
 
 
@@ -268,6 +301,10 @@ class ReleaseClient:
         """Asks for the counters of this client. They come as `State`."""
         return self._send(_STATUS, b"")
 
+    def ask_limits(self, target: str) -> int:
+        """Asks for the limits of a target. They come as `TargetLimits`."""
+        return self._send(_TARGET, _mapped(target))
+
     def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event, or None after `timeout` seconds (None: waits forever)."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -332,12 +369,16 @@ class ReleaseClient:
         kind, number, message = self._message()
         if kind == _ERROR:
             raise ReleaseError(_read_error(number, message).text)
-        if kind != _WELCOME or len(message) < _HEADER.size + _WELCOME_BODY.size:
+        if kind != _WELCOME or len(message) < _HEADER.size + _WELCOME_BODY.size + _LIMITS_BODY.size:
             raise ReleaseError(f"{self.path} is not a release service")
         fields = _WELCOME_BODY.unpack_from(message, _HEADER.size)
-        _, mechanism, interface, mtu, batch, packets, _, size, lead, tolerance, horizon, mac, priority, _, name = fields
+        _, mechanism, interface, mtu, batch, packets, _, size, lead, tolerance, horizon, mac, priority, _, name = fields[:15]
+        train_packets, frame_bytes, train_ns, targets, _ = fields[15:]
+        limits = _read_limits(message, _HEADER.size + _WELCOME_BODY.size)
+        granted = (mtu, batch, packets, size, lead, tolerance, horizon, priority)
         known = _MECHANISMS[mechanism] if mechanism < len(_MECHANISMS) else f"mechanism {mechanism}"
-        return Welcome(known, interface, _text(name), mac, mtu, batch, packets, size, lead, tolerance, horizon, priority)
+        train = (train_packets, frame_bytes, train_ns, targets)
+        return Welcome(known, interface, _text(name), mac, *granted, *train, limits)
 
     def _receive(self) -> "list[Event]":
         kind, number, message = self._message()
@@ -350,7 +391,7 @@ class ReleaseClient:
 def _read_events(kind: int, number: int, message: bytes) -> "list[Event]":
     if kind == _REPORT:
         (count,) = struct.unpack_from("=I", message, _HEADER.size)
-        return [_read_entry(message, _ENTRIES_AT + n * _ENTRY_BYTES) for n in range(count)]
+        return [_read_entry(message, n, count) for n in range(count)]
     if kind == _ACCEPTED:
         return [Accepted(number, *struct.unpack_from("=III", message, _HEADER.size))]
     if kind == _CANCELLED:
@@ -359,6 +400,10 @@ def _read_events(kind: int, number: int, message: bytes) -> "list[Event]":
         return [Listening(number)]
     if kind == _STATE:
         return [State(number, *struct.unpack_from("=IIQQQQQ", message, _HEADER.size))]
+    if kind == _LIMITS:
+        address, permitted = struct.unpack_from("=16sI", message, _HEADER.size)
+        limits = _read_limits(message, _HEADER.size + 24)
+        return [TargetLimits(number, _unmapped(address), limits if permitted else None)]
     if kind == _ERROR:
         return [_read_error(number, message)]
     if kind == _ANSWER:
@@ -368,11 +413,18 @@ def _read_events(kind: int, number: int, message: bytes) -> "list[Event]":
     return []
 
 
-def _read_entry(message: bytes, at: int) -> Report:
+def _read_entry(message: bytes, index: int, count: int) -> Report:
+    at = _ENTRIES_AT + index * _ENTRY_BYTES
+    fault = struct.unpack_from("=HH", message, _ENTRIES_AT + count * _ENTRY_BYTES + index * _FAULT_BYTES)
+    packet, byte = (None if number == 0xFFFF else number for number in fault)
     batch, cookie, planned, shifted, train, outcome, flags = _ENTRY.unpack_from(message, at)
     known = Outcome(outcome) if outcome in Outcome._value2member_map_ else outcome
     stamps = [_read_stamp(message, at + _ENTRY.size + n * _STAMP.size) for n in range(5)]
-    return Report(batch, cookie, planned, shifted, train, known, Flag(flags), *stamps)
+    return Report(batch, cookie, planned, shifted, train, known, Flag(flags), *stamps, packet, byte)
+
+
+def _read_limits(message: bytes, at: int) -> Limits:
+    return Limits(*_LIMITS_BODY.unpack_from(message, at)[:4])
 
 
 def _read_stamp(message: bytes, at: int) -> Optional[Stamp]:
@@ -382,7 +434,9 @@ def _read_stamp(message: bytes, at: int) -> Optional[Stamp]:
 
 def _read_error(number: int, message: bytes) -> ServiceError:
     code, closes = struct.unpack_from("=HB", message, _HEADER.size)
-    return ServiceError(number, code, bool(closes), _text(message[24:224]))
+    place = struct.unpack_from("=II", message, 224)
+    packet, byte = (None if number == 0xFFFFFFFF else number for number in place)
+    return ServiceError(number, code, bool(closes), _text(message[24:224]), packet, byte)
 
 
 def _text(field: bytes) -> str:
@@ -412,6 +466,11 @@ def _encode(packet: Packet) -> bytes:
 def _mapped(address: str) -> bytes:
     ip = ipaddress.ip_address(address)
     return ip.packed if ip.version == 6 else bytes(10) + b"\xff\xff" + ip.packed
+
+
+def _unmapped(address: bytes) -> str:
+    ip = ipaddress.IPv6Address(address)
+    return str(ip.ipv4_mapped or ip)
 
 
 def now(clock: int = MONOTONIC) -> int:

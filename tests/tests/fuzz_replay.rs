@@ -90,6 +90,11 @@ fn stamp_packets_are_reflected_or_refused() {
 }
 
 #[test]
+fn messages_of_the_release_service_are_read_or_refused_at_a_place() {
+    replay("release", fuzz::release);
+}
+
+#[test]
 fn messages_of_a_fleet_are_believed_once_or_refused() {
     replay("letter", fuzz::letter);
 }

@@ -12,11 +12,11 @@ mod log;
 mod merge;
 mod meter;
 mod meter_group;
-mod probe;
+mod method;
 mod quantities;
 mod replay;
+mod report;
 mod run;
-mod sandbox;
 mod serve;
 mod tap;
 mod test;
@@ -24,13 +24,13 @@ mod test;
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
-pub(crate) use execution::ExecutionArgs;
+pub(crate) use execution::{ExecutionArgs, RunRecordArgs};
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
     ShowHistory, StartWith, StatusArgs, UpArgs,
 };
 pub(crate) use fleet_probe::{
-    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingRun, ProbingSchedule, TargetProbes,
+    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule, TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;
@@ -38,18 +38,19 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
-pub(crate) use probe::{
-    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
-    ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
-    SendProbes, ServeProbes, SessionFlags, StampArgs,
+pub(crate) use method::{
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    ResumeArgs, Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
-pub(crate) use probe::{
-    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
-};
-pub(crate) use quantities::SizeArg;
+pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
+pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
+pub(crate) use quantities::{PercentArg, SizeArg};
 pub(crate) use replay::{PaceArg, ReplayArgs};
-pub(crate) use run::{FromFlags, PortText, RunArgs};
-pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
+pub(crate) use report::{
+    DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,
+    UnfinishedArgs,
+};
+pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};
@@ -126,11 +127,12 @@ pub(crate) enum RigCommand {
     /// Run a test method, such as the calibration of the rig
     #[command(subcommand)]
     Test(TestCommand),
-    /// List and show past runs
+    /// List, show, compare and remove past runs and test methods
     #[command(after_help = "Examples:\n  \
         packetrig report\n  \
-        packetrig report show last")]
-    Report(ReportArgs),
+        packetrig report show last\n  \
+        packetrig report diff baseline.json last --max-worse 5%")]
+    Report(Box<ReportArgs>),
 }
 
 /// Check or explain a plan without running it.
@@ -254,101 +256,6 @@ pub(crate) struct DoctorArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-// `report` alone lists runs. With a subcommand, `--store` belongs to the subcommand.
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct ReportArgs {
-    #[command(subcommand)]
-    pub(crate) action: Option<ReportAction>,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ReportAction {
-    /// List past runs, newest first
-    #[command(after_help = "Example:\n  packetrig report list --most 10")]
-    List {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Show at most this many runs
-        #[arg(long, value_name = "N", default_value_t = 50)]
-        most: usize,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show the report of a past run
-    #[command(after_help = "Example:\n  packetrig report show last --csv")]
-    Show {
-        /// Run id, or the beginning of one; `last` is the newest run
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        form: OutputForm,
-        /// Show all columns, even if they do not fit the terminal
-        #[arg(long)]
-        wide: bool,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-    /// List runs that have files but no report: still running, or killed
-    #[command(after_help = "Example:\n  packetrig report unfinished")]
-    Unfinished {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Delete the files of a run that has no report, its captures too; a run in progress is refused
-    #[command(after_help = "Example:\n  packetrig report discard 20261123-093559")]
-    Discard {
-        /// Run id, or the beginning of one
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-    /// List results that nodes delivered when no run waited for them
-    #[command(after_help = "Example:\n  packetrig report late --discard")]
-    Late {
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Delete late results of unknown runs, which makes room for new ones
-        #[arg(long)]
-        discard: bool,
-        /// Print the result as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print the directory with the files of a run, even if the run has no report
-    #[command(after_help = "Example:\n  packetrig report path last")]
-    Path {
-        /// Run id, or the beginning of one; `last` is the newest run
-        #[arg(value_name = "ID")]
-        id: String,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-}
-
-/// Output format; without a flag, tables.
-// At most one of them, because the output is one document.
-#[derive(Args, Debug)]
-#[group(multiple = false)]
-pub(crate) struct OutputForm {
-    /// Print the whole report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print CSV, one row per stream
-    #[arg(long)]
-    pub(crate) csv: bool,
-    /// Print JUnit XML, one test case per stream
-    #[arg(long)]
-    pub(crate) junit: bool,
 }
 
 /// Directory of past runs.

@@ -13,6 +13,7 @@ mod kept;
 mod log;
 mod merge;
 mod meter;
+mod method;
 mod plan;
 mod probe;
 mod quick;
@@ -27,12 +28,8 @@ use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
-use packetrig_sys::signal;
-
-/// Whether the user wants the command to end. Latched signals only: see [`signal::latch`].
-fn is_interrupted() -> bool {
-    signal::received().is_some()
-}
+use method::MethodRequest;
+use packetrig_program::is_interrupted;
 
 pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
@@ -52,7 +49,21 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
         RigCommand::Probe(command) => probe::perform(&command, output),
         RigCommand::Serve(arguments) => serve::perform(&arguments, output),
         RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
-        RigCommand::Test(TestCommand::Calibrate(arguments)) => calibrate::perform(&arguments, output),
-        RigCommand::Report(arguments) => report::perform(arguments, output),
+        RigCommand::Test(command) => test(command, output),
+        RigCommand::Report(arguments) => report::perform(*arguments, output),
     }
+}
+
+fn test(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let request = match command {
+        TestCommand::Calibrate(arguments) => return calibrate::perform(&arguments, output),
+        TestCommand::Resume(arguments) => return method::resume(&arguments, output),
+        TestCommand::Rfc2544(arguments) => MethodRequest::Rfc2544(arguments),
+        TestCommand::Mlrsearch(arguments) => MethodRequest::Mlrsearch(arguments),
+        TestCommand::Bisect(arguments) => MethodRequest::Bisect(arguments),
+        TestCommand::Convergence(arguments) => MethodRequest::Convergence(arguments),
+        TestCommand::Compare(arguments) => MethodRequest::Compare(arguments),
+        TestCommand::LossShare(arguments) => MethodRequest::LossShare(arguments),
+    };
+    method::perform(&request, output)
 }

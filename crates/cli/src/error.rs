@@ -3,9 +3,10 @@
 use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
 use packetrig_fleet_io::fleet::FetchError;
-use packetrig_units::Blame;
+use packetrig_program::{CommandError, UnwrittenResult};
+use packetrig_units::{Blame, message_with_causes};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
 #[derive(Debug, thiserror::Error)]
@@ -57,17 +58,19 @@ pub(crate) enum Error {
     #[error(transparent)]
     Meter(#[from] packetrig_flow_io::Error),
     #[error(transparent)]
-    Probe(#[from] packetrig_probe_io::Error),
+    Probe(#[from] packetrig_probe_cli::Error),
     #[error(transparent)]
-    ProbeFile(#[from] packetrig_store::probes::Error),
-    /// A permit file for probes is invalid.
-    #[error("{}: {error}", file.display())]
-    ProbePermit { file: PathBuf, error: packetrig_probe::permit::FileError },
+    Output(#[from] UnwrittenResult),
+    #[error(transparent)]
+    Program(#[from] packetrig_program::Error),
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// The directory of the catalogue cannot be written.
     #[error("{0}; name a directory that can be written with --store")]
     UnusableStore(packetrig_store::Error),
+    /// Options of a test method that cannot be run.
+    #[error(transparent)]
+    MethodOptions(#[from] packetrig_method::MethodOptionsError),
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
     #[error(transparent)]
@@ -113,7 +116,7 @@ impl Error {
             },
             Self::ReadFile { source, .. } => Blame::of_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
-            Self::Usage(_) | Self::ProbePermit { .. } => Blame::Usage,
+            Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
             Self::NoSuchPlace { .. } => Blame::World,
             Self::Write { source, .. } => Blame::of_io(source),
             Self::Kernel(error) => error.blame(),
@@ -123,7 +126,8 @@ impl Error {
             Self::Export(error) => error.blame(),
             Self::Meter(error) => error.blame(),
             Self::Probe(error) => error.blame(),
-            Self::ProbeFile(error) => error.blame(),
+            Self::Output(error) => error.blame(),
+            Self::Program(error) => error.blame(),
             Self::Store(error) | Self::UnusableStore(error) => error.blame(),
             Self::Flows(error) => error.blame(),
             Self::Collect(error) => error.blame(),
@@ -139,24 +143,26 @@ impl Error {
         }
     }
 
-    pub(crate) fn exit(&self) -> CommandExit {
+    /// The message and its causes.
+    pub(crate) fn chain(&self) -> String {
+        message_with_causes(self)
+    }
+}
+
+impl CommandError for Error {
+    fn exit(&self) -> CommandExit {
         match self {
             Self::Fetch(FetchError::Interrupted) => CommandExit::Interrupted,
             error => error.blame().into(),
         }
     }
 
-    pub(crate) fn show(&self, style: TextStyle) {
+    fn show(&self, style: TextStyle) {
         // The problems come first, so that the last line on the terminal is the summary.
         if let Self::BadPlan { shown, .. } = self {
             remark(shown.trim_end_matches('\n'));
         }
         remark(format_args!("{} {}", style.bad("error:"), self.chain()));
-    }
-
-    /// The message and its causes, each once: some errors repeat the message of their cause.
-    pub(crate) fn chain(&self) -> String {
-        packetrig_fleet_io::message_with_causes(self)
     }
 }
 

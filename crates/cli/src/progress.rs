@@ -10,8 +10,8 @@ pub(crate) use live::LiveLine;
 
 use self::totals::ProgressTotals;
 use crate::output::remark;
-use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_program::safe;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;

@@ -92,3 +92,12 @@ pub enum Error {
     #[error("{0}")]
     Bug(&'static str),
 }
+
+impl From<packetrig_guard::Error> for Error {
+    fn from(error: packetrig_guard::Error) -> Self {
+        match error {
+            packetrig_guard::Error::Kernel(error) => Self::Kernel(error),
+            packetrig_guard::Error::Refused(refusal) => Self::Guard(refusal),
+        }
+    }
+}

@@ -16,7 +16,6 @@ pub mod clock;
 pub mod device;
 pub mod doctor;
 pub mod filter;
-pub mod gate;
 pub mod packet;
 pub mod pktgen;
 pub mod port;
@@ -38,3 +37,4 @@ mod send_doubts;
 mod worker;
 
 pub use error::Error;
+pub use packetrig_guard::gate;

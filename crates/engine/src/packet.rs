@@ -8,20 +8,22 @@
 
 pub(crate) mod facts;
 mod filter;
-pub mod guard;
+mod kept;
 pub mod quiet;
 mod rx;
 pub mod saved_settings;
-mod stack;
 mod tap;
 mod tx;
 
 pub use facts::InterfaceMeter;
+pub use kept::KeptPorts;
 pub use rx::PacketRx;
 pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub(crate) use tx::NETDOWN;
 pub use tx::PacketTx;
 pub use tx::{StallWatch, lost_on_transmit};
+
+pub use packetrig_guard::lab as guard;
 
 use crate::Error;
 use crate::device::PortSite;
@@ -154,10 +156,15 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
     let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.meter()?;
-    let rx = RxRing::open(netns, link.index, location, rx_options)?;
-    // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
-    rx_meter.restart()?;
-    let tx = TxRing::open(netns, link.index, location, tx_options(link, options.largest))?;
+    // Both at once: for each ring the kernel waits until no processor can be looking at what was there before.
+    let (rx, tx) = std::thread::scope(|scope| {
+        let tx = scope.spawn(|| TxRing::open(netns, link.index, location, tx_options(link, options.largest)));
+        let rx = RxRing::open(netns, link.index, location, rx_options);
+        // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
+        let restarted = rx_meter.restart();
+        let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, Error>((restarted.and(rx)?, tx?))
+    })?;
     Ok(OpenedPort {
         info: claim.describe(port)?,
         tx: PacketTx::new(tx, claim.meter()?),

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
+mod turns;
 
 /// The senders are asked, and not the lease: it may have been renewed since it stopped them, or have run out after they had ended by
 /// themselves.
@@ -41,11 +42,6 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
 /// However rarely a controller wants samples, the node sends one at least this often.
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
-/// Longest wait for a message: how fast the agent notices that senders are done or that it is to end.
-const TURN: Nanos = Nanos::from_millis(10);
-
-/// The same while it takes part in no run.
-const REST: Nanos = Nanos::from_millis(200);
 
 /// Serves one node's part in runs until `over` says so; then everything is stopped and closed. Gives back the first
 /// error of the data plane: what travelled to the controller is only its text.
@@ -108,6 +104,8 @@ struct AgentShell<'a, E> {
     /// As the controller wishes.
     report_every: Nanos,
     pulse: Option<ProcessPulse>,
+    /// T of the run under way.
+    sending_since: Option<MonoTime>,
 }
 
 impl<'a, E: Endpoint> AgentShell<'a, E> {
@@ -131,6 +129,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             report_at: MonoTime::default(),
             report_every: Nanos::ZERO,
             pulse: None,
+            sending_since: None,
         }
     }
 
@@ -142,8 +141,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn turn(&mut self) {
-        // A node of a fleet without a run waits only for messages and for the time of its next hello.
-        let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
+        let turn = self.longest_turn();
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(envelope) = self.endpoint.receive(wait) {
             self.on_message(envelope.body);
@@ -229,6 +227,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 let failed = Self::failure_event(watched);
                 if failed.is_none() {
                     prepared(&mut self.plane)?.start_at(at);
+                    self.sending_since = Some(at);
                 }
                 return Ok(failed);
             }

@@ -27,12 +27,13 @@ mod session;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 mod uplink;
 
 pub use agent::{serve, serve_fleet};
 pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
 pub use control::{OnEvent, RunUser};
-pub use error::{Error, message_with_causes};
+pub use error::Error;
 pub use local::{EndedRun, LocalGround, RunGround, RunOptions, run_local, run_on, run_to_end};
 pub use membership::{NodeMembership, NodeSite};
 pub use open_run::OpenRun;

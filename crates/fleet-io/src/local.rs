@@ -161,7 +161,7 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
             let _leave = SetOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
-                .spawn_scoped(scope, || serve(agents, planes, AgentMachine::new(PATIENCE), &over))
+                .spawn_scoped(scope, || serve(agents, planes, AgentMachine::local(PATIENCE), &over))
                 .map_err(Error::Thread)?;
             let mut crew = OneThread(agent);
             let ended = control(machine, &mut endpoint, &mut crew, user);

@@ -4,8 +4,9 @@
 use crate::probes::{ProbeLoan, ProbePlane};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::packet::KeptPorts;
 use packetrig_engine::process::EngineCommand;
-use packetrig_engine::rig::{DataPlane, OwnerPermit, RigOptions, RigSite, TestRig};
+use packetrig_engine::rig::{DataPlane, MachinePorts, OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_fleet::message::{NodeName, RunPreparation};
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::limit::RigLimit;
@@ -32,6 +33,8 @@ pub struct EnginePlane {
     /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
     /// program to start.
     engine: Option<EngineCommand>,
+    /// Ports that stay open between runs.
+    kept: Option<KeptPorts>,
 }
 
 /// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
@@ -131,13 +134,21 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
     pub const fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan), engine: None }
+        Self { lent: Some(loan), engine: None, kept: None }
     }
 
     /// Of the user's own machine, where this program sends.
     #[must_use]
     pub fn with_engine(self, engine: Option<EngineCommand>) -> Self {
         Self { engine, ..self }
+    }
+
+    /// Ports on AF_PACKET rings stay open after a run, for the next one that asks for the same: opening and closing them takes longer than
+    /// a short trial. Between runs their interfaces stay locked and quiet. They are given back when this and its clones are dropped, and
+    /// those that a run does not use when it begins.
+    #[must_use]
+    pub fn keeping_ports(self) -> Self {
+        Self { kept: Some(KeptPorts::default()), ..self }
     }
 }
 
@@ -154,7 +165,9 @@ impl PlaneSource for EnginePlane {
             None => own_options(preparation, self.engine.as_ref())?,
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
-        let rig = TestRig::prepare(Arc::unwrap_or_clone(plan), &options)?;
+        let plan = Arc::unwrap_or_clone(plan);
+        let ports = MachinePorts::new(&plan, &options).keeping(self.kept.clone());
+        let rig = TestRig::prepare_with(plan, &options, &ports)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }

@@ -1,18 +1,17 @@
-//! Notices when this process did not run: a thread only sleeps, and records when it was woken much too late.
+//! Notices when this process did not run: a thread only waits, and records when it was woken much too late.
 //!
 //! A stopped process, a frozen virtual machine or a machine without a free processor loses frames and stamps others late, and cannot notice
 //! it at that moment.
 
 use crate::agent::now;
 use crate::error::Error;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
-use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// How long the thread sleeps.
+/// How long the thread waits at a time.
 const BEAT: Nanos = Nanos::from_millis(50);
 /// A wake-up that is later than this is reported; on a busy machine delays are shorter.
 const LATE: Nanos = Nanos::from_secs(1);
@@ -53,21 +52,20 @@ fn seconds(time: Nanos) -> f64 {
 #[derive(Debug)]
 pub(crate) struct ProcessPulse {
     found: Arc<Mutex<Vec<ProcessStandstill>>>,
-    over: Arc<AtomicBool>,
+    quit: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ProcessPulse {
     pub(crate) fn start() -> Result<Self, Error> {
         let found = Arc::new(Mutex::new(Vec::new()));
-        let over = Arc::new(AtomicBool::new(false));
+        let (quit, until_told) = bounded(0);
         let findings = Arc::clone(&found);
-        let is_over = Arc::clone(&over);
         let thread = Builder::new()
             .name("pulse".to_owned())
-            .spawn(move || watch(&findings, &is_over))
+            .spawn(move || watch(&findings, &until_told))
             .map_err(Error::Thread)?;
-        Ok(Self { found, over, thread: Some(thread) })
+        Ok(Self { found, quit: Some(quit), thread: Some(thread) })
     }
 
     /// When it did not run since it was started.
@@ -78,18 +76,20 @@ impl ProcessPulse {
 
 impl Drop for ProcessPulse {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        // The wait is the channel's: its end interrupts the thread at once instead of after a whole beat.
+        self.quit = None;
         if let Some(thread) = self.thread.take() {
-            // The thread only sleeps and cannot have panicked.
+            // The thread only waits and cannot have panicked.
             drop(thread.join());
         }
     }
 }
 
-fn watch(found: &Mutex<Vec<ProcessStandstill>>, over: &AtomicBool) {
-    while !over.load(Ordering::Acquire) {
+fn watch(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>) {
+    let mut is_over = false;
+    while !is_over {
         let from = now();
-        clock::sleep_until_ns((from + BEAT).as_nanos());
+        is_over = quit.recv_timeout(BEAT.to_std()) != Err(RecvTimeoutError::Timeout);
         let length = now().since(from);
         if length > BEAT + LATE {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ mod on_fleet;
 pub use machine::MachineRuns;
 pub use on_fleet::{FleetRuns, ReopenFleet};
 
-use crate::error::{Error, message_with_causes};
+use crate::error::Error;
 use crate::local::RunOptions;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::served::OpenFailure;
@@ -78,7 +78,10 @@ fn open_failure(error: Error) -> OpenFailure {
 
 /// A failure of this machine, whatever the configuration says.
 fn own_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
-    OpenFailure::Fault(NodeFault { blame: packetrig_units::Blame::World, text: message_with_causes(error) })
+    OpenFailure::Fault(NodeFault {
+        blame: packetrig_units::Blame::World,
+        text: packetrig_units::message_with_causes(error),
+    })
 }
 
 /// A request that panicked must not end the service: what these locks protect is consistent at any time.

@@ -37,6 +37,8 @@ use std::sync::Arc;
 
 /// A confirmation must come at least this long before T. A later one is refused: the senders would hear of it too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
+/// The same in the controller's own process: a receiver looks at its orders every 5 ms, and has to know T before the first frame comes.
+pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
 /// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
 pub const REFIT: Nanos = Nanos::from_millis(10);
 /// Ended runs whose late messages are still recognised as such.
@@ -158,6 +160,8 @@ pub struct AgentMachine {
     ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
     patience: Nanos,
+    /// A confirmation that leaves less than this before T is refused.
+    margin: Nanos,
     /// Only in a fleet.
     lease: Option<AgentLease>,
     longest: Option<Nanos>,
@@ -182,12 +186,18 @@ impl AgentMachine {
             ended: VecDeque::new(),
             heard: MonoTime::default(),
             patience,
+            margin: CONFIRM_MARGIN,
             lease: None,
             longest: None,
             stop_at: None,
             why: None,
             orphan: false,
         }
+    }
+
+    /// An idle agent in the controller's own process.
+    pub fn local(patience: Nanos) -> Self {
+        Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(patience) }
     }
 
     /// An idle agent of a fleet.

@@ -228,6 +228,7 @@ impl ControllerMachine {
                 start.max(self.repeat_at)
             }
             ControllerPhase::Committing { start, .. } => start - self.limits.guard,
+            ControllerPhase::Confirming { start } if self.awaits_only_node() => self.confirmed_by(start),
             ControllerPhase::Confirming { start } => start,
             ControllerPhase::Running { start } if !self.all(PeerProgress::Confirmed) => {
                 self.confirmed_by(start)
@@ -290,7 +291,9 @@ impl ControllerMachine {
             }
             // Nodes that are confirmed start at T by themselves. Those whose acknowledgement is missing are
             // dealt with in `Running` (`expire_confirmations`).
-            ControllerPhase::Confirming { start } if now >= start => {
+            ControllerPhase::Confirming { start }
+                if now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start)) =>
+            {
                 self.phase = ControllerPhase::Running { start };
                 self.enter(RunState::Running);
             }

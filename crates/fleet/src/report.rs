@@ -10,6 +10,7 @@ mod assemble;
 mod claims;
 mod clocks;
 pub mod columns;
+mod comparable;
 mod doubt;
 mod figures;
 mod judgement;
@@ -27,6 +28,7 @@ mod times;
 mod verdict;
 
 pub use assemble::assemble;
+pub use comparable::run_figures;
 pub use doubt::EventReport;
 pub use figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
 pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};

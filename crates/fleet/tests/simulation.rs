@@ -1,6 +1,6 @@
 //! Controller and agents in virtual time, over a network that delays, loses and repeats, with agents that fail and die.
 
-use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
+use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine, CONFIRM_MARGIN};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::message::{
@@ -18,6 +18,8 @@ use std::sync::Arc;
 const LIMITS: RunLimits = RunLimits {
     lead: Nanos::from_secs(2),
     guard: Nanos::from_millis(300),
+    margin: CONFIRM_MARGIN,
+    arming_rounds: 3,
     attempts: 3,
     prepare: Nanos::from_secs(30),
     start: Nanos::from_secs(5),
@@ -47,6 +49,8 @@ struct World {
     failures: usize,
     stop_at_ms: Option<u64>,
     endless: bool,
+    /// Controller and node are in one process, with the limits of that.
+    one_process: bool,
 }
 
 impl World {
@@ -62,6 +66,7 @@ impl World {
             failures: 0,
             stop_at_ms: None,
             endless: false,
+            one_process: false,
         }
     }
 }
@@ -114,8 +119,13 @@ impl Simulation {
             ..RunPreparation::default()
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
+        let limits = if world.one_process { RunLimits::local(LIMITS.drain) } else { LIMITS };
         let nodes = names.iter().map(|name| Node {
-            agent: AgentMachine::new(PATIENCE),
+            agent: if world.one_process {
+                AgentMachine::local(PATIENCE)
+            } else {
+                AgentMachine::new(PATIENCE)
+            },
             name: name.clone(),
             dies: None,
             fails_at: None,
@@ -129,7 +139,7 @@ impl Simulation {
             now: MonoTime::from_nanos(1_000_000_000),
             order: 0,
             queue: BTreeMap::new(),
-            controller: ControllerMachine::new(head, preparation, &names, LIMITS),
+            controller: ControllerMachine::new(head, preparation, &names, limits),
             nodes: nodes.collect(),
             states: vec![],
             starts: BTreeSet::new(),
@@ -439,6 +449,7 @@ fn worlds() -> impl Strategy<Value = World> {
             // Without an end of its own a run needs a user.
             stop_at_ms: if endless { stop.or(Some(8000)) } else { stop },
             endless,
+            one_process: false,
         },
     )
 }
@@ -448,6 +459,12 @@ proptest! {
     #[test]
     fn whatever_the_world_does_the_run_ends_and_tells_the_truth(world in worlds()) {
         outcome_of(world);
+    }
+
+    #[test]
+    fn a_busy_machine_gets_a_start_although_its_lead_is_short(seed in any::<u64>(), delay_ms in 1u64..200) {
+        let world = World { seed, delay_ms, one_process: true, ..World::calm(1) };
+        prop_assert_eq!(outcome_of(world), RunOutcome::Complete { stopped: false });
     }
 
     #[test]

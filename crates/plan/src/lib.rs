@@ -26,6 +26,7 @@ pub mod recording;
 pub mod replay;
 pub mod steer;
 pub mod timeline;
+pub mod trial;
 
 pub use growth::{GrowingPlan, PlanDocument, PlanGrowth, SentDocument};
 pub use model::{

@@ -7,7 +7,7 @@ impl Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Kernel(error) => error.blame(),
-            Self::Engine(error) => error.blame(),
+            Self::Guard(error) => error.blame(),
             Self::Target(_) => Blame::Unconfirmed,
             Self::Train { .. } | Self::Limits(_) => Blame::Usage,
             Self::Mechanism { .. } | Self::NoRoute(..) | Self::NobodyThere(..) => Blame::World,

@@ -9,7 +9,7 @@
 use crate::circumstances;
 use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
 use crate::{Error, now, small_count};
-use packetrig_engine::packet::guard;
+use packetrig_guard::lab;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{CalibrationResult, ReleaseExactness};
 use packetrig_probe::{
@@ -264,7 +264,7 @@ impl LabInterface {
     fn open(location: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
-        guard::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
+        lab::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
         Ok(Self { netns, link })
     }
 }

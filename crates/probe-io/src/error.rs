@@ -10,9 +10,9 @@ pub enum Error {
     /// The kernel refused, or cannot.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// The interface looks like part of a real network, or another run uses it.
+    /// The interface looks like part of a real network.
     #[error(transparent)]
-    Engine(#[from] packetrig_engine::Error),
+    Guard(#[from] packetrig_guard::Error),
     /// The target is not allowed.
     #[error(transparent)]
     Target(#[from] PermitRefusal),

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 pub const SHORTEST: usize = 60;
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
-pub(crate) const IPV4: usize = 20;
-pub(crate) const IPV6: usize = 40;
+pub const IPV4: usize = 20;
+pub const IPV6: usize = 40;
 /// Bytes of a UDP header, and of an echo request's.
 pub const UDP: usize = 8;
 const HOPS: u8 = 64;

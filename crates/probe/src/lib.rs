@@ -14,6 +14,7 @@ pub mod answer;
 pub mod budget;
 pub mod choice;
 pub mod estimate;
+pub mod files;
 pub mod frame;
 pub mod header;
 mod mechanism;

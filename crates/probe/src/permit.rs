@@ -201,6 +201,18 @@ impl ProbePermit {
         }
     }
 
+    /// Limits that every permitted target has at least.
+    pub fn least_limits(&self) -> TargetLimits {
+        let named = self.targets.iter().map(TargetNetwork::limits);
+        let typed = (!self.typed.is_empty()).then_some(TargetLimits::USUAL);
+        let own = named.chain(typed).reduce(TargetLimits::and).unwrap_or(TargetLimits::USUAL);
+        // Targets that the owner does not name have the usual limits.
+        match &self.owner {
+            Some(owner) => own.and(owner.least_limits()).and(TargetLimits::USUAL),
+            None => own,
+        }
+    }
+
     fn own_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`, and would slip past `never` otherwise.
         let ip = ip.to_canonical();
@@ -282,6 +294,22 @@ mod tests {
         permit.allow("0.0.0.0/0".parse().unwrap());
         assert!(matches!(limits(&permit, "255.255.255.255"), Err(PermitRefusal::NotOne(_))));
         assert!(matches!(limits(&permit, "224.0.0.1"), Err(PermitRefusal::NotOne(_))));
+    }
+
+    #[test]
+    fn every_permitted_target_has_the_least_limits_or_more() {
+        assert_eq!(ProbePermit::default().least_limits(), TargetLimits::USUAL);
+        let one = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5000\nmost = 7";
+        let mut permit = ProbePermit::from_text(one).unwrap();
+        assert_eq!(permit.least_limits(), limits(&permit, "10.0.0.1").unwrap());
+        permit.allow("192.0.2.0/24".parse().unwrap());
+        assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::USUAL });
+        let below =
+            permit.under(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
+        for ip in ["10.0.0.1", "192.0.2.1"] {
+            let found = limits(&below, ip).unwrap();
+            assert_eq!(below.least_limits().and(found), below.least_limits(), "{ip}");
+        }
     }
 
     #[test]

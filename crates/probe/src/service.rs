@@ -4,23 +4,27 @@
 //!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> outlet
 //! ```
 //! Clients are other programs of the machine and not trusted: no client can send what the permit forbids, use up more than its share
-//! of a target's limits while others need theirs, or keep packets of others from leaving.
+//! of a target's limits while others need theirs, keep packets of others from leaving, or have the service work for nothing without end
+//! ([`ClientAllowance`]).
 //!
 //! Invariant: a packet that was queued comes out exactly once: released, refused or cancelled.
 
+mod allowance;
 mod calendar;
 mod check;
 mod queue;
 mod shares;
 
+pub use allowance::{ClientAllowance, WorkAllowance, work};
 pub use calendar::{ReleaseCalendar, TrainRank};
-pub use check::{FrameMacs, PacketEnds, PacketFlow, check_frame, check_packet};
+pub use check::{FrameMacs, MalformedPacket, PacketEnds, PacketFlow, check_frame, check_packet};
 pub use queue::{ClientId, ClientQuota, DueTrain, QueuedPacket, QueuedTrain, ReleaseQueue};
-pub use shares::TargetShares;
+pub use shares::{MOST_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
 
 use serde::Serialize;
 
-/// Why a packet of a client is not sent.
+/// Why the service does not send a packet of a client. What becomes of a packet that the release mechanism was given is not among them:
+/// the mechanism says whether it failed, or the kernel dropped the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketRefusal {
@@ -34,7 +38,7 @@ pub enum PacketRefusal {
     OverLimit,
     /// Not an IPv4 or IPv6 packet of the kind that may be sent.
     Malformed,
-    /// Source or next hop are not those of the interface.
+    /// Source or next hop are not those of the interface, or the source port is somebody else's.
     WrongSource,
     TooLong,
     /// Another packet had the outlet, and moving this one would make it later than its client allows.
@@ -44,12 +48,8 @@ pub enum PacketRefusal {
     NoRoute,
     /// Its release time is beyond the horizon.
     TooFarAhead,
-    /// The kernel dropped it.
-    Dropped,
     /// The service ended before it was due.
     Ended,
-    /// The release mechanism failed.
-    Failed,
     /// Another packet of its train was refused.
     TrainRefused,
 }

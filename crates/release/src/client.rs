@@ -3,13 +3,14 @@
 //! Invariant: what the service sends while another answer is awaited is kept, and `next_event` gives it out in order.
 
 use crate::message::{
-    AnswerFilter, ClientMessage, HeardAnswer, LONGEST_MESSAGE, PacketReport, PacketToRelease, ServiceFacts,
-    ServiceMessage, ServiceState, VERSION,
+    AnswerFilter, ClientMessage, ErrorPlace, HeardAnswer, LONGEST_MESSAGE, PacketLimits, PacketReport,
+    PacketToRelease, ServiceFacts, ServiceMessage, ServiceState, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::runtime_directory;
 use packetrig_sys::seqpacket::{ReceivedMessage, SeqpacketStream};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,8 +34,12 @@ pub enum ReleaseError {
     Connection(#[from] packetrig_sys::Error),
     #[error("the release service closed the connection")]
     Closed,
-    #[error("the release service refuses: {0}")]
-    Refused(String),
+    #[error("the release service refuses: {text}")]
+    Refused {
+        text: String,
+        /// The place in the message that the service could not read.
+        place: Option<ErrorPlace>,
+    },
     #[error("the release service did not answer within {} s", PATIENCE.as_secs())]
     Silent,
     #[error(
@@ -131,6 +136,15 @@ impl ReleaseClient {
         }
     }
 
+    /// The limits of a target; `None`: it may not be probed.
+    pub fn limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
+        let id = self.new_id();
+        match self.connection.ask(&ClientMessage::Target { id, address: target })? {
+            ServiceMessage::Limits { limits, .. } => Ok(limits),
+            _ => Err(ReleaseError::Broken),
+        }
+    }
+
     /// The next event; `None` if there was none `within` this time.
     pub fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
         self.connection.next_event(within)
@@ -158,7 +172,9 @@ impl ServiceConnection {
             }
             match self.receive(deadline)? {
                 None => return Ok(None),
-                Some(ServiceMessage::Error { text, .. }) => return Err(ReleaseError::Refused(text)),
+                Some(ServiceMessage::Error { text, place, .. }) => {
+                    return Err(ReleaseError::Refused { text, place });
+                }
                 Some(message) => self.keep(message),
             }
         }
@@ -172,7 +188,9 @@ impl ServiceConnection {
             let answer = self.receive(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
                 ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep(answer),
-                ServiceMessage::Error { text, .. } => return Err(ReleaseError::Refused(text)),
+                ServiceMessage::Error { text, place, .. } => {
+                    return Err(ReleaseError::Refused { text, place });
+                }
                 // The answer to an earlier message, for which nobody waits any more.
                 _ if answer.id() != Some(message.id()) => {}
                 _ => return Ok(answer),

@@ -53,15 +53,49 @@ impl FieldWriter {
     }
 }
 
+/// Where a reader is in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FieldPlace {
+    pub(crate) field: &'static str,
+    /// The byte of the message at which the field begins.
+    pub(crate) byte: usize,
+    /// The packet of SUBMIT to which the field belongs, from 0.
+    pub(crate) packet: Option<u32>,
+}
+
 /// Reads a message from front to back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
+    length: usize,
+    place: FieldPlace,
 }
 
 impl<'a> FieldReader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        let place = FieldPlace { field: "", byte: 0, packet: None };
+        Self { rest: bytes, length: bytes.len(), place }
+    }
+
+    /// Names the field that is read next, so that [`Self::place`] tells where reading failed.
+    pub(crate) const fn named(&mut self, field: &'static str) -> &mut Self {
+        self.place = FieldPlace { field, byte: self.length - self.rest.len(), ..self.place };
+        self
+    }
+
+    /// Says that a field that was read before is wrong.
+    pub(crate) const fn point_at(&mut self, field: &'static str, byte: usize) {
+        self.place = FieldPlace { field, byte, ..self.place };
+    }
+
+    /// Says to which packet the fields belong from here on.
+    pub(crate) const fn enter_packet(&mut self, packet: Option<u32>) {
+        self.place.packet = packet;
+    }
+
+    /// The field that was named last.
+    pub(crate) const fn place(&self) -> FieldPlace {
+        self.place
     }
 
     pub(crate) fn u8(&mut self) -> Option<u8> {

@@ -4,15 +4,22 @@
 //!  ClientMessage  --write-->  bytes  --read-->  ClientMessage      (read by the service)
 //!  ServiceMessage --write-->  bytes  --read-->  ServiceMessage     (read by the client)
 //! ```
-//! Invariant: `read` gives back exactly what `write` was given, and refuses all that `write` cannot have written.
+//! Invariant: `read` gives back exactly what `write` was given. From a client it refuses all that `write` cannot have written; a message
+//! of the service may be longer than this crate knows, because later services add fields at the end.
 
 mod client_side;
 mod report;
 mod service_side;
 
-pub use client_side::{AnswerFilter, ClientMessage, PacketKind, PacketToRelease, ReleaseClock};
-pub use report::{PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader};
-pub use service_side::{HeardAnswer, ProtocolErrorCode, ServiceFacts, ServiceMessage, ServiceState};
+pub use client_side::{
+    AnswerFilter, BrokenMessage, ClientMessage, PacketKind, PacketToRelease, ReleaseClock,
+};
+pub use report::{
+    PacketFault, PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader,
+};
+pub use service_side::{
+    ErrorPlace, HeardAnswer, PacketLimits, ProtocolErrorCode, ServiceFacts, ServiceMessage, ServiceState,
+};
 
 use crate::fields::{FieldReader, FieldWriter};
 
@@ -33,13 +40,15 @@ struct MessageHeader {
 }
 
 /// Reads the header and checks the length of the message.
-fn begin_reading(bytes: &[u8]) -> Option<(MessageHeader, FieldReader<'_>)> {
-    let mut fields = FieldReader::new(bytes);
-    let kind = fields.u16()?;
-    fields.reserved(2)?;
-    let length = fields.u32()? as usize;
-    let id = fields.u64()?;
-    (length == bytes.len()).then_some((MessageHeader { kind, id }, fields))
+fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<MessageHeader> {
+    let kind = fields.named("type").u16()?;
+    fields.named("reserved").reserved(2)?;
+    let length = fields.named("length").u32()? as usize;
+    if length != message_length {
+        return None;
+    }
+    let id = fields.named("id").u64()?;
+    Some(MessageHeader { kind, id })
 }
 
 /// A message whose body `write` adds.

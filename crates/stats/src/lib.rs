@@ -12,6 +12,7 @@ pub mod clock;
 pub mod content;
 pub mod counts;
 pub mod exchange;
+pub mod figure;
 pub mod jitter;
 pub mod latency;
 pub mod ledger;

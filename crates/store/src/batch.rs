@@ -121,7 +121,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     fn examine_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
-        check_id(&id.run)?;
+        check_id(&id.run.0)?;
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::hash(bytes);
         if let Some(outcome) = self.repeat(id, &hash)? {

@@ -1,22 +1,28 @@
 //! Whose fault the errors of this room are.
 
-use crate::{Error, flows, probes, spool};
+use crate::{Error, flows, spool};
 use packetrig_units::Blame;
 use std::io;
 
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::NoPlace | Self::Unknown(_) | Self::Ambiguous { .. } | Self::NotUnfinished(_) => {
-                Blame::Usage
-            }
+            Self::NoPlace
+            | Self::Unknown(_)
+            | Self::Ambiguous { .. }
+            | Self::NotUnfinished(_)
+            | Self::MethodComplete(_)
+            | Self::NoResult(_)
+            | Self::NoUnfinishedMethod => Blame::Usage,
             Self::File { source, .. } => Blame::of_io(source),
             Self::Catalogue { .. }
             | Self::NoRoom { .. }
             | Self::NotStored { .. }
+            | Self::MethodNotStored { .. }
+            | Self::DamagedJournal { .. }
             | Self::TooNew { .. }
             | Self::Damaged { .. } => Blame::World,
-            Self::UnderWay { .. } => Blame::Busy,
+            Self::UnderWay { .. } | Self::MethodUnderWay { .. } => Blame::Busy,
             Self::BadNode(_)
             | Self::BadSegment { .. }
             | Self::LateQuota { .. }
@@ -24,7 +30,7 @@ impl Error {
             | Self::Differs(_) => Blame::Peer,
             Self::OfBatch(error) => error.blame(),
             // packetrig makes the ids of runs and asks each draft for its own segments.
-            Self::Taken(_) | Self::BadId(_) | Self::Foreign(_) => Blame::Bug,
+            Self::Taken(_) | Self::BadId(_) | Self::BadFileName(_) | Self::Foreign(_) => Blame::Bug,
         }
     }
 }
@@ -56,16 +62,6 @@ impl flows::Error {
             Self::Network { .. } => Blame::World,
             Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
             Self::Encode(_) => Blame::Bug,
-        }
-    }
-}
-
-impl probes::Error {
-    pub fn blame(&self) -> Blame {
-        match self {
-            Self::Form(_) => Blame::Usage,
-            Self::File { source, .. } => Blame::of_io(source),
-            Self::Encode(_) | Self::Json(_) => Blame::Bug,
         }
     }
 }

@@ -1,17 +1,24 @@
 //! The catalogue of past runs and of runs under way, in SQLite.
 
 mod late;
+mod methods;
 mod open;
 mod parts;
+mod prune;
 mod quotas;
 mod segments;
+mod stored;
 mod unfinished;
 
 pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
+pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
+pub use prune::{PruneCriteria, PruneOutcome, PrunedResult};
 pub(crate) use quotas::BatchQuotas;
 pub(crate) use segments::SegmentRow;
+pub(crate) use stored::RUN;
+pub use stored::StoredSummary;
 pub use unfinished::UnfinishedRun;
 
 use crate::convert::clamp_to_i64;
@@ -31,6 +38,8 @@ use std::{fs, thread};
 /// How long a writer waits for another process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
+/// Where the directories of runs are.
+pub(crate) const RUNS: &str = "runs";
 const COLUMNS: &str =
     "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
 
@@ -66,7 +75,7 @@ pub struct RunSummary {
 impl RunCatalogue {
     /// Opens the catalogue in `place`, and creates it if there is none.
     pub fn open(place: &Path) -> Result<Self, Error> {
-        let runs = place.join("runs");
+        let runs = place.join(RUNS);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
         drop(private_files::tighten(&runs));
@@ -135,18 +144,12 @@ impl RunCatalogue {
 
     /// The run whose id begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find(&self, prefix: &str) -> Result<RunSummary, Error> {
+        only_match(prefix, self.runs_with_prefix(prefix)?, |summary| &summary.run.0)
+    }
+
+    fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
-        let mut found = self.rows(&sql, params![prefix], summary)?;
-        if let Some(exact) = found.iter().position(|summary| summary.run.0 == prefix) {
-            return Ok(found.swap_remove(exact));
-        }
-        match (found.pop(), found.len()) {
-            (None, _) => Err(Error::Unknown(prefix.to_owned())),
-            (Some(only), 0) => Ok(only),
-            (Some(last), others) => {
-                Err(Error::Ambiguous { prefix: prefix.to_owned(), count: others + 1, example: last.run.0 })
-            }
-        }
+        self.rows(&sql, params![prefix], summary)
     }
 
     /// The report of the run whose id begins with `prefix`.
@@ -174,7 +177,7 @@ impl RunCatalogue {
     }
 
     pub(crate) fn directory(&self, run: &RunId) -> PathBuf {
-        self.place.join("runs").join(&run.0)
+        self.place.join(RUNS).join(&run.0)
     }
 
     /// Commits a run: writes its row.
@@ -232,8 +235,28 @@ impl RunCatalogue {
         read_rows(&self.connection, sql, parameters, read).map_err(|source| self.error(source))
     }
 
+    /// Whether the catalogue lacks the tables of this version: it was opened for reading only, so it was not migrated.
+    fn is_older_than(&self, version: u32) -> bool {
+        migrations::version(&self.connection).is_ok_and(|found| found < version)
+    }
+
     fn error(&self, source: rusqlite::Error) -> Error {
         Error::catalogue(self.place.join("catalogue.sqlite"))(source)
+    }
+}
+
+/// The one of `found`, whose ids all begin with `prefix`. A full id is found even if other ids begin with it.
+fn only_match<T>(prefix: &str, mut found: Vec<T>, id: impl Fn(&T) -> &str) -> Result<T, Error> {
+    if let Some(exact) = found.iter().position(|one| id(one) == prefix) {
+        return Ok(found.swap_remove(exact));
+    }
+    let count = found.len();
+    match found.pop() {
+        None => Err(Error::Unknown(prefix.to_owned())),
+        Some(only) if count == 1 => Ok(only),
+        Some(last) => {
+            Err(Error::Ambiguous { prefix: prefix.to_owned(), count, example: id(&last).to_owned() })
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct RunDraft {
 
 impl RunDraft {
     pub(crate) fn new(catalogue: &RunCatalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
-        check_id(&run)?;
+        check_id(&run.0)?;
         let directory = catalogue.directory(&run);
         if directory.exists() {
             return Err(Error::Taken(run.0));
@@ -250,11 +250,11 @@ fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
     }
 }
 
-/// A run's id becomes a directory's name.
-pub(crate) fn check_id(run: &RunId) -> Result<(), Error> {
-    let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    if run.0.is_empty() || run.0.len() > 100 || !is_plain {
-        return Err(Error::BadId(run.0.clone()));
+/// The id of a run or of a method becomes a directory's name.
+pub(crate) fn check_id(id: &str) -> Result<(), Error> {
+    let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if id.is_empty() || id.len() > 100 || !is_plain {
+        return Err(Error::BadId(id.to_owned()));
     }
     Ok(())
 }

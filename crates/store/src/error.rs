@@ -4,6 +4,7 @@ use crate::catalogue::RunShare;
 use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_method::journal::JournalError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,17 +42,17 @@ pub enum Error {
     /// A report, or another stored value, cannot be read.
     #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    /// No such run.
-    #[error("no run whose id begins with `{0}`; `packetrig report` lists the stored runs")]
+    /// No such run or method.
+    #[error("no run or method whose id begins with `{0}`; `packetrig report` lists those that are stored")]
     Unknown(String),
-    /// The prefix matches several runs.
-    #[error("`{prefix}` matches {count} runs; give more of the id, for example `{example}`")]
+    /// The prefix matches several runs or methods.
+    #[error("`{prefix}` matches {count} ids; give more of the id, for example `{example}`")]
     Ambiguous { prefix: String, count: usize, example: String },
     /// The id is in use.
-    #[error("a run `{0}` is already stored")]
+    #[error("a run or method `{0}` is already stored")]
     Taken(String),
     /// An id becomes a directory's name.
-    #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
+    #[error("`{0}` is not a valid id of a run or method; use letters, digits, `-` and `_`")]
     BadId(String),
     /// A node's name becomes a directory's name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
@@ -87,6 +88,30 @@ pub enum Error {
     /// No such run is under way.
     #[error("run `{0}` is not under way")]
     NotUnfinished(RunId),
+    /// The method to be resumed or removed is in use.
+    #[error("method `{id}` is under way in process {process}; wait until that process has ended")]
+    MethodUnderWay { id: String, process: u32 },
+    /// The method to be resumed has its result.
+    #[error("method `{0}` is complete and cannot be resumed; `packetrig report show {0}` shows its result")]
+    MethodComplete(String),
+    /// A method that has not ended yet.
+    #[error("method `{0}` has no result yet; `packetrig report unfinished` shows how to resume it")]
+    NoResult(String),
+    /// Nothing can be resumed.
+    #[error("no method can be resumed; `packetrig report unfinished` lists those that were interrupted")]
+    NoUnfinishedMethod,
+    /// The result of a method, or its row. Its journal has all trials.
+    #[error(
+        "the result of method `{id}` could not be stored: {source}; its trials were kept in {}, and it can be resumed",
+        directory.display()
+    )]
+    MethodNotStored { id: String, directory: PathBuf, source: Box<Self> },
+    /// A journal that cannot be read.
+    #[error("{} is damaged: {source}", path.display())]
+    DamagedJournal { path: PathBuf, source: JournalError },
+    /// A name for a file of a result that is a path.
+    #[error("`{0}` is not a valid name for a file of a result")]
+    BadFileName(String),
 }
 
 impl Error {

@@ -1,11 +1,19 @@
-//! A report as files: JSON, CSV, JUnit. The encoders are pure; one function writes all files.
+//! Reports, comparisons and trends as JSON, CSV, JUnit and Markdown. The encoders are pure; one function writes all files of a run.
 
 mod compact;
+mod comparison;
 mod csv;
 mod junit;
+mod markdown;
+mod method;
+mod trend;
 
+pub use comparison::{comparison_csv, comparison_junit, comparison_markdown};
 pub use csv::{csv_metadata, table_csv};
 pub use junit::junit;
+pub use markdown::markdown;
+pub use method::{method_csv, method_junit, method_markdown};
+pub use trend::{trend_csv, trend_markdown};
 
 use crate::{Error, disk};
 use compact::CompactArrays;

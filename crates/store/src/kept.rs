@@ -3,7 +3,8 @@
 //! ```text
 //! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
 //! ```
-//! Invariant: only [`RunCatalogue::discard`], which the user asks for, removes captures; nothing else here or in a draft does.
+//! Invariant: only [`RunCatalogue::discard`] and [`RunCatalogue::prune`], which the user asks for, remove captures; nothing else
+//! here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
 use crate::files::REPORT;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 /// Extension of a run's directory until the run has its row.
 pub(crate) const PARTIAL: &str = "partial";
-const OWNER: &str = "owner";
+pub(crate) const OWNER: &str = "owner";
 const ATTEMPTS: u32 = 40;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 pub(crate) const CAPTURES: &str = "captures";
@@ -76,7 +77,8 @@ impl RunCatalogue {
         for directory in subdirectories(&runs).map_err(Error::file("read", &runs))? {
             let is_partial = directory.extension().is_some_and(|extension| extension == PARTIAL);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if !is_partial && self.is_listed(&id)? {
+            // Prune has removed its row and not yet its files: the next prune finishes that.
+            if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
             match KeptRun::read(RunId(id), &directory) {
@@ -123,7 +125,7 @@ impl RunCatalogue {
 #[derive(Debug)]
 pub(crate) struct DirectoryOwner {
     /// Open and so locked; `None` if another process has the lock.
-    _file: Option<File>,
+    file: Option<File>,
 }
 
 impl DirectoryOwner {
@@ -131,12 +133,17 @@ impl DirectoryOwner {
         let path = directory.join(OWNER);
         let mut file = private_files::open_or_create(&path)?;
         if !lock(&file)? {
-            return Ok(Self { _file: None });
+            return Ok(Self { file: None });
         }
         file.set_len(0)?;
         // Fails only on a full disk. The lock counts; the number is for people, and then shown as 0.
         drop(writeln!(file, "{}", process::own()));
-        Ok(Self { _file: Some(file) })
+        Ok(Self { file: Some(file) })
+    }
+
+    /// Whether this process has the lock.
+    pub(crate) const fn has_lock(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Removes the owner's file from `directory`, whose run is complete.
@@ -160,7 +167,7 @@ fn lock(file: &File) -> io::Result<bool> {
 
 /// The process that has locked the file. The lock decides and not the number in it: numbers are reused, but a lock
 /// ends with its process.
-fn living_owner(path: &Path) -> Option<u32> {
+pub(crate) fn living_owner(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
     // A shared lock conflicts with the owner's exclusive one, but not with other processes that list runs.
     match file.try_lock_shared() {
@@ -208,7 +215,7 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-fn bytes_below(directory: &Path) -> io::Result<u64> {
+pub(crate) fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in entries(directory)? {
         let facts = entry.metadata()?;

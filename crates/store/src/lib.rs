@@ -5,11 +5,12 @@
 //! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv … csv-metadata.json junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
 //! <store>/runs/<id>.partial/segments/<hash>.pack     segments from nodes of a fleet, as they arrived; a row for each segment
+//! <store>/methods/<id>/journal.jsonl result.json ...      a test method: its trials, and its result once it has ended ([`methods`])
 //! <store>/stray/<id>/segments/...               the same, of runs that this store does not know
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
 //! without a row, never a listed run with half a report. Room for the report is set aside when the run begins. Only the user removes
-//! captures ([`RunCatalogue::kept`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
+//! results and captures ([`RunCatalogue::prune`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
 //! controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
@@ -28,11 +29,13 @@ pub mod files;
 pub mod flows;
 mod gather;
 mod kept;
+pub mod methods;
 mod migrations;
 mod node_history;
 mod packs;
 mod place;
 pub mod probes;
+pub mod results;
 mod room;
 #[cfg(test)]
 mod sample;
@@ -42,12 +45,15 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare, RunSummary, UnfinishedRun,
+    LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, PruneCriteria, PruneOutcome,
+    PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary, StoredSummary, UnfinishedMethod,
+    UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;
 pub use gather::{GatheredCapture, GatheredPart};
 pub use kept::{KeptCapture, KeptRun};
+pub use methods::{MethodDraft, MethodOutcome, NewMethod};
 pub use node_history::NodeHistory;
 pub use place::default_place;
 pub use room::ReportSize;

@@ -75,7 +75,31 @@ INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
     // Segments of earlier versions have no pack, but a file of their own.
     "ALTER TABLE segments ADD COLUMN pack TEXT;
 ALTER TABLE segments ADD COLUMN position INTEGER NOT NULL DEFAULT 0;",
+    // A removal names a directory inside the store whose row is deleted and whose files may still exist.
+    "CREATE TABLE methods (
+    id TEXT PRIMARY KEY,
+    started_wall_ns INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    method TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    state TEXT NOT NULL,
+    trials INTEGER NOT NULL,
+    directory TEXT NOT NULL
+) STRICT;
+CREATE INDEX methods_by_time ON methods (started_wall_ns);
+CREATE TABLE pins (
+    id TEXT PRIMARY KEY,
+    pinned_wall_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE removals (
+    directory TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;",
 ];
+
+/// The version from which the catalogue counts late results.
+pub(crate) const LATE_RESULTS: u32 = 4;
+/// The version from which the catalogue has methods, pins and removals.
+pub(crate) const METHODS: u32 = 7;
 
 /// The newest version of the tables.
 pub(crate) fn newest() -> u32 {

@@ -1,34 +1,10 @@
 //! The default directory of past runs.
 
 use crate::Error;
-use std::ffi::OsString;
+use packetrig_sys::data_directory::data_directory;
 use std::path::PathBuf;
 
 /// `$XDG_DATA_HOME/packetrig`, or `~/.local/share/packetrig`.
 pub fn default_place() -> Result<PathBuf, Error> {
-    place_in(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
-}
-
-/// The XDG base directory specification: a relative or empty path counts as not set.
-fn place_in(data_home: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, Error> {
-    let data = absolute(data_home).or_else(|| absolute(home).map(|home| home.join(".local/share")));
-    data.map(|data| data.join("packetrig")).ok_or(Error::NoPlace)
-}
-
-fn absolute(value: Option<OsString>) -> Option<PathBuf> {
-    value.map(PathBuf::from).filter(|path| path.is_absolute())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_data_home_comes_first_and_must_be_absolute() {
-        let place = |data: &str, home: &str| place_in(Some(data.into()), Some(home.into()));
-        assert_eq!(place("/data", "/home/a").unwrap(), PathBuf::from("/data/packetrig"));
-        assert_eq!(place("data", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
-        assert_eq!(place("", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
-        assert!(matches!(place_in(None, None), Err(Error::NoPlace)));
-    }
+    data_directory().ok_or(Error::NoPlace)
 }

@@ -1,73 +1,150 @@
-//! Records of probes as files: JSON lines, Parquet, or pcapng with the frames and the record of each.
-//!
-//! The file's extension decides. A file exists whole or not at all. Invariant: every form has the header and all records.
+//! Records of probes as a Parquet table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the monotonic clock unless the
+//! column's name tells otherwise. Flags are one text. The header is JSON in the file's metadata.
 
-mod json;
-mod parquet;
-mod pcapng;
-
-use crate::disk;
-use packetrig_probe::ProbeRecord;
 use packetrig_probe::header::ProbeHeader;
-use std::path::{Path, PathBuf};
+use packetrig_probe::{DepartureStage, ProbeRecord, ProbeStamp, StampClock};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::sync::Arc;
 
-/// The form of a file of probe records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeForm {
-    /// One JSON object per line, the header first.
-    JsonLines,
-    /// A table, the header in the file's metadata.
-    Parquet,
-    /// Frames with the times at which they left.
-    Pcapng,
-}
-
-/// Why records cannot be written.
+/// Why records cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The extension names no form.
-    #[error("cannot tell the form of {} from its name; end it in .jsonl, .parquet or .pcapng", .0.display())]
-    Form(PathBuf),
-    #[error("cannot write {}: {source}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
-    /// A table that cannot be encoded.
     #[error("cannot encode probe records as Parquet: {0}; this is a bug")]
-    Encode(#[from] ::parquet::errors::ParquetError),
+    Table(#[from] parquet::errors::ParquetError),
     /// A value that cannot be written as JSON.
     #[error("cannot encode probe records as JSON: {0}; this is a bug")]
     Json(#[from] serde_json::Error),
 }
 
-impl ProbeForm {
-    /// The form that the extension of a path names.
-    pub fn of(path: &Path) -> Result<Self, Error> {
-        match path.extension().and_then(|end| end.to_str()) {
-            Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
-            Some("parquet") => Ok(Self::Parquet),
-            Some("pcapng") => Ok(Self::Pcapng),
-            _ => Err(Error::Form(path.to_owned())),
-        }
+/// Key of the header in the file's metadata.
+const HEADER_KEY: &str = "packetrig.probe.header";
+const LEVEL: i32 = 3;
+/// Rows of a row group.
+const GROUP: usize = 1 << 16;
+
+type NumberColumn = fn(&ProbeRecord) -> Option<u64>;
+
+const NUMBERS: [(&str, NumberColumn); 5] = [
+    ("number", |record| Some(record.number.into())),
+    ("train", |record| Some(record.train.into())),
+    ("length", |record| Some(record.length.into())),
+    ("planned_ns", |record| Some(record.planned.as_nanos())),
+    ("wire_device_clock_ns", |record| {
+        let wire = record.departures.iter().find(|departure| departure.stage == DepartureStage::Wire)?;
+        matches!(wire.stamp.clock, StampClock::Device(_)).then(|| wire.stamp.middle())
+    }),
+];
+
+type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
+
+/// Timestamps; each becomes two columns.
+const STAMPS: [(&str, ColumnOf); 8] = [
+    ("handed_over", |record| record.handed_over),
+    ("released", |record| record.released),
+    ("queue", |record| record.departure(DepartureStage::Queue)),
+    ("capture", |record| record.departure(DepartureStage::Capture)),
+    ("driver", |record| record.departure(DepartureStage::Driver)),
+    ("far_arrival", |record| record.far_arrival),
+    ("far_departure", |record| record.far_departure),
+    ("answered", |record| record.answered),
+];
+
+type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
+
+const TEXTS: [(&str, TextColumn); 2] = [
+    ("kind", |record| serde_json::json!(record.kind)),
+    ("flags", |record| {
+        let names = record.flags.iter().map(|flag| serde_json::json!(flag));
+        let names: Vec<_> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        names.join(",").into()
+    }),
+];
+
+/// The content of a Parquet file.
+pub fn parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            HEADER_KEY.to_owned(),
+            serde_json::to_string(header)?,
+        )]));
+    let schema = Arc::new(schema()?);
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
+    for rows in records.chunks(GROUP) {
+        let mut group = file.next_row_group()?;
+        columns(&mut group, rows)?;
+        group.close()?;
     }
+    Ok(file.into_inner()?)
 }
 
-/// Writes a file. `frame` gives the bytes of a record's frame.
-pub fn write(
-    path: &Path,
-    header: &ProbeHeader,
-    records: &[ProbeRecord],
-    frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
+fn schema() -> Result<Type, Error> {
+    let mut fields = Vec::new();
+    for (name, _) in NUMBERS {
+        fields.push(Arc::new(number_type(name)?));
+    }
+    for (name, _) in STAMPS {
+        fields.push(Arc::new(number_type(&format!("{name}_lo_ns"))?));
+        fields.push(Arc::new(number_type(&format!("{name}_hi_ns"))?));
+    }
+    for (name, _) in TEXTS {
+        fields.push(Arc::new(text_type(name)?));
+    }
+    Ok(Type::group_type_builder("probes").with_fields(fields).build()?)
+}
+
+fn number_type(name: &str) -> Result<Type, Error> {
+    Ok(Type::primitive_type_builder(name, Physical::INT64)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(Some(LogicalType::integer(64, false)))
+        .build()?)
+}
+
+fn text_type(name: &str) -> Result<Type, Error> {
+    Ok(Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(LogicalType::String))
+        .build()?)
+}
+
+// In the order of `schema`.
+fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecord]) -> Result<(), Error> {
+    for (_, of) in NUMBERS {
+        numbers(group, rows.iter().map(of))?;
+    }
+    for (_, of) in STAMPS {
+        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.lo)))?;
+        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
+    }
+    for (_, of) in TEXTS {
+        let values: Vec<ByteArray> =
+            rows.iter().map(|row| ByteArray::from(of(row).as_str().unwrap_or_default())).collect();
+        if let Some(mut column) = group.next_column()? {
+            column.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+            column.close()?;
+        }
+    }
+    Ok(())
+}
+
+fn numbers(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: impl Iterator<Item = Option<u64>> + Clone,
 ) -> Result<(), Error> {
-    let bytes = match ProbeForm::of(path)? {
-        ProbeForm::JsonLines => json::encode(header, records)?,
-        ProbeForm::Parquet => parquet::encode(header, records)?,
-        ProbeForm::Pcapng => pcapng::encode(header, records, frame)?,
-    };
-    // The parent of a bare file name is the empty path, which cannot be opened.
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Error::Form(path.to_owned()))?;
-    disk::write_whole(directory.unwrap_or_else(|| Path::new(".")), name, &bytes)
-        .map_err(|source| Error::File { path: path.to_owned(), source })
+    let levels: Vec<i16> = values.clone().map(|value| value.is_some().into()).collect();
+    let values: Vec<i64> = values.flatten().map(u64::cast_signed).collect();
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
+        column.close()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

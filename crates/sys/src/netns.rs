@@ -10,6 +10,7 @@
 use crate::resident::ResidentThread;
 use crate::{Error, private_files};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -195,17 +196,31 @@ impl NetNs {
     /// Every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
     pub fn visible() -> Vec<Self> {
         let named = names().into_iter().map(|name| Self::open(&name).ok());
+        let mut seen = BTreeSet::new();
+        let mut all = Vec::new();
+        for netns in std::iter::once_with(|| Self::current().ok()).chain(named).flatten() {
+            if netns.inode().is_ok_and(|inode| seen.insert(inode)) {
+                all.push(netns);
+            }
+        }
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let of_processes = numbers.map(|process| Self::of_process(process).ok());
-        let mut seen = std::collections::BTreeSet::new();
-        let all = std::iter::once_with(|| Self::current().ok()).chain(named).chain(of_processes).flatten();
-        all.filter(|netns| netns.inode().is_ok_and(|inode| seen.insert(inode))).take(MOST_VISIBLE).collect()
+        for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+            // Nearly all processes are in a namespace that is known: opening only the others is three times as fast.
+            let inode = std::fs::metadata(path_of_process(process)).map(|found| found.ino());
+            if inode.is_ok_and(|inode| !seen.contains(&inode))
+                && let Ok(netns) = Self::of_process(process)
+                && netns.inode().is_ok_and(|inode| seen.insert(inode))
+            {
+                all.push(netns);
+            }
+        }
+        all.truncate(MOST_VISIBLE);
+        all
     }
 
     /// The namespace of a process.
     fn of_process(process: u32) -> Result<Self, Error> {
-        let path = format!("/proc/{process}/ns/net");
+        let path = path_of_process(process);
         let file = File::open(&path).map_err(|error| Error::call("open", path, error))?;
         Ok(Self { file, label: format!("the namespace of process {process}") })
     }
@@ -275,6 +290,10 @@ fn path_of(name: &str) -> Result<PathBuf, Error> {
     let fits =
         !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
     if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing(name)) }
+}
+
+fn path_of_process(process: u32) -> String {
+    format!("/proc/{process}/ns/net")
 }
 
 fn missing(name: &str) -> Error {

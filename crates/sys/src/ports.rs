@@ -78,13 +78,17 @@ pub struct ReservedPort {
 impl ReservedPort {
     /// Any free port of an address in `netns`.
     pub fn tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
-        let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        Self::tcp_at(netns, SocketAddr::new(ip, 0))
+    }
+
+    /// A port of an address in `netns`; [`Error::Busy`] if a socket has it.
+    pub fn tcp_at(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let opened = netns
             .run_in(|| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None))?;
-        let socket = opened.map_err(|errno| Error::call("socket", ip.to_string(), errno))?;
-        rustix::net::bind(&socket, &SocketAddr::new(ip, 0))
-            .map_err(|errno| Error::call("bind", ip.to_string(), errno))?;
-        let port = port_of(&socket).map_err(|errno| Error::call("getsockname", ip.to_string(), errno))?;
+        let socket = opened.map_err(|errno| refused("socket", address, errno))?;
+        rustix::net::bind(&socket, &address).map_err(|errno| refused("bind", address, errno))?;
+        let port = port_of(&socket).map_err(|errno| refused("getsockname", address, errno))?;
         Ok(Self { _socket: socket, port })
     }
 
@@ -185,6 +189,8 @@ mod tests {
         let asked = TcpStream::connect_timeout(&address, Duration::from_secs(10));
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(std::net::TcpListener::bind(address).unwrap_err().kind(), ErrorKind::AddrInUse);
+        let again = ReservedPort::tcp_at(&NetNs::current().unwrap(), address);
+        assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
     }
 
     #[test]

@@ -39,21 +39,19 @@ pub fn request_precedence() -> Result<(), Error> {
 
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
 pub fn request_fifo(priority: i32) -> Result<(), Error> {
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: pid 0 is the calling thread, and the pointer is to a live, initialised structure that is only read.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    if done == 0 {
-        return Ok(());
-    }
-    Err(Error::last("sched_setscheduler", "this thread")
-        .with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
+    set_class(libc::SCHED_FIFO, priority)
+        .map_err(|error| error.with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
 }
 
 /// Gives up a real-time class of the calling thread.
 pub fn return_to_ordinary() -> Result<(), Error> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: as above.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) };
+    set_class(libc::SCHED_OTHER, 0)
+}
+
+/// The system call itself: musl's function of this name only returns ENOSYS.
+fn set_class(class: libc::c_int, priority: i32) -> Result<(), Error> {
+    // SAFETY: 0 is the calling thread; the kernel reads one number, the whole of its `struct sched_param`, from a live value.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, class, &raw const priority) };
     if done == 0 { Ok(()) } else { Err(Error::last("sched_setscheduler", "this thread")) }
 }
 

@@ -172,17 +172,26 @@ impl SeqpacketStream {
     /// Waits until a message can be received, or sent if `to_send`, at most `within_ns`.
     pub fn wait(&self, to_send: bool, within_ns: u64) -> Result<(), Error> {
         let events = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        self.poll(events, within_ns)
+        self.poll(events, within_ns).map(drop)
     }
 
     /// Waits until a message can be sent, at most `within_ns`.
     pub fn wait_for_room(&self, within_ns: u64) -> Result<(), Error> {
-        self.poll(PollFlags::OUT, within_ns)
+        self.poll(PollFlags::OUT, within_ns).map(drop)
     }
 
-    fn poll(&self, events: PollFlags, within_ns: u64) -> Result<(), Error> {
-        match poll(&mut [PollFd::new(&self.socket, events)], Some(&clock::timespec(within_ns))) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+    /// Waits at most `within_ns`, or until the other end closes the connection, or a message can be sent if `to_send`. Messages that come
+    /// do not end it. Says whether the connection is open.
+    pub fn wait_without_reading(&self, to_send: bool, within_ns: u64) -> Result<bool, Error> {
+        let events = if to_send { PollFlags::OUT } else { PollFlags::empty() };
+        Ok(!self.poll(events, within_ns)?.contains(PollFlags::HUP))
+    }
+
+    fn poll(&self, events: PollFlags, within_ns: u64) -> Result<PollFlags, Error> {
+        let mut polled = [PollFd::new(&self.socket, events)];
+        match poll(&mut polled, Some(&clock::timespec(within_ns))) {
+            Ok(_) => Ok(polled[0].revents()),
+            Err(Errno::INTR) => Ok(PollFlags::empty()),
             Err(errno) => Err(Error::call("poll", "a connection", errno)),
         }
     }
@@ -266,6 +275,23 @@ mod tests {
             let bound = SeqpacketListener::bind(&path, SocketAccess::AllUsers);
             assert_eq!(bound.is_ok(), is_fine, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_closed_connection_is_noticed_without_reading_what_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        let client = SeqpacketStream::connect(&path).unwrap();
+        let server = listener.accept(SECOND).unwrap().unwrap();
+        assert!(client.send(b"one").unwrap());
+        assert!(
+            server.wait_without_reading(false, 1).unwrap()
+                && server.wait_without_reading(true, SECOND).unwrap()
+        );
+        drop(client);
+        assert!(!server.wait_without_reading(false, SECOND).unwrap());
+        assert_eq!(server.receive(&mut [0; 4]).unwrap(), ReceivedMessage::Message(3), "it is still there");
     }
 
     #[test]

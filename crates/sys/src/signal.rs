@@ -53,7 +53,7 @@ pub fn allow_nudges() -> Result<(), Error> {
 pub fn nudge<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
     // handler.
-    unsafe { libc::pthread_kill(thread.as_pthread_t(), nudge_signal()) };
+    unsafe { libc::pthread_kill(thread.as_pthread_t() as _, nudge_signal()) };
 }
 
 extern "C" fn ignore(_signal: i32) {}

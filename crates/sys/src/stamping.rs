@@ -14,7 +14,7 @@ mod control;
 mod report;
 
 pub use card::CardStamping;
-pub(crate) use control::{ControlMessages, ControlledMessage};
+pub(crate) use control::{ControlMessages, ControlledMessage, STAMP_NS, STAMPING};
 pub use report::{KernelReport, SendStage, reports};
 
 use crate::Error;
@@ -70,7 +70,7 @@ fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
     let fd = socket.as_fd().as_raw_fd();
     let value = (&raw const flags).cast();
     // SAFETY: the socket is open while it is borrowed; the pointer is to a live value of the length given, which is only read.
-    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, value, length) };
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, STAMPING, value, length) };
     if done == 0 { Ok(()) } else { Err(Error::last("setsockopt SO_TIMESTAMPING", "a socket")) }
 }
 

@@ -16,7 +16,7 @@ mod ratio;
 mod size;
 mod time;
 
-pub use blame::Blame;
+pub use blame::{Blame, message_with_causes};
 pub use clamp::{clamp_to_u16, clamp_to_u32, clamp_to_u64, clamp_to_usize, remainder};
 pub use network::Network;
 pub use parse::{Error, Rate};

@@ -1,4 +1,8 @@
-//! Plots as SVG: grouped bars, boxes of quartiles, points over a logarithmic axis, and named rows of them.
+//! Plots as SVG: grouped bars, boxes of quartiles, points over logarithmic axes, and named rows of them.
+
+mod scatter;
+
+pub use scatter::scatter;
 
 use crate::Quartiles;
 use std::fmt::Write as _;
@@ -31,7 +35,8 @@ struct Canvas {
 }
 
 impl Canvas {
-    fn new(titles: Titles<'_>, y_top: f64) -> Self {
+    /// Titles alone.
+    fn with_titles(titles: Titles<'_>, y_top: f64) -> Self {
         let mut canvas = Self { body: String::new(), y_top };
         canvas.text((WIDTH / 2.0, 24.0), "middle", titles.plot);
         canvas.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 12.0), "middle", titles.x);
@@ -40,6 +45,12 @@ impl Canvas {
             HEIGHT / 2.0,
             escape(titles.y)
         ));
+        canvas
+    }
+
+    /// Titles, and lines of a vertical axis from 0.
+    fn new(titles: Titles<'_>, y_top: f64) -> Self {
+        let mut canvas = Self::with_titles(titles, y_top);
         for step in 0..=5u8 {
             let value = canvas.y_top * f64::from(step) / 5.0;
             let y = canvas.y(value);

@@ -9,7 +9,7 @@ use packetrig_testkit::device::{
 };
 use packetrig_tests::document::{Document, Flow, ethernet, udp, value, vlan};
 use packetrig_tests::program::{Finished, Report, Running};
-use packetrig_tests::skip;
+use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -140,19 +140,25 @@ fn what_an_engine_cannot_do_is_refused_by_name_and_another_one_does_it() {
     assert_eq!(report.verdict(), "PASS", "{}", report.0["verdict"]);
 }
 
+/// A run without an end of which an engine has sent 300 frames; `None` without rights.
+fn start_endless(engine: &str) -> Option<(OwnLab, Running)> {
+    let lab = skip::lab(|| Lab::with_device(2, FaultPlan::none()))?;
+    let endless = Flow::new("f", 1)
+        .with("metrics", json!({"enable": false}))
+        .with("duration", json!({"choice": "continuous"}));
+    let document = Document::new(&[lab.location(0), lab.location(1)]).flow(endless);
+    let mut running = Running::run(&document, &["--quiet", "--engine", engine]);
+    packetrig_tests::rig_fault::await_frames(&lab, &mut running, 300);
+    Some((lab, running))
+}
+
 #[test]
 fn a_flow_without_an_end_goes_on_until_the_user_stops_it() {
     for engine in ADAPTERS {
         if !has_engine(engine) {
             continue;
         }
-        let Some(lab) = skip::lab(|| Lab::with_device(2, FaultPlan::none())) else { return };
-        let endless = Flow::new("f", 1)
-            .with("metrics", json!({"enable": false}))
-            .with("duration", json!({"choice": "continuous"}));
-        let document = Document::new(&[lab.location(0), lab.location(1)]).flow(endless);
-        let mut running = Running::run(&document, &["--quiet", "--engine", engine]);
-        packetrig_tests::rig_fault::await_frames(&lab, &mut running, 300);
+        let Some((_lab, mut running)) = start_endless(engine) else { return };
         running.signal(Signal::INT);
         let report = running.finish().report();
         assert!(report.number("f", "/sent/frames") >= 300, "{engine}");
@@ -251,18 +257,14 @@ fn a_program_that_is_no_engine_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn nothing_is_sent_any_more_when_packetrig_is_killed() {
+fn nothing_is_sent_any_more_when_packetrig_is_killed_and_the_next_run_tidies_up() {
     for engine in ADAPTERS {
         if !has_engine(engine) {
             continue;
         }
-        let Some(lab) = skip::lab(|| Lab::with_device(2, FaultPlan::none())) else { return };
-        let endless = Flow::new("f", 1)
-            .with("metrics", json!({"enable": false}))
-            .with("duration", json!({"choice": "continuous"}));
-        let document = Document::new(&[lab.location(0), lab.location(1)]).flow(endless);
-        let mut running = Running::run(&document, &["--quiet", "--engine", engine]);
-        packetrig_tests::rig_fault::await_frames(&lab, &mut running, 300);
+        let Some((lab, mut running)) = start_endless(engine) else { return };
+        let process = running.process();
+        assert!(has_directory(process));
         running.signal(Signal::KILL);
         let mut links = NamespaceLinks::open(lab.ports()[0].netns()).unwrap();
         let mut sent = || links.counters(lab.ports()[0].link.index).unwrap().tx_frames;
@@ -278,5 +280,17 @@ fn nothing_is_sent_any_more_when_packetrig_is_killed() {
             before = now;
             assert!(clock::monotonic_ns() < deadline, "{engine} goes on");
         }
+        drop(lab);
+        // Also a run that fails starts its engine.
+        assert_eq!(running.finish().code, None, "it was killed");
+        drop(through("/bin/true", Vec::new(), vec![flow("f", 1)]));
+        assert!(!has_directory(process), "what the killed one left is removed by the next one");
     }
+}
+
+/// Whether a process has a directory for an engine.
+fn has_directory(process: u32) -> bool {
+    let name = format!("packetrig-engine-{process}-");
+    let mut entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with(&name))
 }

@@ -7,14 +7,18 @@
 //! ```
 //! Invariant: whatever a test leaves running ends with this value.
 
+mod control;
+mod faults;
 mod probing;
+mod state;
 
 use crate::run::Run;
+use control::{Control, ip};
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
-use packetrig_tests::program::{self, Report};
+use packetrig_tests::program;
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_tests::small_disk::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -36,8 +40,6 @@ const HTTP: &str = "127.0.0.1:8080";
 /// Tries to start a run.
 const STARTS: usize = 5;
 const LOOK_NS: u64 = 20_000_000;
-/// A sender at 1000 frames a second that sends nothing for so long sends nothing.
-const QUIET_NS: u64 = 300_000_000;
 
 /// A fleet that is up, with all its nodes.
 pub(crate) struct Fleet {
@@ -325,126 +327,6 @@ impl Fleet {
         let answer = ip(&[&client[..], &["--json", &document.to_string(), &url]].concat());
         serde_json::from_str(&answer).unwrap_or_default()
     }
-
-    /// Rows of `fleet status` for those that are heard now.
-    pub(crate) fn status(&self) -> Vec<Value> {
-        let (_, printed, _) = self.ask(&["fleet", "status", "--wait", "--json"]);
-        let value: Value = serde_json::from_str(&printed).unwrap_or_default();
-        let rows = value.as_array().or_else(|| value["nodes"].as_array());
-        rows.cloned().unwrap_or_default()
-    }
-
-    /// Nodes that are led, by `fleet status`, each with its run.
-    pub(crate) fn leads(&self) -> BTreeMap<String, String> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let rows = self.status().into_iter();
-        rows.filter_map(|row| Some((text(&row["node"])?, text(&row["lead"]["run"])?))).collect()
-    }
-
-    pub(crate) fn await_status(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) {
-        await_that(what, || is_so(&self.status()), || format!("{:?} {}", self.status(), self.everything()));
-    }
-
-    /// All results are with the controller, and no node is in a run.
-    pub(crate) fn await_collected(&self) {
-        self.await_status("nothing waits on the nodes", |rows| {
-            rows.len() == 6
-                && rows.iter().all(|row| is_empty(&row["hello"]["spooled"]) && row["hello"]["busy"].is_null())
-        });
-    }
-
-    fn everything(&self) -> String {
-        let of = |node: &&str| format!("\n--- {node}: {}", self.said(node));
-        SENDERS.iter().chain(&RECEIVERS).map(of).chain([self.said("up")]).collect()
-    }
-
-    /// Runs in the catalogue, the latest first.
-    pub(crate) fn catalogue(&self) -> Vec<Value> {
-        self.catalogue_in(&[])
-    }
-
-    /// The same of another catalogue.
-    pub(crate) fn catalogue_in(&self, store: &[&str]) -> Vec<Value> {
-        let (_, printed, complaints) = self.ask(&[&["report", "list", "--json"], store].concat());
-        let list: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed} {complaints}"));
-        list.as_array().cloned().expect("a list of runs")
-    }
-
-    /// Report of the latest run in the catalogue.
-    pub(crate) fn latest(&self) -> Report {
-        self.latest_in(&[])
-    }
-
-    /// The same of another catalogue.
-    pub(crate) fn latest_in(&self, store: &[&str]) -> Report {
-        let id = self.catalogue_in(store)[0]["run"].as_str().expect("a run has a name").to_owned();
-        let (_, path, _) = self.ask(&[&["report", "path", &id], store].concat());
-        let text =
-            fs::read_to_string(Path::new(path.trim()).join("report.json")).expect("a run has a report");
-        Report(serde_json::from_str(&text).expect("the report is JSON"))
-    }
-
-    /// Sends a signal to a node's supervisor and worker.
-    pub(crate) fn signal(&self, node: &str, signal: Signal) {
-        kill_process_group(pid(self.agents[node].id()), signal)
-            .expect("a group of ours may be sent a signal");
-    }
-
-    /// Kills a node's worker; its supervisor is left.
-    pub(crate) fn kill_worker(&self, node: &str) {
-        kill_process(pid(child_of(self.agents[node].id())), Signal::KILL).expect("a worker may be killed");
-    }
-
-    /// Kills the message server; `fleet up` is left.
-    pub(crate) fn kill_server(&self) {
-        let up = self.controller.as_ref().expect("the fleet is up").id();
-        kill_process(pid(child_of(up)), Signal::KILL).expect("a server may be killed");
-    }
-
-    /// Frames that a node has sent into the test network, by the count of the bridge there.
-    pub(crate) fn sent_by(&self, node: &str) -> u64 {
-        let bridge = self.bridge_namespace();
-        let port = format!("port{}", number(node));
-        let printed = ip(&["-n", &bridge, "-j", "-s", "link", "show", &port]);
-        let links: Value = serde_json::from_str(&printed).expect("ip prints JSON");
-        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("no count in {links}"))
-    }
-
-    /// The number of a node's supervisor.
-    pub(crate) fn supervisor(&self, node: &str) -> u32 {
-        self.agents[node].id()
-    }
-
-    /// The numbers of the middle of the fleet and of its message server.
-    pub(crate) fn broker(&self) -> [u32; 2] {
-        let middle = self.controller.as_ref().expect("it is up").id();
-        [middle, child_of(middle)]
-    }
-
-    /// The number of its worker.
-    pub(crate) fn worker(&self, node: &str) -> u32 {
-        child_of(self.supervisor(node))
-    }
-
-    /// Waits until a node sends nothing any more.
-    pub(crate) fn await_quiet(&self, node: &str) {
-        let is_quiet = || {
-            let before = self.sent_by(node);
-            clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
-            before == self.sent_by(node)
-        };
-        await_that("it sends nothing", is_quiet, || self.said(node));
-    }
-
-    /// Cuts a node's cable of the control network, or mends it.
-    pub(crate) fn cable(&self, node: &str, is_whole: bool) {
-        let state = if is_whole { "up" } else { "down" };
-        ip(&["-n", &self.control.name, "link", "set", &format!("c{}", number(node)), state]);
-    }
-}
-
-fn is_empty(list: &Value) -> bool {
-    list.as_array().is_none_or(Vec::is_empty)
 }
 
 /// The OTG API, until this is dropped.
@@ -476,68 +358,12 @@ impl Drop for Fleet {
     }
 }
 
-/// The control network: a bridge in a namespace of its own, where the controller is.
-struct Control {
-    name: String,
-}
-
-impl Control {
-    fn lay(lab: &Lab) -> Self {
-        let name = format!("{}-ctl", lab.ports()[0].namespace());
-        let control = Self { name };
-        let own = control.name.as_str();
-        ip(&["netns", "add", own]);
-        ip(&["-n", own, "link", "set", "lo", "up"]);
-        ip(&["-n", own, "link", "add", "ctl", "type", "bridge"]);
-        ip(&["-n", own, "addr", "add", "10.9.0.1/24", "dev", "ctl"]);
-        ip(&["-n", own, "link", "set", "ctl", "up"]);
-        for (number, port) in lab.ports().iter().enumerate() {
-            let (cable, node) = (format!("c{number}"), port.namespace());
-            let add =
-                ["-n", own, "link", "add", &cable, "type", "veth", "peer", "name", "ctl0", "netns", node];
-            ip(&add);
-            ip(&["-n", own, "link", "set", &cable, "master", "ctl", "up"]);
-            ip(&["-n", node, "addr", "add", &format!("10.9.0.{}/24", 11 + number), "dev", "ctl0"]);
-            ip(&["-n", node, "link", "set", "ctl0", "up"]);
-            ip(&["-n", node, "link", "set", "lo", "up"]);
-        }
-        control
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        drop(Command::new("ip").args(["netns", "del", &self.name]).status());
-    }
-}
-
-/// What `ip` printed.
-fn ip(arguments: &[&str]) -> String {
-    let output = Command::new("ip").args(arguments).output().expect("ip runs");
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 fn number(node: &str) -> usize {
     SENDERS.iter().chain(&RECEIVERS).position(|name| *name == node).expect("a node of the lab")
 }
 
 pub(crate) fn pid(raw: u32) -> Pid {
     i32::try_from(raw).ok().and_then(Pid::from_raw).expect("a child has a number")
-}
-
-/// The process that this one has started, by whichever of its threads.
-fn child_of(parent: u32) -> u32 {
-    let tasks = format!("/proc/{parent}/task");
-    let found = || {
-        let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
-        let children =
-            threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
-        let children: String = children.collect();
-        children.split_whitespace().next().and_then(|child| child.parse().ok())
-    };
-    await_that("it has a child", || found().is_some(), || tasks.clone());
-    found().expect("it was just seen")
 }
 
 /// Waits until something is so; it takes as long as the machine is slow.

@@ -5,6 +5,7 @@ mod af_xdp;
 mod calibrate;
 mod choice;
 mod devices;
+mod gate;
 mod guard;
 mod how_long;
 mod how_much;

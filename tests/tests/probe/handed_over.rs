@@ -137,6 +137,40 @@ pub(crate) fn assert_sent_once(rows: &[Row]) {
     assert!(rows.iter().all(|row| row.outcome == "sent"), "{rows:?}");
 }
 
+/// The same as `clients/tests/refusals.c`.
+const REFUSALS: &str = r#"
+import sys
+from packetrig_release import *
+target = sys.argv[1]
+with ReleaseClient(name="refusals") as client:
+    print("welcome burst", client.welcome.limits.burst, "train", client.welcome.train_packets)
+    client.ask_limits(target)
+    told = client.next_event(5)
+    print("limits permitted", int(told.limits is not None), "packets_per_s", told.limits.packets_per_s)
+    data = udp_packet(source_for(target), 40002, target, 9, b"wrong")
+    wrong = data[:10] + bytes([data[10] ^ 1]) + data[11:]
+    client.submit([Packet(data, now()), Packet(wrong, now(), cookie=1)])
+    refused = next(report for report in client.reports(2, timeout=5) if report.cookie == 1)
+    print(refused.outcome.name.lower(), "packet", refused.packet, "byte", refused.byte)
+    client.submit([Packet(data, now(), clock=99)])
+    told = next(event for event in client.events(5) if isinstance(event, ServiceError))
+    print(told.text, "packet", told.packet, "byte", told.byte)
+"#;
+
+#[test]
+fn clients_in_c_and_python_learn_their_limits_and_what_was_wrong() {
+    let Some(released) = Released::new() else { return };
+    let wanted = "welcome burst 1000 train 256\nlimits permitted 1 packets_per_s 200000\n\
+        malformed packet 1 byte 42\n\
+        `clock` of packet 0 (byte 55 of the message) is missing or wrong packet 0 byte 55\n";
+    let c = released.path("refusals");
+    let modules = clients().join("python").display().to_string();
+    for (program, words) in [(c.as_str(), vec![FAR]), ("python3", vec!["-c", REFUSALS, FAR])] {
+        let output = released.run(program, &words, &[("PYTHONPATH", &modules)]);
+        assert_eq!(said(&output), wanted, "{program}: {}", complaints(&output));
+    }
+}
+
 #[test]
 fn the_examples_in_c_and_python_send_a_pair() {
     let Some(mut released) = Released::new() else { return };

@@ -1,13 +1,14 @@
 //! `packetrig probe serve`: packets of other programs leave on time, are reported with their stamps, and stay inside what the permit allows.
 
 use crate::stations::{FAR, NEAR, Stations};
-use packetrig_probe::frame::FrameEnds;
+use packetrig_probe::frame::{FrameEnds, TcpSegment};
 use packetrig_release::message::{PacketOutcome, PacketReport, PacketToRelease, StampReader};
 use packetrig_release::{AnswerFilter, ReleaseClient, ReleaseEvent};
 use packetrig_sys::clock;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,11 +63,12 @@ fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     frame[14..14 + length].to_vec()
 }
 
-fn datagram(cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
+/// A datagram from a port: each client has its own.
+fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
     PacketToRelease::ip(
         cookie,
         at_ns,
-        packet(|frame| ends(target).udp(7_000, 9, b"a probe of another", frame)),
+        packet(|frame| ends(target).udp(port, 9, b"a probe of another", frame)),
     )
 }
 
@@ -157,14 +159,14 @@ fn ten_programs_stay_inside_their_shares_although_one_of_them_wants_all() {
     // The target may get 1000 packets a second. Nine want half of their share of it, and one wants three times the whole.
     let mut modest: Vec<_> = (0..9).map(|n| service.client(&format!("modest {n}"), 0)).collect();
     let mut greedy = service.client("greedy", 7);
-    let every = |count: u64, gap: u64| -> Vec<PacketToRelease> {
-        (0..count).map(|n| datagram(n, begin + n * gap, FAR)).collect()
+    let every = |port, count: u64, gap: u64| -> Vec<PacketToRelease> {
+        (0..count).map(|n| datagram(port, n, begin + n * gap, FAR)).collect()
     };
-    for part in every(3_000, MILLISECOND / 3).chunks(500) {
+    for part in every(7_000, 3_000, MILLISECOND / 3).chunks(500) {
         greedy.submit(part.to_vec()).unwrap();
     }
-    for client in &mut modest {
-        assert_eq!(client.submit(every(50, 20 * MILLISECOND)).unwrap().1.accepted, 50);
+    for (client, port) in modest.iter_mut().zip(7_001..) {
+        assert_eq!(client.submit(every(port, 50, 20 * MILLISECOND)).unwrap().1.accepted, 50);
     }
     for client in &mut modest {
         let (reports, _) = reports(client, 50);
@@ -185,12 +187,12 @@ fn a_program_that_is_killed_leaves_nothing_behind_and_the_service_goes_on() {
     let Some(service) = Service::start(&[]) else { return };
     let begin = clock::monotonic_ns() + 300 * MILLISECOND;
     let mut dying = service.client("dying", 0);
-    dying.submit((0..100).map(|n| datagram(n, begin + n * MILLISECOND, FAR)).collect()).unwrap();
+    dying.submit((0..100).map(|n| datagram(7_000, n, begin + n * MILLISECOND, FAR)).collect()).unwrap();
     drop(dying);
     let mut other = service.client("other", 0);
-    let refused = other.submit(vec![datagram(1, begin, "198.18.0.3")]).unwrap().1;
+    let refused = other.submit(vec![datagram(7_001, 1, begin, "198.18.0.3")]).unwrap().1;
     assert_eq!((refused.accepted, refused.refused), (0, 1), "the permit names one address");
-    other.submit(vec![datagram(2, begin + 200 * MILLISECOND, FAR)]).unwrap();
+    other.submit(vec![datagram(7_001, 2, begin + 200 * MILLISECOND, FAR)]).unwrap();
     let (reports, _) = reports(&mut other, 2);
     let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
     assert_eq!(outcomes, [PacketOutcome::NotPermitted, PacketOutcome::Sent]);
@@ -200,6 +202,33 @@ fn a_program_that_is_killed_leaves_nothing_behind_and_the_service_goes_on() {
     let of = |name: &str| clients.iter().find(|client| client["name"] == name).unwrap().clone();
     assert_eq!(of("dying")["sent"], 0, "{said}");
     assert_eq!((&of("other")["sent"], &of("other")["refused"]["not_permitted"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_source_port_is_reserved_in_the_sandbox_too() {
+    let Some(service) = Service::start(&[]) else { return };
+    let (mut first, mut second) = (service.client("first", 0), service.client("second", 0));
+    let begin = clock::monotonic_ns() + 50 * MILLISECOND;
+    let segment = |port| {
+        let segment = TcpSegment { source_port: port, target_port: 9, flags: 2, ..TcpSegment::default() };
+        PacketToRelease::ip(1, begin, packet(|frame| ends(FAR).tcp(&segment, frame)))
+    };
+    for (port, packet) in [(7_000, datagram(7_000, 1, begin, FAR)), (7_001, segment(7_001))] {
+        let outcome = |client: &mut ReleaseClient| {
+            client.submit(vec![packet.clone()]).unwrap();
+            reports(client, 1).0[0].outcome
+        };
+        assert_eq!(outcome(&mut first), PacketOutcome::Sent);
+        assert_eq!(outcome(&mut second), PacketOutcome::WrongSource);
+        let address = (NEAR, port);
+        let bound = service
+            .stations
+            .netns(0)
+            .run_in(|| (UdpSocket::bind(address).map(drop), TcpListener::bind(address).map(drop)));
+        let (udp, tcp) = bound.unwrap();
+        let is_held = if port == 7_000 { udp.is_err() } else { tcp.is_err() };
+        assert!(is_held, "a program beside the service cannot have port {port}: {udp:?} {tcp:?}");
+    }
 }
 
 #[test]

@@ -67,6 +67,18 @@ fn a_session_between_our_two_ends_accounts_for_both_directions() {
 }
 
 #[test]
+fn requests_to_a_port_without_a_reflector_are_refused_and_not_answered() {
+    let Some(stations) = Stations::cabled() else { return };
+    let target = format!("{FAR}:8629");
+    let (finished, said) = stations.probe(&["stamp", &target, "-c", "3", "-i", "50ms"]);
+    let counts = &said["counts"];
+    assert_eq!((&counts["sent"], &counts["answered"]), (&3.into(), &0.into()), "{said}");
+    // Linux sends the first error at once, and may keep back the others.
+    assert!(counts["refused"].as_u64() >= Some(1), "{said}");
+    assert_ne!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+#[test]
 fn without_a_bound_of_the_clocks_there_are_no_one_way_delays() {
     let Some(stations) = Stations::cabled() else { return };
     let reflector = reflect(&stations, 8622, &[]);

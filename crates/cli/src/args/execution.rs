@@ -7,9 +7,9 @@ use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
+/// Where a run is kept.
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
-pub(crate) struct ExecutionArgs {
+pub(crate) struct RunRecordArgs {
     /// Name of the run in the catalogue
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -18,6 +18,13 @@ pub(crate) struct ExecutionArgs {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
+pub(crate) struct ExecutionArgs {
+    #[command(flatten)]
+    pub(crate) record: RunRecordArgs,
     /// Capture the frames at every receiving port, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,

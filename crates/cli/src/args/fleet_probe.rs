@@ -1,11 +1,10 @@
 //! `packetrig fleet probe` as typed.
 
 use super::quantities::{port, positive};
-use super::{FleetPlace, MechanismArg, StartWith, StoreArgs};
+use super::{FleetPlace, MechanismArg, RunRecordArgs, StartWith};
 use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 // It is a command of `fleet` and not of `probe`: it leads nodes, its run is in the catalogue, and the permit of each node decides, not that of
 // this machine.
@@ -36,11 +35,7 @@ pub(crate) enum FleetProbeCommand {
     packetrig fleet probe oneway --from left,right --count 100 --interval 20ms --json")]
 pub(crate) struct MeshProbes {
     #[command(flatten)]
-    pub(crate) nodes: ProbingNodes,
-    #[command(flatten)]
-    pub(crate) schedule: ProbingSchedule,
-    #[command(flatten)]
-    pub(crate) run: ProbingRun,
+    pub(crate) probing: ProbingOptions,
 }
 
 #[derive(Args, Debug)]
@@ -52,11 +47,7 @@ pub(crate) struct TargetProbes {
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
     pub(crate) targets: Vec<ProbedHost>,
     #[command(flatten)]
-    pub(crate) nodes: ProbingNodes,
-    #[command(flatten)]
-    pub(crate) schedule: ProbingSchedule,
-    #[command(flatten)]
-    pub(crate) run: ProbingRun,
+    pub(crate) probing: ProbingOptions,
 }
 
 #[derive(Args, Debug)]
@@ -73,11 +64,7 @@ pub(crate) struct TrainProbes {
     #[arg(long, value_name = "TIME", default_value = "0ns")]
     pub(crate) gap: Nanos,
     #[command(flatten)]
-    pub(crate) nodes: ProbingNodes,
-    #[command(flatten)]
-    pub(crate) schedule: ProbingSchedule,
-    #[command(flatten)]
-    pub(crate) run: ProbingRun,
+    pub(crate) probing: ProbingOptions,
 }
 
 #[derive(Args, Debug)]
@@ -99,6 +86,17 @@ fn host(text: &str) -> Result<ProbedHost, String> {
     let error =
         || format!("`{text}` is not an IP address; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862");
     is_address.then(|| ProbedHost(text.to_owned())).ok_or_else(error)
+}
+
+/// Who probes, when, and as which run.
+#[derive(Args, Debug)]
+pub(crate) struct ProbingOptions {
+    #[command(flatten)]
+    pub(crate) nodes: ProbingNodes,
+    #[command(flatten)]
+    pub(crate) schedule: ProbingSchedule,
+    #[command(flatten)]
+    pub(crate) run: ProbingRun,
 }
 
 #[derive(Args, Debug)]
@@ -150,14 +148,8 @@ pub(crate) struct ProbingSchedule {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 #[command(next_help_heading = "Run")]
 pub(crate) struct ProbingRun {
-    /// Name of the run in the catalogue
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Also write the files of the run to this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) store: StoreArgs,
+    pub(crate) record: RunRecordArgs,
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
     /// Start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready or do not permit

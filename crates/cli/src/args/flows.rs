@@ -1,11 +1,9 @@
 //! `packetrig flows` as typed.
 
-use super::quantities::{port, positive_time};
+use super::quantities::{moment, port, positive_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use packetrig_store::flows::columns::{FlowColumn, columns, find_column};
 use packetrig_store::flows::filter::{AddressPrefix, FlowFilter};
 use packetrig_store::flows::grouping::FlowGrouping;
@@ -210,35 +208,4 @@ fn column(word: &str) -> Result<&'static FlowColumn, String> {
         let all: Vec<_> = columns().iter().map(|column| column.short).collect();
         format!("records have no column `{word}`; known columns are {}", all.join(", "))
     })
-}
-
-/// Nanoseconds since 1970 of a time in UTC.
-fn moment(text: &str) -> Result<u64, String> {
-    utc_nanoseconds(text).ok_or_else(|| {
-        format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
-    })
-}
-
-/// `None` also for times that records cannot have: before 1970, or after the year 2554.
-fn utc_nanoseconds(text: &str) -> Option<u64> {
-    // A civil time would refuse the `Z`, which changes nothing here: all times are UTC.
-    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
-    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
-    u64::try_from(zoned.timestamp().as_nanosecond()).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_as_utc() {
-        assert_eq!(moment("1970-01-01"), Ok(0));
-        assert_eq!(moment("1970-01-02T00:00"), Ok(86_400_000_000_000));
-        assert_eq!(moment("1970-01-01T00:00:01.5"), Ok(1_500_000_000));
-        assert_eq!(moment("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
-        for wrong in ["", "yesterday", "1969-12-31", "2026-13-01", "13:00"] {
-            assert!(moment(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,6 +1,11 @@
 //! Quantities that only the command line knows.
 
+pub(crate) use packetrig_program::quantities::{port, positive, positive_time};
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
+use packetrig_stats::figure::{BadLimit, FigureLimit};
 use packetrig_units::{Error, FrameSize, Nanos, Rate, Share};
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -80,15 +85,6 @@ impl FromStr for LatencyBound {
     }
 }
 
-/// A time for which zero means nothing, such as the length of a run.
-pub(crate) fn positive_time(text: &str) -> Result<Nanos, String> {
-    match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("it must be longer than zero".into()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// A time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
 pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
@@ -112,21 +108,10 @@ pub(crate) fn load(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A whole number from 1.
-pub(crate) fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
-    let number = number.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| "write a whole number from 1".into())
-}
-
 /// VLAN IDs 0 and 4095 are reserved (IEEE 802.1Q).
 pub(crate) fn vlan(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
     number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
-}
-
-pub(crate) fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "not a port; write a number from 0 to 65535".into())
 }
 
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
@@ -185,6 +170,32 @@ fn bytes(text: &str) -> Option<u64> {
     };
     let number: u64 = text[..end].parse().ok()?;
     number.checked_mul(factor).filter(|bytes| *bytes > 0)
+}
+
+/// Nanoseconds since 1970 of a time in UTC.
+pub(crate) fn moment(text: &str) -> Result<u64, String> {
+    utc_nanoseconds(text).ok_or_else(|| {
+        format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
+    })
+}
+
+/// `None` also for times that records cannot have: before 1970, or after the year 2554.
+fn utc_nanoseconds(text: &str) -> Option<u64> {
+    // A civil time would refuse the `Z`, which changes nothing here: all times are UTC.
+    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
+    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
+    u64::try_from(zoned.timestamp().as_nanosecond()).ok()
+}
+
+/// A share of values by which figures may be worse, or another limit of a figure.
+pub(crate) fn figure_limit(text: &str) -> Result<FigureLimit, String> {
+    text.parse().map_err(|error: BadLimit| error.to_string())
+}
+
+/// Days as `30` or `30d`.
+pub(crate) fn days(text: &str) -> Result<u64, String> {
+    let number = text.trim().trim_end_matches('d').trim();
+    number.parse().map_err(|_| format!("`{text}` is not a number of days; write it like 30"))
 }
 
 #[cfg(test)]
@@ -265,5 +276,22 @@ mod tests {
         for wrong in ["", "%", "-1", "101", "100.0000001", "1e2", "0.00000001", "x", "1.2.3"] {
             assert!(billionths(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn times_are_read_as_utc() {
+        assert_eq!(moment("1970-01-01"), Ok(0));
+        assert_eq!(moment("1970-01-02T00:00"), Ok(86_400_000_000_000));
+        assert_eq!(moment("1970-01-01T00:00:01.5"), Ok(1_500_000_000));
+        assert_eq!(moment("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
+        for wrong in ["", "yesterday", "1969-12-31", "2026-13-01", "13:00"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn days_have_a_unit_or_none() {
+        assert_eq!((days("30"), days("7d"), days("0")), (Ok(30), Ok(7), Ok(0)));
+        assert!(days("a week").is_err() && days("-1").is_err());
     }
 }

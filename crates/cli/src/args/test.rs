@@ -1,5 +1,8 @@
 //! Arguments of `packetrig test`.
 
+use super::method::{
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MlrsearchArgs, ResumeArgs, Rfc2544Args,
+};
 use super::quantities::{positive, positive_time};
 use super::{BackEndName, StoreArgs};
 use clap::{Args, Subcommand};
@@ -10,6 +13,13 @@ use std::path::PathBuf;
 /// Run a test method.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TestCommand {
+    Rfc2544(Box<Rfc2544Args>),
+    Mlrsearch(Box<MlrsearchArgs>),
+    Bisect(Box<BisectArgs>),
+    Convergence(Box<ConvergenceArgs>),
+    Compare(Box<CompareArgs>),
+    LossShare(Box<LossShareArgs>),
+    Resume(ResumeArgs),
     /// Measure the limits of the rig itself: rate without loss, latency floor and timing error
     Calibrate(CalibrateArgs),
 }

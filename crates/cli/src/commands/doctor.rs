@@ -109,7 +109,8 @@ fn examine_namespace(
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings = judge(machine, &interfaces, &guard::refusals(&netns)?);
+    let findings =
+        judge(machine, &interfaces, &guard::refusals(&netns).map_err(packetrig_engine::Error::from)?);
     let chosen = interfaces.into_iter().filter(|interface| {
         // The loopback interface is of no use to a rig, so it is shown only if it is named.
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
@@ -261,7 +262,7 @@ mod tests {
     fn an_interface_that_is_not_there_is_named() {
         let Err(error) = examine(&wanted(&["nosuch0".parse().unwrap()])) else { panic!("found") };
         assert!(error.to_string().contains("nosuch0"));
-        assert_eq!(error.exit(), CommandExit::World);
+        assert_eq!(packetrig_program::CommandError::exit(&error), CommandExit::World);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod on_fleet;
 mod request;
 
-pub(crate) use on_fleet::TakenFleet;
+pub(crate) use on_fleet::{TakenFleet, TrialFleet};
 pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, policies};
 
 use super::kept::{name_kept, name_uncounted};

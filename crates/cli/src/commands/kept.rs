@@ -169,7 +169,7 @@ pub(crate) fn late(
         catalogue.discard_late()?;
     }
     if json {
-        return output.json(&late);
+        return Ok(output.json(&late)?);
     }
     if late.is_empty() {
         output.line("no late results");

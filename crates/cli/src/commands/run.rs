@@ -93,7 +93,7 @@ fn perform_with_all(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let policies = execution::policies(&arguments.execution);
-    let store = arguments.execution.store.directory.clone();
+    let store = arguments.execution.record.store.directory.clone();
     let taken = TakenFleet::take(place, store.as_deref(), policies)?;
     for node in taken.fleet().never_heard() {
         remark(format_args!("node {node} was admitted but has never reported; no group includes it yet"));

@@ -3,8 +3,6 @@
 
 mod access;
 
-pub(super) use access::check_allowed_users;
-
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
 use super::{fleet, is_interrupted};
@@ -20,6 +18,7 @@ use packetrig_fleet::report::AcceptanceCriteria;
 use packetrig_fleet::served::RunSource;
 use packetrig_fleet_io::RunOptions;
 use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
+use packetrig_program::check_allowed_users;
 use packetrig_server::{BoundAddresses, IdentityFiles, RejectionObserver, ServerOptions, TestConsole};
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;

@@ -3,8 +3,8 @@
 //! The caller makes the text; this knows only when it is due. Invariant: nothing is printed if nothing is wanted.
 
 use crate::output::remark;
-use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_program::safe;
 use packetrig_units::Nanos;
 use std::fmt::Display;
 use std::io::IsTerminal;

@@ -1,51 +1,18 @@
 //! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
-use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs, ServeProbes};
+use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ServeArgs};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleOrders;
-use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
+use packetrig_program::sandbox::{
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs, rights_for_files,
+    rights_for_ports,
+};
+use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-#[derive(Debug)]
-pub(crate) struct ProgramNeeds {
-    pub(crate) program: &'static str,
-    pub(crate) opening: ProcessCapabilities,
-    pub(crate) kept: ProcessCapabilities,
-    /// Those of them that threads which read requests keep.
-    pub(crate) at_door: ProcessCapabilities,
-    pub(crate) files: FileRules,
-    pub(crate) tcp: TcpRules,
-    pub(crate) class: ThreadClass,
-    pub(crate) user: BecomeUser,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BecomeUser {
-    Named(String),
-    /// A user that owns nothing.
-    Nobody,
-    /// The owner of the directory that is written, so that files stay usable.
-    OwnerOf(PathBuf),
-    /// Root stays root, for this reason.
-    Stay(&'static str),
-}
-
-/// For every program at its start: files that only root reads, such as keys, the change of the user, and low ports.
-const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
-    .with(ProcessCapabilities::SWITCH_USER)
-    .with(ProcessCapabilities::NET_BIND_SERVICE);
-/// Rings, interfaces and BPF programs.
-const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
-    .with(ProcessCapabilities::NET_ADMIN)
-    .with(ProcessCapabilities::BPF)
-    .with(ProcessCapabilities::PERFMON)
-    .with(ProcessCapabilities::IPC_LOCK)
-    .with(ProcessCapabilities::SYS_NICE);
 
 /// Older kernels require CAP_BPF for every access to a map, unless unprivileged users may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
@@ -118,47 +85,6 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
         class: if has_maps { ThreadClass::MapReader } else { ThreadClass::Parser },
         user,
     })
-}
-
-pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
-    ProgramNeeds {
-        program: "reflect",
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
-        kept: ProcessCapabilities::NONE,
-        at_door: ProcessCapabilities::NONE,
-        files: files_of(
-            arguments
-                .auth
-                .iter()
-                .chain(&arguments.bounds.permit)
-                .cloned()
-                .chain([PathBuf::from(netns::DIRECTORY)]),
-            None,
-        ),
-        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
-        class: ThreadClass::Parser,
-        user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
-    }
-}
-
-pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
-    // The name of the socket is removed at the end.
-    let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
-    let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    // The calibration of release mechanisms is in the store.
-    let read =
-        arguments.bounds.permit.clone().into_iter().chain(packetrig_store::default_place().ok()).collect();
-    ProgramNeeds {
-        program: "probe serve",
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
-        // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
-        kept: TO_OPEN_RINGS,
-        at_door: TO_OPEN_RINGS,
-        files: files_of_rigs(read, vec![directory]),
-        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
-        class: ThreadClass::Rig,
-        user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
-    }
 }
 
 pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
@@ -234,39 +160,6 @@ pub(crate) fn supervisor(has_namespaces: bool) -> ProcessCapabilities {
 /// For `fleet up` and its message server.
 pub(crate) fn broker(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
     rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
-}
-
-fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
-    if ports.iter().any(|port| (1..1024).contains(port)) {
-        ProcessCapabilities::NET_BIND_SERVICE
-    } else {
-        ProcessCapabilities::NONE
-    }
-}
-
-/// What a rig reads and writes besides its own files. Of /proc/sys only the network part is writable: a process that can write all of
-/// it can become root again.
-fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
-    let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
-    let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
-    files_of(read, write.into_iter().chain(settings))
-}
-
-/// Root without capabilities cannot use files of other users. With this right it could use all of them, and
-/// Landlock limits it to these.
-fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
-    if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
-        ProcessCapabilities::OTHERS_FILES
-    } else {
-        ProcessCapabilities::NONE
-    }
-}
-
-fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<Item = PathBuf>) -> FileRules {
-    let mut files = FileRules::system();
-    files.read.extend(read);
-    files.write.extend(write);
-    files
 }
 
 /// Landlock rules are for directories that exist, so this one is created.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod golden;
+mod report;
 mod runner;
 
 use runner::{Ended, packetrig, packetrig_at_home, packetrig_with_input};
@@ -20,7 +21,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 60] = [
+    let pages: [(&str, &[&str]); 72] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -72,6 +73,13 @@ fn every_help_page_is_as_committed() {
         ("help-fleet-probe-ping", &["fleet", "probe", "ping", "--help"]),
         ("help-fleet-probe-send", &["fleet", "probe", "send", "--help"]),
         ("help-test", &["test", "--help"]),
+        ("help-test-rfc2544", &["test", "rfc2544", "--help"]),
+        ("help-test-mlrsearch", &["test", "mlrsearch", "--help"]),
+        ("help-test-bisect", &["test", "bisect", "--help"]),
+        ("help-test-convergence", &["test", "convergence", "--help"]),
+        ("help-test-compare", &["test", "compare", "--help"]),
+        ("help-test-loss-share", &["test", "loss-share", "--help"]),
+        ("help-test-resume", &["test", "resume", "--help"]),
         ("help-test-calibrate", &["test", "calibrate", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
@@ -81,6 +89,11 @@ fn every_help_page_is_as_committed() {
         ("help-report-discard", &["report", "discard", "--help"]),
         ("help-report-late", &["report", "late", "--help"]),
         ("help-report-path", &["report", "path", "--help"]),
+        ("help-report-diff", &["report", "diff", "--help"]),
+        ("help-report-trend", &["report", "trend", "--help"]),
+        ("help-report-prune", &["report", "prune", "--help"]),
+        ("help-report-pin", &["report", "pin", "--help"]),
+        ("help-report-unpin", &["report", "unpin", "--help"]),
     ];
     for (name, arguments) in pages {
         let ended = packetrig(arguments);
@@ -91,7 +104,7 @@ fn every_help_page_is_as_committed() {
 
 #[test]
 fn wrong_use_is_a_remark_with_code_2() {
-    let uses: [(&str, &[&str]); 19] = [
+    let uses: [(&str, &[&str]); 21] = [
         ("usage-nothing", &[]),
         ("usage-unknown-command", &["rum"]),
         ("usage-run-without-plan", &["run"]),
@@ -111,6 +124,8 @@ fn wrong_use_is_a_remark_with_code_2() {
         ("usage-flows-bad-address", &["flows", "stats", ".", "--address", "198.18.0.0/99"]),
         ("usage-flows-missing", &["flows", "stats", "/no/such/directory"]),
         ("usage-report-two-forms", &["report", "show", "x", "--json", "--csv"]),
+        ("usage-report-bad-limit", &["report", "diff", "a", "b", "--max-worse", "5"]),
+        ("usage-report-prune-everything", &["report", "prune", "--name", "nightly"]),
     ];
     for (name, arguments) in uses {
         let ended = packetrig(arguments);

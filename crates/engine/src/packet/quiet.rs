@@ -6,6 +6,8 @@
 //! Invariant: while a setting is changed, a file holds the value before ([`super::saved_settings`]). A process that is
 //! killed restores nothing; the next one does so from the file before it takes a setting for the original one.
 
+mod settings;
+
 use super::saved_settings::SettingsFile;
 use crate::Error;
 use packetrig_sys::bpf::BpfAttachment;
@@ -14,6 +16,7 @@ use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{kernel, xdp};
+use settings::QuietSettings;
 use std::net::IpAddr;
 
 /// Offloads that merge, split or rewrite frames.
@@ -23,7 +26,7 @@ pub const LOUD: [Offload; 6] =
 const IPV6_OFF: &str = "1";
 /// How long a link that was down may take to come up.
 const LINK_PATIENCE_NS: u64 = 3_000_000_000;
-const LINK_POLL_NS: u64 = 10_000_000;
+const LINK_POLL_NS: u64 = 2_000_000;
 
 /// What the plan asks of the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,10 @@ pub struct QuietInterface {
     link: Link,
     changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
+    /// Of those, how many [`Self::make`] found.
+    caveats_of_settings: usize,
+    /// What was quiet after [`Self::make`].
+    quiet: QuietSettings,
     /// A program that changes nothing, where there has to be one.
     pass: Option<BpfAttachment>,
     /// Where the changes are saved; `None` if the caller saves them itself.
@@ -84,6 +91,8 @@ impl QuietInterface {
         quieted.switch_offloads_off()?;
         quieted.silence_ipv6(links)?;
         quieted.bring_up(links)?;
+        quieted.caveats_of_settings = quieted.caveats.len();
+        quieted.quiet = QuietSettings::read(netns, &link.name, &quieted.ipv6_key())?;
         Ok(quieted)
     }
 
@@ -117,6 +126,8 @@ impl QuietInterface {
             link: link.clone(),
             changes,
             caveats: Vec::new(),
+            caveats_of_settings: 0,
+            quiet: QuietSettings::default(),
             pass: None,
             file,
         })

@@ -10,6 +10,9 @@ use packetrig_sys::packet::{ArrivalStamp, RxRing};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
 
+/// How long emptying the ring may take before it is opened again instead.
+const EMPTYING_NS: u64 = 20_000_000;
+
 /// The receive half of a port on AF_PACKET rings.
 #[derive(Debug)]
 pub struct PacketRx {
@@ -30,6 +33,23 @@ impl PacketRx {
             seen: 0,
             is_narrowed: false,
         }
+    }
+
+    /// Begins anew, as if it had been opened now. `false` if it cannot be used again.
+    pub(super) fn restart(&mut self) -> Result<bool, Error> {
+        // What a filter in the kernel keeps back is missing in the ring.
+        if self.is_narrowed {
+            return Ok(false);
+        }
+        // Twice, as when it was opened: frames that come while the ring is emptied are counted where the numbers balance.
+        self.meter.restart()?;
+        if !self.ring.restart(EMPTYING_NS)? {
+            return Ok(false);
+        }
+        self.meter.restart()?;
+        self.converter = StampConverter::new(clock::realtime_offset());
+        self.seen = 0;
+        Ok(true)
     }
 }
 

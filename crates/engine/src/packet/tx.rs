@@ -26,6 +26,13 @@ impl PacketTx {
         Self { ring, meter, patience: StallWatch::default() }
     }
 
+    /// Begins anew, as if it had been opened now. `false` if it cannot be used again.
+    pub(super) fn restart(&mut self) -> Result<bool, Error> {
+        self.meter.restart()?;
+        self.patience = StallWatch::default();
+        Ok(self.ring.restart()?)
+    }
+
     /// Gives up frames that have not moved for too long.
     fn drop_stuck_frames(&mut self) {
         let counts = self.ring.counts();

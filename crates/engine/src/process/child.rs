@@ -13,12 +13,12 @@ use crate::clock::RealClock;
 use crate::port::WorkerClock;
 use crossbeam_channel::{Sender, bounded};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{Error, child, private_files};
+use packetrig_sys::scratch::ScratchDirectory;
+use packetrig_sys::{Error, child};
 use packetrig_units::{MonoTime, Nanos};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 /// How long an engine may take to read a message.
@@ -29,32 +29,8 @@ const GONE_WITHIN: Nanos = Nanos::from_secs(2);
 const COLLECTED_WITHIN: Nanos = Nanos::from_millis(500);
 const PAUSE: Nanos = Nanos::from_millis(2);
 
-/// A directory of an engine's own.
-#[derive(Debug)]
-pub(super) struct EngineDirectory(PathBuf);
-
-impl EngineDirectory {
-    fn create() -> Result<Self, Error> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("packetrig-engine-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // An error if it exists: nobody else can have prepared it.
-        private_files::create_directory(&path).map_err(|error| file_error("mkdir", &path, error))?;
-        Ok(Self(path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for EngineDirectory {
-    fn drop(&mut self) {
-        // Best effort: a file that stays behind in a directory of temporary files harms nobody.
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
+/// The beginning of the names of engines' directories.
+const DIRECTORY: &str = "packetrig-engine";
 
 #[derive(Debug)]
 pub(super) struct EngineProcess {
@@ -66,13 +42,15 @@ pub(super) struct EngineProcess {
     release: Option<Sender<()>>,
     guardian: Option<JoinHandle<Result<(), Error>>>,
     clock: RealClock,
-    directory: EngineDirectory,
+    directory: ScratchDirectory,
 }
 
 impl EngineProcess {
     /// Starts it in this namespace.
     pub(super) fn start(command: &EngineCommand, netns: &NetNs) -> Result<Self, Error> {
-        let directory = EngineDirectory::create()?;
+        let base = std::env::temp_dir();
+        let directory = ScratchDirectory::create(&base, DIRECTORY)
+            .map_err(|error| file_error("mkdir", &base.join(DIRECTORY), error))?;
         let mut prepared = command.prepare(directory.path())?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         child::end_with_us(&mut prepared);

@@ -6,7 +6,7 @@ use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::device::PortSite;
-use crate::packet::{self, OpenOptions, PortHold};
+use crate::packet::{self, KeptPorts, OpenOptions, PortHold};
 use crate::pktgen;
 use crate::process::{self, EngineCommand};
 use crate::receiver::TestReceiver;
@@ -115,6 +115,8 @@ pub struct MachinePorts {
     leased: bool,
     /// The program that sends with back end `process`.
     engine: Option<EngineCommand>,
+    /// Ports of earlier runs, and where those of this one stay.
+    kept: Option<KeptPorts>,
 }
 
 impl PortOpener for MachinePorts {
@@ -136,7 +138,17 @@ impl MachinePorts {
             steered: options.terms.steered,
             leased: options.gate.is_leased(),
             engine: options.engine.clone(),
+            kept: None,
         }
+    }
+
+    /// The same, on ports that stay open after the run, if they are on AF_PACKET rings. Those that this plan does not use are closed.
+    #[must_use]
+    pub fn keeping(self, kept: Option<KeptPorts>) -> Self {
+        if let Some(kept) = &kept {
+            kept.keep_only(&self.plan.ports.iter().map(|port| port.location.clone()).collect());
+        }
+        Self { kept, ..self }
     }
 
     fn open_here(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
@@ -150,23 +162,29 @@ impl MachinePorts {
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         match self.back_end {
-            Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
-            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
+            Some(BackEnd::Xdp) => self.open_xdp(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
+            Some(BackEnd::AfXdp) => self.open_xdp(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
             // Told to begin, it goes on by itself.
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }
             Some(BackEnd::Process) if largest.is_some() => match &self.engine {
-                Some(engine) => process::open(port, options, engine),
+                Some(engine) => {
+                    self.close_kept(port);
+                    process::open(port, options, engine)
+                }
                 None => Err(Error::NoEngine { port: port.name.clone() }),
             },
             // It only sends: a port that receives is on rings.
-            Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
+            Some(BackEnd::Pktgen) if largest.is_some() => {
+                self.close_kept(port);
+                pktgen::open(port, options)
+            }
             Some(_) => {
                 let why = format!("{ASKED_FOR}: AF_PACKET rings work with every kernel and card");
-                Self::open_packet(port, of_rings, why)
+                self.open_packet(port, of_rings, why)
             }
-            None if self.steered => Self::open_packet(
+            None if self.steered => self.open_packet(
                 port,
                 of_rings,
                 "streams are started, stopped and changed during the run, which AF_PACKET rings support"
@@ -174,6 +192,24 @@ impl MachinePorts {
             ),
             None => self.open_chosen(port, options),
         }
+    }
+
+    /// A port that was kept on rings is in the way of every other back end.
+    fn close_kept(&self, port: &Port) {
+        if let Some(kept) = &self.kept {
+            kept.close(&port.location);
+        }
+    }
+
+    fn open_xdp(
+        &self,
+        port: &Port,
+        options: OpenOptions,
+        method: SendMethod,
+        why: String,
+    ) -> Result<OpenPort, Error> {
+        self.close_kept(port);
+        xdp::open(port, options, method, why)
     }
 
     fn needs(&self, port: &Port, speed: Option<BitRate>) -> PortNeeds {
@@ -195,14 +231,14 @@ impl MachinePorts {
     fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
         let BackEndChoice { back_end, why } = self.choose(port)?;
         let opened = match back_end {
-            BackEnd::Xdp => xdp::open(port, options, self.send_method(port), why.clone()),
-            BackEnd::AfXdp => xdp::open(port, options, SendMethod::Socket(None), why.clone()),
-            _ => return Self::open_packet(port, options, why),
+            BackEnd::Xdp => self.open_xdp(port, options, self.send_method(port), why.clone()),
+            BackEnd::AfXdp => self.open_xdp(port, options, SendMethod::Socket(None), why.clone()),
+            _ => return self.open_packet(port, options, why),
         };
         // What works on rings shall not fail because something faster does.
         opened.or_else(|error| {
             let why = format!("{why}; but back end {} does not work here: {error}", back_end.name());
-            Self::open_packet(port, options, why)
+            self.open_packet(port, options, why)
         })
     }
 
@@ -225,7 +261,16 @@ impl MachinePorts {
         Ok(choose(&self.needs(port, speed), &abilities, &self.limits))
     }
 
-    fn open_packet(port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
+    fn open_packet(&self, port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
+        if let Some(kept) = &self.kept {
+            let lent = kept.lend(port, options)?;
+            return Ok(OpenPort {
+                info: PortInfo { why, ..lent.info },
+                tx: Box::new(TestSender::new(lent.tx, RealClock::new())),
+                rx: Box::new(TestReceiver::new(lent.rx)),
+                hold: Box::new(lent.hold),
+            });
+        }
         let opened = packet::open(port, options)?;
         Ok(OpenPort {
             info: PortInfo { why, ..opened.info },

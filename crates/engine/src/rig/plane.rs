@@ -183,6 +183,8 @@ impl TestRig {
     ) -> Result<Vec<account::PortBook>, Error> {
         let mut events = self.watcher.as_mut().map(PortWatcher::finish).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.benches.len());
+        // All at once: each may be waiting for frames and looks at its orders only then.
+        self.benches.iter().for_each(PortBench::begin_finish_receiver);
         for (bench, sent) in self.benches.iter_mut().zip(sent) {
             let received = bench.finish_receiver(&self.clock, totals)?;
             result.receive.extend(received.frames.streams);

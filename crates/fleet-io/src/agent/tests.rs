@@ -1,5 +1,6 @@
 //! What the shell makes of orders that it cannot carry out.
 
+use super::turns::{TURN, look_after};
 use super::*;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
@@ -18,6 +19,14 @@ impl PlaneSource for NoPlane {
     ) -> Result<crate::PreparedPlane, EngineError> {
         Err(EngineError::Bug("made to fail"))
     }
+}
+
+#[test]
+fn the_end_of_a_short_run_is_looked_for_more_often() {
+    let after = |ms| look_after(Nanos::from_millis(ms));
+    assert_eq!(after(0), Nanos::from_millis(1));
+    assert_eq!(after(128), Nanos::from_millis(2));
+    assert_eq!(after(60_000), TURN);
 }
 
 #[test]

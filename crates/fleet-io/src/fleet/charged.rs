@@ -4,7 +4,7 @@
 use super::ending::{BegunRun, RunEnding, TURN, begun_of, controller_of};
 use super::{ControllerCharge, FleetGround, LeftRun, Leftover, RunShelf};
 use crate::control::{OnEvent, RunUser};
-use crate::error::{Error, message_with_causes};
+use crate::error::Error;
 use crate::local::RunOptions;
 use crate::operator::{SharedOperator, patience};
 use packetrig_fleet::RunId;
@@ -133,7 +133,11 @@ where
             match self.end_left(left, on_event) {
                 Ok(report) => reports.extend(report),
                 Err(error) => {
-                    operator.remark(format_args!("run {}: {}", left.run, message_with_causes(&error)));
+                    operator.remark(format_args!(
+                        "run {}: {}",
+                        left.run,
+                        packetrig_units::message_with_causes(&error)
+                    ));
                 }
             }
         }

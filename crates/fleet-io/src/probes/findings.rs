@@ -2,7 +2,6 @@
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
-use packetrig_probe::method::ReplyMeaning;
 use packetrig_probe::series::SeriesTimes;
 use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
 use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
@@ -55,18 +54,14 @@ pub(super) fn of_answers(
     let counts = summary.counts;
     let records = outcome.series.records();
     let directions = session.map(|session| SessionFindings::of(session, records, clock, compares));
-    // "Port unreachable" answers a ping. In a session it says that no reflector is there.
-    let closed =
-        summary.said.iter().find(|(says, _)| *says == ReplyMeaning::Closed).map_or(0, |(_, count)| *count);
-    let no_reflector = if session.is_some() { closed.min(counts.answered) } else { 0 };
     let lost = session.map(StampSender::directions).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
         counts: ProbeCounts {
             planned: line.planned,
             sent: counts.sent,
-            answered: counts.answered - no_reflector,
+            answered: counts.answered,
             lost: counts.lost,
-            refused: counts.refused + no_reflector,
+            refused: counts.refused,
             duplicates: counts.duplicates,
             reordered: counts.reordered,
             corrupted: counts.corrupted,

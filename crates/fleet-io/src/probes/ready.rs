@@ -230,7 +230,7 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
     use packetrig_probe_io::Error as ProbeError;
     match error {
         ProbeError::Kernel(error) => Error::Kernel(error),
-        ProbeError::Engine(error) => error,
+        ProbeError::Guard(error) => error.into(),
         ProbeError::Mechanism { source, .. } => Error::Kernel((*source).into()),
         ProbeError::Gone => Error::Panicked("probe".to_owned()),
         other => Error::NotPermitted(vec![other.to_string()]),

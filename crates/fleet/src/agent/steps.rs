@@ -1,7 +1,7 @@
 //! The steps of a run, each by its command and by what the data plane answered.
 
 use super::changes::LastChange;
-use super::{AgentAction, AgentMachine, AgentState, CONFIRM_MARGIN, KeptResult, REFIT};
+use super::{AgentAction, AgentMachine, AgentState, KeptResult, REFIT};
 use crate::message::{MessageHead, NodeReply, PlanHash, RunPreparation, SentTotal, StopReason};
 use crate::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
@@ -96,7 +96,7 @@ impl AgentMachine {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same(own, start) => {
                 // The senders need this long to be told of T. To refuse makes this node a known split start,
                 // not a late sender.
-                if now + CONFIRM_MARGIN >= start && !self.steered {
+                if now + self.margin >= start && !self.steered {
                     return self.reply(NodeReply::Late);
                 }
                 self.state = AgentState::Waiting { start, confirmed: true };
@@ -104,9 +104,9 @@ impl AgentMachine {
                 actions.extend(self.reply(NodeReply::Confirmed));
                 actions
             }
-            AgentState::Armed | AgentState::Prepared => {
-                self.reply(NodeReply::Refused("no start was committed".to_owned()))
-            }
+            // It had accepted a T, which has passed by now.
+            AgentState::Armed => self.reply(NodeReply::Late),
+            AgentState::Prepared => self.reply(NodeReply::Refused("no start was committed".to_owned())),
             _ => self.answer(),
         }
     }

@@ -4,6 +4,9 @@ use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
+/// The time until T allows for the commit, its confirmation, and as much again for a node that is slower than while arming.
+const ROUNDS_BEFORE_START: u64 = 3;
+
 /// Times of a run's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
@@ -11,6 +14,10 @@ pub struct RunLimits {
     pub lead: Nanos,
     /// Acknowledgements of a commit that come later than this before T are too late.
     pub guard: Nanos,
+    /// What a node needs between the confirmation and T: without that much left, the controller does not confirm.
+    pub margin: Nanos,
+    /// T is this many times later than arming took, if that is more than `lead`. Zero where arming says nothing about messages.
+    pub arming_rounds: u64,
     /// How often a start is tried.
     pub attempts: u32,
     /// For every node to prepare, and again to arm.
@@ -40,11 +47,17 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
+    /// For one node in the controller's own process.
     pub const fn local(drain: Nanos) -> Self {
         Self {
-            lead: Nanos::from_millis(150),
-            guard: Nanos::from_millis(50),
-            attempts: 5,
+            // Commit and confirmation take well under a millisecond. What is left is for a busy machine; if that is not
+            // enough, further attempts have twice the lead each, the last one 2.5 s.
+            lead: Nanos::from_millis(20),
+            guard: Nanos::from_millis(10),
+            margin: Nanos::from_millis(9),
+            // The messages go through a channel. Arming takes as long as the kernel needs for rings and programs.
+            arming_rounds: 0,
+            attempts: 8,
             prepare: Nanos::from_secs(30),
             confirm: Nanos::from_secs(10),
             start: Nanos::from_secs(10),
@@ -71,6 +84,9 @@ impl RunLimits {
         Self {
             lead: guard + five_round_trips.max(Nanos::from_millis(50)),
             guard,
+            margin: CONFIRM_MARGIN,
+            arming_rounds: ROUNDS_BEFORE_START,
+            attempts: 5,
             // It delays nothing that goes well, and an acknowledgement that a busy machine holds up is no split start.
             confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),

@@ -206,6 +206,8 @@ impl ControllerMachine {
     pub(super) fn late(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
             ControllerPhase::Committing { .. } => self.try_again(now),
+            // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
+            ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.try_again(now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.trouble(
                     node,

@@ -2,13 +2,10 @@
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
-use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
 use crate::outcome::{NodeFault, RunState};
 use packetrig_units::{Blame, MonoTime, Nanos};
 
-/// The time until T allows for the commit, its confirmation, and as much again for a node that is slower than while arming.
-const ROUNDS_BEFORE_START: u64 = 3;
 /// Ports that take longer to arm say nothing about messages.
 const MOST_LEAD: Nanos = Nanos::from_secs(10);
 
@@ -29,7 +26,7 @@ impl ControllerMachine {
         let doublings = self.tries.saturating_sub(1).min(16);
         // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
         // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
-        let rounds = Nanos::new(arming.as_u64().saturating_mul(ROUNDS_BEFORE_START)).min(MOST_LEAD);
+        let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MOST_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.terms.steered { now } else { now + lead };
@@ -42,7 +39,13 @@ impl ControllerMachine {
     /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged.
     pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
         // To confirm to some nodes and not to others is the one thing that cannot be taken back.
-        self.preparation.terms.steered || now + CONFIRM_MARGIN + now.since(since) < start
+        self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
+    }
+
+    /// Whether the only node of the run, in the controller's own process, has not accepted the confirmation yet. Then nothing has
+    /// started, also after T, and the start can still be tried again.
+    pub(super) fn awaits_only_node(&self) -> bool {
+        self.limits.lease.is_none() && self.peers.len() == 1 && !self.all(PeerProgress::Confirmed)
     }
 
     /// Begins another attempt, because the commit came too late somewhere.

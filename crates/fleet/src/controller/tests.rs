@@ -17,7 +17,19 @@ fn node(name: &str) -> NodeName {
 }
 
 fn controller(names: &[&str]) -> ControllerMachine {
-    controller_with(names, RunLimits::local(Nanos::from_millis(200)))
+    controller_with(names, several_nodes())
+}
+
+/// For several nodes without leases.
+fn several_nodes() -> RunLimits {
+    RunLimits {
+        lead: Nanos::from_millis(150),
+        guard: Nanos::from_millis(50),
+        margin: CONFIRM_MARGIN,
+        arming_rounds: 3,
+        attempts: 5,
+        ..RunLimits::local(Nanos::from_millis(200))
+    }
 }
 
 fn controller_with(names: &[&str], limits: RunLimits) -> ControllerMachine {
@@ -386,13 +398,8 @@ fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
     let preparation = RunPreparation { document: "p".into(), ..RunPreparation::default() };
     let absent = BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
-    let mut controller = ControllerMachine::new(
-        head,
-        preparation,
-        &[node("a"), node("b")],
-        RunLimits::local(Nanos::from_millis(200)),
-    )
-    .without(absent);
+    let mut controller =
+        ControllerMachine::new(head, preparation, &[node("a"), node("b")], several_nodes()).without(absent);
     let actions = controller.handle(ControllerEvent::Begin, at(0));
     assert_eq!(commands(&actions).iter().map(|(to, _)| *to).collect::<Vec<_>>(), ["a"]);
     let [record] = &records(&actions)[..] else { panic!("{actions:?}") };

@@ -1,4 +1,5 @@
 mod claims;
+mod comparable;
 mod fleet;
 mod verdict;
 

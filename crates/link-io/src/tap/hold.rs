@@ -27,7 +27,7 @@ impl TapHold {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open(&netns)?;
         let link = links.by_name(&location.interface)?;
-        guard::permit_port(&netns, link.index, &name, confirmed)?;
+        guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
         let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = QuietInterface::make(&netns, &mut links, &link, InterfaceWish::default())?;
         let mut held = Self {

@@ -41,6 +41,6 @@ fn an_interface_with_an_address_of_others_is_refused() {
         perform((&near, &far), confirmed, &[ReleaseMechanism::Sleep], extent, &|| false)
     };
     let refused = perform(std::slice::from_ref(&near));
-    assert!(matches!(refused, Err(Error::Engine(packetrig_engine::Error::Guard(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Guard(packetrig_guard::Error::Refused(_)))), "{refused:?}");
     assert_eq!(perform(std::slice::from_ref(&far)).unwrap()[0].arrived, 1);
 }

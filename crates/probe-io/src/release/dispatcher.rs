@@ -5,7 +5,7 @@
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::{Error, frame_length};
-use packetrig_engine::gate::SendGate;
+use packetrig_guard::gate::SendGate;
 use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;

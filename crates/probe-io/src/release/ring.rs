@@ -14,10 +14,18 @@ use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
 const SLOTS: usize = 1024;
+/// Memory for the slots, at most: those for frames of the loopback interface (64 KiB each) would take all of a small machine.
+const MEMORY: usize = 16 << 20;
 /// Kicks until the kernel has taken a whole train.
 const KICKS: usize = 1_000;
 /// Ethernet header and a VLAN tag.
 const BEYOND_MTU: usize = 18;
+
+/// Slots of a ring for frames of this length.
+fn slots_for(longest: usize) -> usize {
+    // The kernel takes whole blocks of pages.
+    (MEMORY / longest.next_power_of_two()).clamp(1, SLOTS)
+}
 
 pub(super) struct RingRelease {
     slots: TxRing,
@@ -29,7 +37,7 @@ impl RingRelease {
     pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
         let account = ReleaseAccount::new(place.wanted(false), place.stamps, manner);
         let longest = place.link.mtu as usize + BEYOND_MTU;
-        let options = TxOptions { slots: SLOTS, longest, bypass_queue: true };
+        let options = TxOptions { slots: slots_for(longest), longest, bypass_queue: true };
         let ring = TxRing::open(&place.netns, place.link.index, &place.name, options)?;
         ring.request_stamps(account.wanted())?;
         Ok(Self { slots: ring, account, longest })
@@ -93,5 +101,18 @@ impl Line for RingRelease {
         self.account.fetch(taken, gone, &[], &|take| self.slots.reports(take))?;
         self.account.judge(train, gone);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_at_the_loopback_interface_does_not_take_the_memory_of_a_small_machine() {
+        assert_eq!(slots_for(1_518), SLOTS);
+        assert_eq!(slots_for(9_018), SLOTS);
+        let at_loopback = slots_for(65_554);
+        assert_eq!(at_loopback * 131_072, MEMORY);
     }
 }

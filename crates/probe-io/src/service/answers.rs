@@ -36,6 +36,7 @@ const PROHIBITED_WITHIN: Nanos = Nanos::from_secs(10);
 
 pub(super) fn run(shared: &ServiceShared) {
     while !shared.has_ended() {
+        shared.ports.free_idle(now());
         if !is_wanted(shared) {
             clock::sleep_until_ns(clock::monotonic_ns() + PIECE_NS);
         } else if listen(shared).is_err() {
@@ -65,6 +66,7 @@ fn listen(shared: &ServiceShared) -> Result<(), Error> {
         listener.listen(|heard| give(&heard, shared));
         if now().since(looked_at) > ADDRESSES_EVERY {
             looked_at = now();
+            shared.ports.free_idle(looked_at);
             if path::own_addresses(&inside)? != addresses {
                 break;
             }

@@ -1,184 +1,37 @@
-//! One client: reads its messages, answers them, and keeps what it has not read yet.
+//! One client: reads its messages and answers them.
 
 use super::PIECE_NS;
+use super::connection::ClientConnection;
 use super::intake;
-use super::report::{self, ClientCounts, PastClient};
+use super::report;
 use super::shared::ServiceShared;
 use crate::now;
-use packetrig_probe::PacketRefusal;
-use packetrig_probe::service::{ClientId, QueuedTrain};
+use packetrig_probe::service::{MOST_TARGETS_OF_CLIENT, work};
+use packetrig_probe::{PacketRefusal, TargetLimits};
 use packetrig_release::message::{
-    AnswerFilter, ClientMessage, HEADER, HeardAnswer, LONGEST_MESSAGE, PacketReport, ProtocolErrorCode,
+    AnswerFilter, ClientMessage, ErrorPlace, HEADER, LONGEST_MESSAGE, PacketLimits, ProtocolErrorCode,
     ServiceFacts, ServiceMessage, ServiceState, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::sched;
-use packetrig_sys::seqpacket::{PeerProcess, ReceivedMessage, SeqpacketStream};
+use packetrig_sys::seqpacket::ReceivedMessage;
 use packetrig_units::Nanos;
-use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most packets of one batch.
 const BATCH_PACKETS: u32 = 1_024;
 /// Messages that a client has not read, beyond which nothing more is read from it.
 const UNREAD: usize = 256;
-/// Answers beyond this number of unread messages are dropped and counted.
-const UNREAD_ANSWERS: usize = 64;
 /// A connection must begin with HELLO within this time.
 const HELLO_WITHIN: Nanos = Nanos::from_secs(5);
 /// How long messages that wait are still sent when a connection ends.
 const FLUSHED_WITHIN: Nanos = Nanos::from_millis(500);
-/// Messages that are read in one go. After them the thread sleeps for a moment: a client that floods the service must not use up a
-/// processor.
+/// Messages that are read in one go. After them the thread sleeps for a moment, also if the client's allowance is not used up: a burst
+/// must not keep the processor from others.
 const MESSAGES_AT_ONCE: usize = 32;
 const BREATH_NS: u64 = 500_000;
 /// How long a client waits until answers are heard.
 const HEARD_WITHIN: Nanos = Nanos::from_secs(2);
-
-/// What the service thinks of the user of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClientRights {
-    /// The highest priority that it may ask for.
-    pub(super) priority: u8,
-    /// Root or the user of the service: it may use every port.
-    pub(super) is_trusted: bool,
-}
-
-/// The part of a client that several threads change.
-#[derive(Debug, Default)]
-struct ClientState {
-    outbox: VecDeque<Vec<u8>>,
-    name: String,
-    priority: u8,
-    counts: ClientCounts,
-    filter: Option<AnswerFilter>,
-    lost_answers: u32,
-}
-
-#[derive(Debug)]
-pub(super) struct ClientConnection {
-    pub(super) id: ClientId,
-    pub(super) peer: PeerProcess,
-    pub(super) rights: ClientRights,
-    stream: SeqpacketStream,
-    state: Mutex<ClientState>,
-}
-
-impl ClientConnection {
-    pub(super) fn new(
-        id: ClientId,
-        stream: SeqpacketStream,
-        peer: PeerProcess,
-        rights: ClientRights,
-    ) -> Self {
-        Self { id, peer, rights, stream, state: Mutex::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, ClientState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is kept of it when it is gone.
-    pub(super) fn past(&self) -> PastClient {
-        let state = self.state();
-        PastClient {
-            name: state.name.clone(),
-            user: self.peer.user,
-            process: self.peer.process,
-            priority: state.priority,
-            counts: state.counts.packets.clone(),
-            release_error_ns: state.counts.release_error_ns(),
-        }
-    }
-
-    /// Whether it wants answers.
-    pub(super) fn is_listening(&self) -> bool {
-        self.state().filter.is_some()
-    }
-
-    /// Sends a message, or keeps it until the client has read others.
-    fn send(&self, message: &ServiceMessage) {
-        self.state().send(&self.stream, message.write());
-    }
-
-    /// Tells what became of packets.
-    pub(super) fn report(&self, reports: &[PacketReport]) {
-        let mut state = self.state();
-        for report in reports {
-            state.counts.add(report);
-        }
-        for part in reports.chunks(ServiceMessage::MOST_REPORTS) {
-            let message = ServiceMessage::Report { reports: part.to_vec() };
-            state.send(&self.stream, message.write());
-        }
-    }
-
-    /// Tells that the packets of a train, or of a part of one, were not sent.
-    pub(super) fn report_refused(&self, train: &QueuedTrain, why: PacketRefusal) {
-        let reports: Vec<_> = train
-            .packets
-            .iter()
-            .map(|packet| {
-                let planned = packet.due.as_nanos();
-                PacketReport::unsent(train.batch, packet.cookie, train.train, planned, report::outcome(why))
-            })
-            .collect();
-        self.report(&reports);
-    }
-
-    /// Gives an answer to the client if it wants it and reads what it is sent.
-    pub(super) fn offer_answer(
-        &self,
-        from: IpAddr,
-        protocol: u8,
-        own_port: Option<u16>,
-        answer: HeardAnswer,
-    ) {
-        let mut state = self.state();
-        let Some(filter) = state.filter else { return };
-        let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
-            && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
-            && filter.from.is_none_or(|wanted| wanted == from);
-        if !is_wanted {
-            return;
-        }
-        if state.outbox.len() >= UNREAD_ANSWERS {
-            state.lost_answers = state.lost_answers.saturating_add(1);
-            return;
-        }
-        let most = filter.most_bytes.map_or(usize::MAX, |most| most as usize);
-        let mut answer = answer;
-        answer.bytes.truncate(most);
-        state.counts.packets.answers += 1;
-        answer.lost = state.lost_answers;
-        state.send(&self.stream, ServiceMessage::Answer(answer).write());
-    }
-
-    /// Sends what waits, as far as there is room. Returns how many messages still wait.
-    fn flush(&self) -> usize {
-        let mut state = self.state();
-        while let Some(message) = state.outbox.front() {
-            match self.stream.send(message) {
-                Ok(true) => drop(state.outbox.pop_front()),
-                Ok(false) => break,
-                // The other end is gone: its closing is noticed when reading.
-                Err(_) => state.outbox.clear(),
-            }
-        }
-        state.outbox.len()
-    }
-}
-
-impl ClientState {
-    fn send(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
-        // In order: a message must not overtake those that wait.
-        if !self.outbox.is_empty() || !stream.send(&message).unwrap_or(true) {
-            self.outbox.push_back(message);
-        }
-    }
-}
 
 /// Handles the messages of a client until it or the service ends.
 pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
@@ -192,13 +45,17 @@ pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
     let mut buffer = vec![0; LONGEST_MESSAGE];
     while !shared.has_ended() {
         let unread = client.flush();
-        let waited = if unread < UNREAD {
-            client.stream.wait(unread > 0, PIECE_NS)
+        let pause = client.pause();
+        let may_read = unread < UNREAD && pause == Nanos::ZERO;
+        let is_open = if may_read {
+            client.stream.wait(unread > 0, PIECE_NS).is_ok()
         } else {
-            client.stream.wait_for_room(PIECE_NS)
+            // A client that has gone takes its packets with it, also if it is not read.
+            let within = if pause == Nanos::ZERO { PIECE_NS } else { pause.as_u64().min(PIECE_NS) };
+            client.stream.wait_without_reading(unread > 0, within).unwrap_or(false)
         };
         let is_late = !session.is_introduced && now().since(began) > HELLO_WITHIN;
-        if waited.is_err() || is_late || unread < UNREAD && !session.read(&mut buffer) {
+        if !is_open || is_late || may_read && !session.read(&mut buffer) {
             break;
         }
     }
@@ -221,13 +78,15 @@ impl ClientSession<'_> {
                 Ok(ReceivedMessage::Nothing) => return true,
                 Ok(ReceivedMessage::Closed) | Err(_) => return false,
                 Ok(ReceivedMessage::Message(length)) => {
+                    self.client.spend(work::MESSAGE);
                     let bytes = buffer.get(..length).unwrap_or_default();
-                    if !self.handle(ClientMessage::read(bytes), bytes) {
+                    if !self.handle(bytes) {
                         return false;
                     }
                 }
             }
-            if self.client.flush() >= UNREAD || self.shared.has_ended() {
+            let is_slowed = self.client.pause() > Nanos::ZERO;
+            if is_slowed || self.client.flush() >= UNREAD || self.shared.has_ended() {
                 return true;
             }
         }
@@ -235,43 +94,51 @@ impl ClientSession<'_> {
         true
     }
 
-    fn handle(&mut self, message: Option<ClientMessage>, bytes: &[u8]) -> bool {
-        match (message, self.is_introduced) {
-            (Some(ClientMessage::Hello { id, version, priority, name }), false) => {
-                self.welcome(id, version, priority, name)
+    fn handle(&mut self, bytes: &[u8]) -> bool {
+        let message = match ClientMessage::read(bytes) {
+            Ok(message) => message,
+            Err(broken) => {
+                let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
+                let place = Some(ErrorPlace { packet: broken.packet, byte: broken.byte });
+                return self.fail(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
             }
-            (Some(ClientMessage::Submit { batch, packets }), true) => {
+        };
+        let id = message.id();
+        match (message, self.is_introduced) {
+            (ClientMessage::Hello { id, version, priority, name }, false) => {
+                return self.welcome(id, version, priority, name);
+            }
+            (ClientMessage::Hello { .. }, true) => {
+                return self.fail(id, ProtocolErrorCode::BrokenMessage, "HELLO came twice".to_owned(), None);
+            }
+            (_, false) => {
+                let text = "the first message must be HELLO".to_owned();
+                return self.fail(id, ProtocolErrorCode::BrokenMessage, text, None);
+            }
+            (ClientMessage::Submit { batch, packets }, true) => {
                 let answer = intake::take(self.client, self.shared, batch, packets);
                 self.client.send(&answer);
-                true
             }
-            (Some(ClientMessage::Cancel { id, batch, train }), true) => {
-                self.cancel(id, batch, train);
-                true
-            }
-            (Some(ClientMessage::Listen { id, filter }), true) => {
-                self.listen(id, filter);
-                true
-            }
-            (Some(ClientMessage::Status { id }), true) => {
+            (ClientMessage::Cancel { id, batch, train }, true) => self.cancel(id, batch, train),
+            (ClientMessage::Listen { id, filter }, true) => self.listen(id, filter),
+            (ClientMessage::Status { id }, true) => {
                 let state = self.status();
                 self.client.send(&ServiceMessage::State { id, state });
-                true
             }
-            (_, is_introduced) => {
-                let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
-                let text = if is_introduced {
-                    "the message breaks the protocol, or HELLO came twice"
-                } else {
-                    "the first message must be a HELLO that follows the protocol"
-                };
-                self.fail(id, ProtocolErrorCode::BrokenMessage, text)
+            (ClientMessage::Target { id, address }, true) => {
+                let limits = self.shared.paths.limits(address).map(packet_limits);
+                self.client.send(&ServiceMessage::Limits { id, address, limits });
             }
         }
+        true
     }
 
     fn cancel(&self, id: u64, batch: u64, train: u32) {
-        let cancelled = self.shared.lock().queue.cancel(self.client.id, batch, train);
+        let (queued, cancelled) = {
+            let queue = &mut self.shared.lock().queue;
+            (queue.queued(self.client.id), queue.cancel(self.client.id, batch, train))
+        };
+        self.client.spend(u64::from(queued) / work::QUEUED_FOR_UNIT);
         let count = cancelled.iter().map(|train| crate::small_count(train.packets.len())).sum();
         self.client.send(&ServiceMessage::Cancelled { id, count });
         for train in &cancelled {
@@ -295,7 +162,7 @@ impl ClientSession<'_> {
             let text = "the service cannot listen at the interface; is it up, and does it have an address?"
                 .to_owned();
             let code = ProtocolErrorCode::CannotListen;
-            self.client.send(&ServiceMessage::Error { id, code, closes: false, text });
+            self.client.send(&ServiceMessage::Error { id, code, closes: false, text, place: None });
         }
     }
 
@@ -304,7 +171,7 @@ impl ClientSession<'_> {
             let text = format!(
                 "version {version} of the protocol is not known; this service speaks version {VERSION}"
             );
-            return self.fail(id, ProtocolErrorCode::UnknownVersion, &text);
+            return self.fail(id, ProtocolErrorCode::UnknownVersion, text, None);
         }
         let priority = priority.min(self.client.rights.priority);
         let ServiceShared { interface, options, .. } = self.shared;
@@ -322,6 +189,11 @@ impl ClientSession<'_> {
             tolerance_ns: options.tolerance.as_u64(),
             horizon_ns: options.horizon.as_u64(),
             priority,
+            train_packets: intake::MOST_IN_TRAIN,
+            train_ns: intake::LONGEST_TRAIN.as_u64(),
+            frame_bytes: crate::small_count(interface.longest_frame),
+            targets: crate::small_count(MOST_TARGETS_OF_CLIENT),
+            limits: packet_limits(options.least_limits),
         };
         {
             let mut state = self.client.state();
@@ -351,8 +223,13 @@ impl ClientSession<'_> {
     }
 
     /// Tells an error and ends the connection.
-    fn fail(&self, id: u64, code: ProtocolErrorCode, text: &str) -> bool {
-        self.client.send(&ServiceMessage::Error { id, code, closes: true, text: text.to_owned() });
+    fn fail(&self, id: u64, code: ProtocolErrorCode, text: String, place: Option<ErrorPlace>) -> bool {
+        self.client.send(&ServiceMessage::Error { id, code, closes: true, text, place });
         false
     }
+}
+
+const fn packet_limits(limits: TargetLimits) -> PacketLimits {
+    let TargetLimits { probes_per_s, bits_per_s, burst, most, .. } = limits;
+    PacketLimits { packets_per_s: probes_per_s, bits_per_s, most, burst }
 }

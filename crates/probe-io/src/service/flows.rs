@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An answer that comes later is nobody's.
-const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
+pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
 /// Flows at a time, of all clients.
 const MOST: usize = 65_536;
 /// Flows that are over are looked for at most this often.

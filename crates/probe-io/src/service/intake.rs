@@ -1,182 +1,27 @@
 //! Takes a batch in: checks each packet, finds its path, and queues what may be sent.
 //!
-//! Invariant: a packet is queued only if its source is an address of the interface, its own port is not another user's, its next hop is
-//! that of its target, and the permit allows the target.
+//! Invariant: a packet is queued only if its source is an address of the interface, its own port is reserved for the client or a socket of
+//! its user has it ([`super::ports`]), its next hop is that of its target, and the permit allows the target.
 
-use super::client::ClientConnection;
+use super::connection::ClientConnection;
+use super::report;
 use super::shared::ServiceShared;
-use super::{ServiceInterface, TargetPermission, report};
-use crate::path::{self, ProbePath};
+use crate::path::ProbePath;
 use crate::{now, small_count};
-use packetrig_probe::PacketRefusal;
-use packetrig_probe::frame::{ETHERNET, SHORTEST};
-use packetrig_probe::service::{self, FrameMacs, PacketFlow, QueuedPacket, QueuedTrain};
-use packetrig_release::message::{PacketKind, PacketReport, PacketToRelease, ReleaseClock, ServiceMessage};
+use packetrig_probe::frame::{ETHERNET, IPV4, IPV6, SHORTEST};
+use packetrig_probe::service::{self, FrameMacs, PacketEnds, PacketRefusal, QueuedPacket, QueuedTrain, work};
+use packetrig_release::message::{
+    PacketFault, PacketKind, PacketReport, PacketToRelease, ReleaseClock, ServiceMessage,
+};
 use packetrig_sys::clock;
-use packetrig_sys::ports::{self, PortProtocol};
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a path is used before it is looked up again: routes, neighbours and permissions change.
-const PATH_HOLDS: Nanos = Nanos::from_secs(30);
-/// A target without a path is looked up again sooner.
-const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
-/// How long the addresses of the interface are taken for known.
-const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
-/// Paths that are kept.
-const MOST_PATHS: usize = 4_096;
-/// A target that does not want to be probed is left alone for this long.
-const CLOSED_FOR: Nanos = Nanos::from_secs(600);
-/// Closed targets at a time. With more, nothing new is probed.
-const MOST_CLOSED: usize = 65_536;
 /// How long the paths of one batch may take. What has none by then has no route.
 const LOOKED_UP_WITHIN: Nanos = Nanos::from_secs(4);
-/// How long the user of a port is taken for known.
-const PORT_HOLDS: Nanos = Nanos::from_secs(1);
-const MOST_PORTS: usize = 4_096;
-/// Ports below are for programs of root.
-const FIRST_ORDINARY_PORT: u16 = 1_024;
 /// Most packets of a train, and the longest time from its first to its last one.
-const MOST_IN_TRAIN: usize = 256;
-const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
-
-/// The paths to targets, as they were found last.
-pub(super) struct TargetPaths {
-    interface: ServiceInterface,
-    permission: Box<TargetPermission>,
-    known: Mutex<KnownPaths>,
-}
-
-#[derive(Debug, Default)]
-struct KnownPaths {
-    paths: BTreeMap<IpAddr, KnownPath>,
-    /// Until when targets are left alone that do not want to be probed.
-    closed: BTreeMap<IpAddr, MonoTime>,
-    /// Whether a user may send from a port.
-    ports: BTreeMap<UserPort, KnownPort>,
-    sources: BTreeSet<IpAddr>,
-    sources_until: MonoTime,
-}
-
-/// A port that a user wants to send from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct UserPort {
-    user: u32,
-    is_tcp: bool,
-    port: u16,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct KnownPort {
-    is_allowed: bool,
-    until: MonoTime,
-}
-
-#[derive(Clone, Debug)]
-struct KnownPath {
-    found: Result<ProbePath, PacketRefusal>,
-    until: MonoTime,
-}
-
-impl TargetPaths {
-    pub(super) fn new(interface: ServiceInterface, permission: Box<TargetPermission>) -> Self {
-        Self { interface, permission, known: Mutex::default() }
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownPaths> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a target does not want to be probed; `false` if that was known.
-    pub(super) fn close(&self, target: IpAddr) -> bool {
-        let now = now();
-        let mut known = self.known();
-        known.closed.retain(|_, until| now < *until);
-        if known.closed.len() >= MOST_CLOSED {
-            return false;
-        }
-        known.closed.insert(target, now + CLOSED_FOR).is_none()
-    }
-
-    /// Whether a target may be probed now.
-    pub(super) fn is_permitted(&self, target: IpAddr) -> bool {
-        let now = now();
-        let known = self.known();
-        let is_closed = known.closed.get(&target).is_some_and(|until| now < *until);
-        let is_full = known.closed.len() >= MOST_CLOSED;
-        drop(known);
-        !is_closed && !is_full && (self.permission)(target).is_ok()
-    }
-
-    /// The path to a target. It may take seconds until the next hop has told its hardware address; no lock is held meanwhile.
-    fn find(&self, target: IpAddr, deadline: MonoTime) -> Result<ProbePath, PacketRefusal> {
-        if !self.is_permitted(target) {
-            return Err(PacketRefusal::NotPermitted);
-        }
-        let now = now();
-        if let Some(path) = self.known().paths.get(&target).filter(|path| now < path.until) {
-            return path.found.clone();
-        }
-        if now >= deadline {
-            return Err(PacketRefusal::NoRoute);
-        }
-        let found = self.look_up(target);
-        let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
-        let mut known = self.known();
-        if known.paths.len() >= MOST_PATHS {
-            known.paths.clear();
-        }
-        known.paths.insert(target, KnownPath { found: found.clone(), until: now + holds });
-        found
-    }
-
-    /// Whether a user may send from the port of a flow: it is an ordinary port, and no socket of another user has it. Otherwise they could
-    /// speak for a program of somebody else, and hear what it is answered.
-    fn may_use_port(&self, user: u32, flow: PacketFlow) -> bool {
-        let (protocol, port) = match flow {
-            PacketFlow::Icmp { .. } => return true,
-            PacketFlow::Tcp { own_port, .. } => (PortProtocol::Tcp, own_port),
-            PacketFlow::Udp { own_port, .. } => (PortProtocol::Udp, own_port),
-        };
-        let now = now();
-        let key = UserPort { user, is_tcp: protocol == PortProtocol::Tcp, port };
-        if let Some(known) = self.known().ports.get(&key).filter(|known| now < known.until) {
-            return known.is_allowed;
-        }
-        // Without an answer of the kernel the port could be anybody's.
-        let users = ports::users_of_port(protocol, port);
-        let is_allowed =
-            port >= FIRST_ORDINARY_PORT && users.is_ok_and(|users| users.iter().all(|of| *of == user));
-        let mut known = self.known();
-        if known.ports.len() >= MOST_PORTS {
-            known.ports.clear();
-        }
-        known.ports.insert(key, KnownPort { is_allowed, until: now + PORT_HOLDS });
-        is_allowed
-    }
-
-    fn look_up(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
-        let permitted = (self.permission)(target).map_err(|_| PacketRefusal::NotPermitted)?;
-        // The thread is in the namespace of the interface.
-        let way = path::find(None, permitted, Some(&self.interface.location.interface));
-        let way = way.map_err(|_| PacketRefusal::NoRoute)?;
-        if way.index == self.interface.index { Ok(way) } else { Err(PacketRefusal::NoRoute) }
-    }
-
-    /// Whether an address is one of the interface.
-    fn is_own(&self, source: IpAddr) -> bool {
-        let now = now();
-        let mut known = self.known();
-        if now >= known.sources_until {
-            let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
-            known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
-            known.sources_until = now + ADDRESSES_HOLD;
-        }
-        known.sources.contains(&source)
-    }
-}
+pub(super) const MOST_IN_TRAIN: u32 = 256;
+pub(super) const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
 
 /// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
 pub(super) fn take(
@@ -194,15 +39,17 @@ pub(super) fn take(
     };
     let mut accepted = 0;
     let mut reports = Vec::new();
+    let mut first = 0;
     for train in trains(packets) {
         let checked = intake.check_train(&train);
         let queued = checked.and_then(|queued| {
-            shared.push(queued).map_err(|why| TrainRefusal { packet: 0, why, is_of_all: true })
+            shared.push(queued).map_err(|why| TrainRefusal { packet: None, why: why.into() })
         });
         match queued {
             Ok(()) => accepted += small_count(train.len()),
-            Err(refusal) => reports.extend(intake.refused(&refusal, &train)),
+            Err(refusal) => reports.extend(intake.refused(&refusal, first, &train)),
         }
+        first += train.len();
     }
     client.report(&reports);
     let queued = shared.lock().queue.queued(client.id);
@@ -225,12 +72,60 @@ fn trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
     trains
 }
 
-/// Which packet of a train is refused, and why.
-struct TrainRefusal {
-    packet: usize,
+/// Why a packet is refused, and the byte of it in SUBMIT at which the wrong field begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RefusedPacket {
     why: PacketRefusal,
-    /// The reason holds for all packets of the train.
-    is_of_all: bool,
+    byte: Option<usize>,
+}
+
+impl RefusedPacket {
+    const fn at(why: PacketRefusal, byte: usize) -> Self {
+        Self { why, byte: Some(byte) }
+    }
+}
+
+impl From<PacketRefusal> for RefusedPacket {
+    fn from(why: PacketRefusal) -> Self {
+        Self { why, byte: None }
+    }
+}
+
+/// Which packet of a train is refused, and why. `packet` `None`: the reason holds for all of them.
+struct TrainRefusal {
+    packet: Option<usize>,
+    why: RefusedPacket,
+}
+
+// Where the fields of a packet begin in SUBMIT.
+const RELEASE_AT: usize = 8;
+const LATEST: usize = 16;
+const TRAIN: usize = 24;
+const SIZE: usize = 28;
+const BYTES: usize = 32;
+
+/// Where the addresses begin in an IP header, and its length.
+struct IpFields {
+    source: usize,
+    target: usize,
+    length: usize,
+}
+
+impl IpFields {
+    const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self { source: 12, target: 16, length: IPV4 },
+            IpAddr::V6(_) => Self { source: 8, target: 24, length: IPV6 },
+        }
+    }
+}
+
+/// Bytes that are a packet of the kind that may be sent.
+struct CheckedBytes {
+    macs: Option<FrameMacs>,
+    ends: PacketEnds,
+    /// The byte of the packet in SUBMIT at which the IP header begins.
+    ip_byte: usize,
 }
 
 /// A batch that is taken in.
@@ -254,12 +149,21 @@ impl BatchIntake<'_> {
         self.clocks.to_monotonic(packet.clock, packet.release_at)
     }
 
-    fn refused(&self, refusal: &TrainRefusal, train: &[PacketToRelease]) -> Vec<PacketReport> {
+    /// The reports of a train that begins with the packet of the batch of this number.
+    fn refused(&self, refusal: &TrainRefusal, first: usize, train: &[PacketToRelease]) -> Vec<PacketReport> {
         let each = train.iter().enumerate().map(|(index, packet)| {
-            let is_cause = refusal.is_of_all || index == refusal.packet;
-            let why = if is_cause { refusal.why } else { PacketRefusal::TrainRefused };
+            let is_cause = refusal.packet.is_none_or(|cause| cause == index);
+            let RefusedPacket { why, byte } =
+                if is_cause { refusal.why } else { PacketRefusal::TrainRefused.into() };
             let planned = self.due(packet).as_nanos();
-            PacketReport::unsent(self.batch, packet.cookie, packet.train, planned, report::outcome(why))
+            let outcome = report::outcome(why);
+            PacketReport {
+                fault: u16::try_from(first + index).ok().map(|packet| PacketFault {
+                    packet,
+                    byte: byte.and_then(|byte| u16::try_from(byte).ok()),
+                }),
+                ..PacketReport::unsent(self.batch, packet.cookie, packet.train, planned, outcome)
+            }
         });
         each.collect()
     }
@@ -267,61 +171,108 @@ impl BatchIntake<'_> {
     fn check_train(&self, train: &[PacketToRelease]) -> Result<QueuedTrain, TrainRefusal> {
         let mut queued: Option<QueuedTrain> = None;
         for (index, packet) in train.iter().enumerate() {
-            let refused = |why| TrainRefusal { packet: index, why, is_of_all: false };
+            let refused = |why| TrainRefusal { packet: Some(index), why };
             let CheckedPacket { packet: checked, way } = self.check_packet(packet).map_err(refused)?;
             let latest = Some(Nanos::new(packet.latest)).filter(|latest| *latest > Nanos::ZERO);
             let queued = queued.get_or_insert_with(|| QueuedTrain {
                 client: self.client.id,
+                user: self.client.peer.user,
                 batch: self.batch,
                 train: packet.train,
                 target: way.permitted,
                 latest,
                 packets: Vec::new(),
             });
-            // A train has one target and one limit of lateness, and its packets are in the order of time.
-            let is_in_order = queued.packets.last().is_none_or(|last| last.due <= checked.due);
-            let is_short = queued.packets.len() < MOST_IN_TRAIN
-                && queued.packets.first().is_none_or(|first| checked.due.since(first.due) <= LONGEST_TRAIN);
-            let is_one = queued.target.ip() == way.permitted.ip() && queued.latest == latest;
-            if !is_in_order || !is_short || !is_one {
-                return Err(refused(PacketRefusal::Malformed));
+            if let Some(byte) = wrong_in_train(queued, &checked, way.permitted.ip(), latest) {
+                return Err(refused(RefusedPacket::at(PacketRefusal::Malformed, byte)));
             }
             queued.packets.push(checked);
         }
-        queued.ok_or(TrainRefusal { packet: 0, why: PacketRefusal::Malformed, is_of_all: true })
+        queued.ok_or_else(|| TrainRefusal { packet: None, why: PacketRefusal::Malformed.into() })
     }
 
-    fn check_packet(&self, packet: &PacketToRelease) -> Result<CheckedPacket, PacketRefusal> {
+    fn check_packet(&self, packet: &PacketToRelease) -> Result<CheckedPacket, RefusedPacket> {
         let now = now();
-        let due = self.due(packet);
-        if due > now + self.shared.options.horizon {
-            return Err(PacketRefusal::TooFarAhead);
+        let due = self.check_time(packet, now)?;
+        let CheckedBytes { macs, ends, ip_byte } = self.check_bytes(packet)?;
+        let ServiceShared { paths, interface, ports, .. } = self.shared;
+        let ip = IpFields::of(ends.source);
+        if !paths.is_own(ends.source) {
+            return Err(RefusedPacket::at(PacketRefusal::WrongSource, ip_byte + ip.source));
         }
-        if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
-            return Err(PacketRefusal::Late);
-        }
-        let (macs, ends) = match packet.kind {
-            PacketKind::Frame => {
-                service::check_frame(&packet.bytes).map(|(macs, ends)| (Some(macs), ends))?
-            }
-            PacketKind::IpPacket => (None, service::check_packet(&packet.bytes)?),
-        };
-        let (paths, interface) = (&self.shared.paths, &self.shared.interface);
-        if ends.length.max(packet.bytes.len().saturating_sub(ETHERNET)) > interface.mtu as usize {
-            return Err(PacketRefusal::TooLong);
-        }
-        let is_own_port =
-            self.client.rights.is_trusted || paths.may_use_port(self.client.peer.user, ends.flow);
-        if !paths.is_own(ends.source) || !is_own_port {
-            return Err(PacketRefusal::WrongSource);
-        }
-        let way = paths.find(ends.target, self.deadline)?;
+        let way = self.find_path(ends.target).map_err(|why| RefusedPacket::at(why, ip_byte + ip.target))?;
         let frame = frame_of(packet, macs, &way)?;
         if frame.len() > interface.longest_frame {
-            return Err(PacketRefusal::TooLong);
+            return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
+        }
+        // Last: what is refused for another reason reserves no port.
+        if !ports.reserve(self.client, &ends, due, now) {
+            return Err(RefusedPacket::at(PacketRefusal::WrongSource, ip_byte + ip.length));
         }
         Ok(CheckedPacket { packet: QueuedPacket { cookie: packet.cookie, due, ends, frame }, way })
     }
+
+    /// When a packet is due, unless that is too late or too far ahead.
+    fn check_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
+        let due = self.due(packet);
+        if due > now + self.shared.options.horizon {
+            return Err(RefusedPacket::at(PacketRefusal::TooFarAhead, RELEASE_AT));
+        }
+        if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
+            return Err(RefusedPacket::at(PacketRefusal::Late, RELEASE_AT));
+        }
+        Ok(due)
+    }
+
+    fn check_bytes(&self, packet: &PacketToRelease) -> Result<CheckedBytes, RefusedPacket> {
+        let checked = match packet.kind {
+            PacketKind::Frame => service::check_frame(&packet.bytes).map(|(macs, ends)| CheckedBytes {
+                macs: Some(macs),
+                ends,
+                ip_byte: BYTES + ETHERNET,
+            }),
+            PacketKind::IpPacket => service::check_packet(&packet.bytes).map(|ends| CheckedBytes {
+                macs: None,
+                ends,
+                ip_byte: BYTES,
+            }),
+        };
+        let checked =
+            checked.map_err(|wrong| RefusedPacket::at(PacketRefusal::Malformed, BYTES + wrong.byte))?;
+        let longest = checked.ends.length.max(packet.bytes.len().saturating_sub(ETHERNET));
+        if longest > self.shared.interface.mtu as usize {
+            return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
+        }
+        Ok(checked)
+    }
+
+    fn find_path(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
+        let paths = &self.shared.paths;
+        if let Some(known) = paths.known_path(target) {
+            return known;
+        }
+        self.client.spend(work::LOOK_UP);
+        paths.find(target, self.deadline)
+    }
+}
+
+/// The field by which a packet does not belong to the train before it: a train has one target and one limit of lateness, its packets are in
+/// the order of time, and it is not too long.
+fn wrong_in_train(
+    train: &QueuedTrain,
+    packet: &QueuedPacket,
+    target: IpAddr,
+    latest: Option<Nanos>,
+) -> Option<usize> {
+    let (Some(first), Some(last)) = (train.packets.first(), train.packets.last()) else { return None };
+    if packet.due < last.due || packet.due.since(first.due) > LONGEST_TRAIN {
+        return Some(RELEASE_AT);
+    }
+    if train.latest != latest {
+        return Some(LATEST);
+    }
+    let is_one = train.target.ip() == target && train.packets.len() < MOST_IN_TRAIN as usize;
+    (!is_one).then_some(TRAIN)
 }
 
 /// The frame of a packet to the next hop of its target.
@@ -329,11 +280,16 @@ fn frame_of(
     packet: &PacketToRelease,
     macs: Option<FrameMacs>,
     way: &ProbePath,
-) -> Result<Vec<u8>, PacketRefusal> {
+) -> Result<Vec<u8>, RefusedPacket> {
     let mut frame = match macs {
         None => framed(&packet.bytes, way),
-        Some(macs) if macs.to == way.ends.next_mac && macs.from == way.ends.own_mac => packet.bytes.clone(),
-        Some(_) => return Err(PacketRefusal::WrongSource),
+        Some(macs) if macs.to != way.ends.next_mac => {
+            return Err(RefusedPacket::at(PacketRefusal::WrongSource, BYTES));
+        }
+        Some(macs) if macs.from != way.ends.own_mac => {
+            return Err(RefusedPacket::at(PacketRefusal::WrongSource, BYTES + macs.to.len()));
+        }
+        Some(_) => packet.bytes.clone(),
     };
     if frame.len() < SHORTEST {
         frame.resize(SHORTEST, 0);

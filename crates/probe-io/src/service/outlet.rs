@@ -12,7 +12,9 @@ use super::report::{self, ReportedPacket};
 use super::shared::{ServiceShared, TakenWork};
 use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN, ReleasePipeline};
 use crate::{Error, frame_length, now};
-use packetrig_probe::service::{ClientId, DueTrain, PacketEnds, QueuedTrain, ReleaseCalendar, TargetShares};
+use packetrig_probe::service::{
+    ClientId, DueTrain, PacketEnds, ProbingClient, QueuedTrain, ReleaseCalendar, TargetShares,
+};
 use packetrig_probe::{PacketRefusal, ReleaseMechanism};
 use packetrig_release::message::{PacketOutcome, PacketReport};
 use packetrig_sys::sched;
@@ -139,7 +141,8 @@ impl<'a> ServiceOutlet<'a> {
             return Err(PacketRefusal::Late);
         }
         let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
-        let taken = self.shares.take(train.client, train.target, &lengths, earliest);
+        let client = ProbingClient { id: train.client, user: train.user };
+        let taken = self.shares.take(client, train.target, &lengths, earliest);
         taken.map_err(|_| PacketRefusal::OverLimit)?;
         let later = self.calendar.reserve(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
         for packet in &train.packets {

@@ -163,9 +163,7 @@ pub(super) const fn outcome(refusal: PacketRefusal) -> PacketOutcome {
         PacketRefusal::Cancelled => PacketOutcome::Cancelled,
         PacketRefusal::NoRoute => PacketOutcome::NoRoute,
         PacketRefusal::TooFarAhead => PacketOutcome::TooFarAhead,
-        PacketRefusal::Dropped => PacketOutcome::Dropped,
         PacketRefusal::Ended => PacketOutcome::Ended,
-        PacketRefusal::Failed => PacketOutcome::Failed,
         PacketRefusal::TrainRefused => PacketOutcome::TrainRefused,
     }
 }

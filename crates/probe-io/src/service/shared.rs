@@ -2,14 +2,16 @@
 //!
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
-use super::client::ClientConnection;
+use super::admission::{MOST_CLIENTS, MOST_CLIENTS_OF_USER};
+use super::connection::ClientConnection;
 use super::flows::SentFlows;
-use super::intake::TargetPaths;
+use super::paths::TargetPaths;
+use super::ports::ClientPorts;
 use super::report::PastClient;
-use super::{MOST_CLIENTS, MOST_CLIENTS_OF_USER, ServiceInterface, ServiceOptions};
+use super::{ServiceInterface, ServiceOptions};
 use crate::{Error, now};
 use packetrig_probe::PacketRefusal;
-use packetrig_probe::service::{ClientId, DueTrain, QueuedTrain, ReleaseQueue};
+use packetrig_probe::service::{ClientId, DueTrain, QueuedTrain, ReleaseQueue, WorkAllowance};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,9 +40,12 @@ pub(super) struct ServiceShared {
     pub(super) options: ServiceOptions,
     pub(super) paths: TargetPaths,
     pub(super) flows: SentFlows,
+    pub(super) ports: ClientPorts,
     /// Whether answers are heard now.
     pub(super) hears_answers: AtomicBool,
     state: Mutex<SharedState>,
+    /// What the service still does for each user that has connected.
+    allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
     /// Packets were queued, or the service is to end.
     changed: Condvar,
     /// Nothing is taken in any more.
@@ -64,14 +69,21 @@ pub(super) enum TakenWork {
 }
 
 impl ServiceShared {
-    pub(super) fn new(interface: ServiceInterface, options: ServiceOptions, paths: TargetPaths) -> Self {
+    pub(super) fn new(
+        interface: ServiceInterface,
+        options: ServiceOptions,
+        paths: TargetPaths,
+        ports: ClientPorts,
+    ) -> Self {
         Self {
             interface,
             options,
             paths,
             flows: SentFlows::default(),
+            ports,
             hears_answers: AtomicBool::new(false),
             state: Mutex::default(),
+            allowances: Mutex::default(),
             changed: Condvar::new(),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -82,6 +94,12 @@ impl ServiceShared {
     pub(super) fn lock(&self) -> MutexGuard<'_, SharedState> {
         // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the service still does for a user who may use it: there are few of them, so none is forgotten.
+    pub(super) fn allowance_of(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
+        let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::of_user()))))
     }
 
     pub(super) fn new_client_id(&self) -> ClientId {
@@ -101,6 +119,7 @@ impl ServiceShared {
     /// Forgets a client with its packets.
     pub(super) fn remove(&self, client: &ClientConnection) {
         self.flows.remove_client(client.id);
+        self.ports.remove_client(client.id);
         let past = client.past();
         let mut state = self.lock();
         state.queue.remove_client(client.id);

@@ -6,7 +6,6 @@
 //!
 //! Invariant: source and target of a [`PacketEnds`] are those that the network reads in the packet.
 
-use super::PacketRefusal;
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
     UDP,
@@ -19,6 +18,15 @@ const TCP: usize = 20;
 const ECHO_REQUEST: u8 = 8;
 const TIMESTAMP_REQUEST: u8 = 13;
 const ECHO_REQUEST_V6: u8 = 128;
+
+// Where fields begin.
+const ETHER_TYPE: usize = 12;
+const IPV4_LENGTH: usize = 2;
+const IPV4_FRAGMENT: usize = 6;
+const IPV4_PROTOCOL: usize = 9;
+const IPV4_CHECKSUM: usize = 10;
+const IPV6_LENGTH: usize = 4;
+const IPV6_PROTOCOL: usize = 6;
 
 /// By what answers to a packet are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,79 +61,134 @@ pub struct FrameMacs {
     pub from: [u8; 6],
 }
 
+/// A packet that may not be sent, because of its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedPacket {
+    /// The byte at which the wrong field begins, from that of the frame or packet that was checked.
+    pub byte: usize,
+}
+
+const fn wrong_at(byte: usize) -> MalformedPacket {
+    MalformedPacket { byte }
+}
+
 /// Checks a frame without FCS, which may be padded.
-pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), PacketRefusal> {
-    let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(PacketRefusal::Malformed)?;
-    let (to, rest) = header.split_first_chunk().ok_or(PacketRefusal::Malformed)?;
-    let (from, ether_type) = rest.split_first_chunk().ok_or(PacketRefusal::Malformed)?;
-    let ends = check_padded_packet(packet)?;
+pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), MalformedPacket> {
+    let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(wrong_at(0))?;
+    let (to, rest) = header.split_first_chunk().ok_or(wrong_at(0))?;
+    let (from, ether_type) = rest.split_first_chunk().ok_or(wrong_at(0))?;
+    let ends = check_padded_packet(packet).map_err(|wrong| wrong_at(ETHERNET + wrong.byte))?;
     let expected = if ends.source.is_ipv4() { ETHER_IPV4 } else { ETHER_IPV6 };
     let is_named = ether_type == expected.to_be_bytes();
-    if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(PacketRefusal::Malformed) }
+    if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(wrong_at(ETHER_TYPE)) }
 }
 
 /// Checks an IP packet.
-pub fn check_packet(packet: &[u8]) -> Result<PacketEnds, PacketRefusal> {
+pub fn check_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let ends = check_padded_packet(packet)?;
-    if ends.length == packet.len() { Ok(ends) } else { Err(PacketRefusal::Malformed) }
+    let length = if ends.source.is_ipv4() { IPV4_LENGTH } else { IPV6_LENGTH };
+    if ends.length == packet.len() { Ok(ends) } else { Err(wrong_at(length)) }
 }
 
-fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, PacketRefusal> {
-    let ends = match packet.first().map(|first| first >> 4) {
+fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+    match packet.first().map(|first| first >> 4) {
         Some(4) => ipv4(packet),
         Some(6) => ipv6(packet),
-        _ => None,
-    };
-    ends.ok_or(PacketRefusal::Malformed)
+        _ => Err(wrong_at(0)),
+    }
 }
 
-fn ipv4(packet: &[u8]) -> Option<PacketEnds> {
-    let header = packet.first_chunk::<IPV4>()?;
+fn ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+    let header = packet.first_chunk::<IPV4>().ok_or(wrong_at(0))?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     // 0x45: no options. The flag "don't fragment" is the only one that may be set.
-    let is_plain = header[0] == 0x45 && u16::from_be_bytes([header[6], header[7]]) & 0xbfff == 0;
-    if !is_plain || checksum::sum(header) != 0xffff {
-        return None;
+    if header[0] != 0x45 {
+        return Err(wrong_at(0));
     }
-    let carried = packet.get(IPV4..length)?;
+    if u16::from_be_bytes([header[6], header[7]]) & 0xbfff != 0 {
+        return Err(wrong_at(IPV4_FRAGMENT));
+    }
+    if checksum::sum(header) != 0xffff {
+        return Err(wrong_at(IPV4_CHECKSUM));
+    }
+    let carried = packet.get(IPV4..length).ok_or(wrong_at(IPV4_LENGTH))?;
     let flow = match header[9] {
-        PROTOCOL_ICMP if matches!(carried, [ECHO_REQUEST | TIMESTAMP_REQUEST, 0, ..]) => icmp(carried)?,
-        protocol => transport(protocol, carried)?,
+        PROTOCOL_ICMP => icmp(carried, &[ECHO_REQUEST, TIMESTAMP_REQUEST]).map_err(|byte| IPV4 + byte),
+        protocol => transport(protocol, carried).map_err(|wrong| {
+            if wrong == WrongTransport::Protocol { IPV4_PROTOCOL } else { IPV4 + wrong.byte() }
+        }),
     };
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
     let target = IpAddr::from([header[16], header[17], header[18], header[19]]);
-    Some(PacketEnds { source, target, flow, length })
+    Ok(PacketEnds { source, target, flow: flow.map_err(wrong_at)?, length })
 }
 
-fn ipv6(packet: &[u8]) -> Option<PacketEnds> {
-    let header = packet.first_chunk::<IPV6>()?;
+fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+    let header = packet.first_chunk::<IPV6>().ok_or(wrong_at(0))?;
     let length = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let carried = packet.get(IPV6..length)?;
+    let carried = packet.get(IPV6..length).ok_or(wrong_at(IPV6_LENGTH))?;
     let flow = match header[6] {
-        PROTOCOL_ICMPV6 if matches!(carried, [ECHO_REQUEST_V6, 0, ..]) => icmp(carried)?,
-        protocol => transport(protocol, carried)?,
+        PROTOCOL_ICMPV6 => icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
+        protocol => transport(protocol, carried).map_err(|wrong| {
+            if wrong == WrongTransport::Protocol { IPV6_PROTOCOL } else { IPV6 + wrong.byte() }
+        }),
     };
-    let source = IpAddr::from(*packet.get(8..)?.first_chunk::<16>()?);
-    let target = IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?);
-    Some(PacketEnds { source, target, flow, length })
+    let [source, target] = [8, 24].map(|at| packet.get(at..).and_then(|rest| rest.first_chunk::<16>()));
+    let (source, target) = source.zip(target).ok_or(wrong_at(0))?;
+    let (source, target) = (IpAddr::from(*source), IpAddr::from(*target));
+    Ok(PacketEnds { source, target, flow: flow.map_err(wrong_at)?, length })
 }
 
-fn icmp(carried: &[u8]) -> Option<PacketFlow> {
-    let header = carried.first_chunk::<UDP>()?;
-    Some(PacketFlow::Icmp { identifier: u16::from_be_bytes([header[4], header[5]]) })
+/// The identifier of a request; the wrong byte if it is none of these.
+fn icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
+    let header = carried.first_chunk::<UDP>().ok_or(0_usize)?;
+    if !requests.contains(&header[0]) {
+        return Err(0);
+    }
+    if header[1] != 0 {
+        return Err(1);
+    }
+    Ok(PacketFlow::Icmp { identifier: u16::from_be_bytes([header[4], header[5]]) })
 }
 
-fn transport(protocol: u8, carried: &[u8]) -> Option<PacketFlow> {
-    let ports = carried.first_chunk::<4>()?;
+/// What is wrong with a TCP segment or a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WrongTransport {
+    /// It is neither.
+    Protocol,
+    TooShort,
+    /// The length in the header of UDP.
+    Length,
+}
+
+impl WrongTransport {
+    /// The byte of the segment or datagram at which the wrong field begins.
+    const fn byte(self) -> usize {
+        match self {
+            Self::Length => 4,
+            Self::Protocol | Self::TooShort => 0,
+        }
+    }
+}
+
+fn transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTransport> {
+    let shortest = match protocol {
+        PROTOCOL_UDP => UDP,
+        PROTOCOL_TCP => TCP,
+        _ => return Err(WrongTransport::Protocol),
+    };
+    let ports = carried.first_chunk::<4>().filter(|_| carried.len() >= shortest);
+    let ports = ports.ok_or(WrongTransport::TooShort)?;
     let own_port = u16::from_be_bytes([ports[0], ports[1]]);
     let target_port = u16::from_be_bytes([ports[2], ports[3]]);
-    match protocol {
-        PROTOCOL_UDP if carried.len() >= UDP => {
-            let length = usize::from(u16::from_be_bytes([carried[4], carried[5]]));
-            (length == carried.len()).then_some(PacketFlow::Udp { own_port, target_port })
-        }
-        PROTOCOL_TCP if carried.len() >= TCP => Some(PacketFlow::Tcp { own_port, target_port }),
-        _ => None,
+    if protocol == PROTOCOL_TCP {
+        return Ok(PacketFlow::Tcp { own_port, target_port });
+    }
+    let length = carried.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
+    if length == Some(carried.len()) {
+        Ok(PacketFlow::Udp { own_port, target_port })
+    } else {
+        Err(WrongTransport::Length)
     }
 }
 
@@ -181,18 +244,20 @@ mod tests {
     fn whatever_could_reach_others_is_refused() {
         let (udp, _) = frames().remove(0);
         assert!(check_frame(&changed(&udp, 23, 17)).is_ok(), "the change alone does no harm");
-        let forbidden: [(usize, u8, &str); 8] = [
-            (14, 0x46, "options, such as a source route"),
-            (14, 0x65, "the version of another protocol"),
-            (20, 0x20, "a fragment"),
-            (23, 4, "a tunnel: IP in IP"),
-            (23, 41, "a tunnel: IPv6 in IP"),
-            (23, 47, "a tunnel: GRE"),
-            (23, 2, "IGMP"),
-            (17, 0xff, "a length beyond the frame"),
+        // The byte that is changed, and the one at which the field begins.
+        let forbidden: [(usize, u8, usize, &str); 9] = [
+            (14, 0x46, 14, "options, such as a source route"),
+            (14, 0x35, 14, "the version of another protocol"),
+            (20, 0x20, 20, "a fragment"),
+            (23, 4, 23, "a tunnel: IP in IP"),
+            (23, 41, 23, "a tunnel: IPv6 in IP"),
+            (23, 47, 23, "a tunnel: GRE"),
+            (23, 2, 23, "IGMP"),
+            (17, 0xff, 16, "a length beyond the frame"),
+            (39, 99, 38, "a datagram of another length"),
         ];
-        for (at, to, what) in forbidden {
-            assert_eq!(check_frame(&changed(&udp, at, to)), Err(PacketRefusal::Malformed), "{what}");
+        for (at, to, byte, what) in forbidden {
+            assert_eq!(check_frame(&changed(&udp, at, to)), Err(MalformedPacket { byte }), "{what}");
         }
         let (echo, _) = frames().remove(1);
         for kind in [0, 3, 5, 9, 10, 15, 17] {
@@ -216,11 +281,11 @@ mod tests {
             }
             let mut other = frame.clone();
             other[12] ^= 0x80;
-            assert!(check_frame(&other).is_err(), "another EtherType");
+            assert_eq!(check_frame(&other), Err(MalformedPacket { byte: 12 }), "another EtherType");
         }
         let (mut udp, _) = frames().remove(0);
         udp[24] ^= 1;
-        assert!(check_frame(&udp).is_err(), "a wrong checksum");
+        assert_eq!(check_frame(&udp), Err(MalformedPacket { byte: 24 }), "a wrong checksum");
         let (udp, _) = frames().remove(0);
         assert!(check_packet(&udp[ETHERNET..]).is_err(), "padding is for frames only");
     }

@@ -37,6 +37,8 @@ pub struct QueuedPacket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedTrain {
     pub client: ClientId,
+    /// The user whose program the client is.
+    pub user: u32,
     pub batch: u64,
     /// The client's number for it; 0: a single packet.
     pub train: u32,
@@ -229,7 +231,7 @@ mod tests {
             PacketEnds { source: ip, target: ip, flow: PacketFlow::Icmp { identifier: 1 }, length: 46 };
         let packet = |due: &u64| QueuedPacket { cookie: *due, due: at(*due), ends, frame: vec![0; 60] };
         let packets = due_us.iter().map(packet).collect();
-        QueuedTrain { client, batch, train: number, target, latest: None, packets }
+        QueuedTrain { client, user: 0, batch, train: number, target, latest: None, packets }
     }
 
     fn queue(quota: u32) -> ReleaseQueue {

@@ -3,12 +3,15 @@
 //! Each client that has probed a target lately has an equal share of its rate and of its bursts, which nobody can take away. What others do
 //! not use it may use, too, as long as at least half of the target's burst is left for others.
 //!
+//! How many probes a target gets in all is a limit of each user and holds as long as the service runs, whether the user's clients stay
+//! connected or not.
+//!
 //! Invariant: all clients together never exceed the limits of the target.
 
 use super::ClientId;
 use crate::{BudgetExceeded, PermittedTarget, ProbeBudget, TargetLimits};
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A client that has not probed a target for this long has no share of its limits.
@@ -16,10 +19,19 @@ const ACTIVE: Nanos = Nanos::from_secs(10);
 /// Targets at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
 const MOST_TARGETS: usize = 65_536;
 /// Targets of one client in all.
-const MOST_OF_CLIENT: usize = 4_096;
+pub const MOST_TARGETS_OF_CLIENT: usize = 4_096;
+/// Targets of one user, of which the probes are counted as long as the service runs.
+const MOST_TARGETS_OF_USER: usize = 262_144;
 
 /// Idle targets are looked for at most this often.
 const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
+
+/// A client, and the user whose program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbingClient {
+    pub id: ClientId,
+    pub user: u32,
+}
 
 #[derive(Debug)]
 struct ClientShare {
@@ -38,8 +50,10 @@ struct SharedTarget {
 #[derive(Debug, Default)]
 pub struct TargetShares {
     targets: BTreeMap<IpAddr, SharedTarget>,
-    /// Probes of each client to each target in all.
-    totals: BTreeMap<ClientId, BTreeMap<IpAddr, u64>>,
+    /// The targets of each client.
+    of_clients: BTreeMap<ClientId, BTreeSet<IpAddr>>,
+    /// Probes of each user to each target in all.
+    totals: BTreeMap<u32, BTreeMap<IpAddr, u64>>,
     forgotten_at: MonoTime,
 }
 
@@ -48,16 +62,15 @@ impl TargetShares {
     /// takes nothing.
     pub fn take(
         &mut self,
-        client: ClientId,
+        client: ProbingClient,
         target: PermittedTarget,
         lengths: &[u32],
         at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
         let limits = target.limits();
-        // How many probes one client sends in all is a limit of each client, as it is of each command.
-        let total =
-            self.totals.get(&client).and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
-        let total = total + lengths.len() as u64;
+        let totals = self.totals.get(&client.user);
+        let total = totals.and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
+        let total = total.saturating_add(lengths.len() as u64);
         if total > limits.most || !self.has_room(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
@@ -68,18 +81,23 @@ impl TargetShares {
             taken_at: at,
         });
         shared.budget = shared.budget.clone().with_limits(of_all);
-        shared.take(client, of_all, lengths, at)?;
-        self.totals.entry(client).or_default().insert(target.ip(), total);
+        shared.take(client.id, of_all, lengths, at)?;
+        self.of_clients.entry(client.id).or_default().insert(target.ip());
+        self.totals.entry(client.user).or_default().insert(target.ip(), total);
         Ok(())
     }
 
-    /// Whether a target is known, or there is room for one more of this client and of all.
-    fn has_room(&mut self, client: ClientId, target: IpAddr, now: MonoTime) -> bool {
-        if self
+    /// Whether a target is known, or there is room for one more of this client, of its user and of all.
+    fn has_room(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
+        let has_client_room = self
+            .of_clients
+            .get(&client.id)
+            .is_none_or(|targets| targets.len() < MOST_TARGETS_OF_CLIENT || targets.contains(&target));
+        let has_user_room = self
             .totals
-            .get(&client)
-            .is_some_and(|totals| totals.len() >= MOST_OF_CLIENT && !totals.contains_key(&target))
-        {
+            .get(&client.user)
+            .is_none_or(|totals| totals.len() < MOST_TARGETS_OF_USER || totals.contains_key(&target));
+        if !has_client_room || !has_user_room {
             return false;
         }
         if self.targets.len() >= MOST_TARGETS && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
@@ -88,11 +106,11 @@ impl TargetShares {
         self.targets.len() < MOST_TARGETS || self.targets.contains_key(&target)
     }
 
-    /// Forgets a client and its shares of all targets.
+    /// Forgets a client and its shares of all targets. What its user has sent in all stays known.
     pub fn remove_client(&mut self, client: ClientId) {
-        let targets = self.totals.remove(&client).unwrap_or_default();
-        for target in targets.keys() {
-            if let Some(shared) = self.targets.get_mut(target) {
+        let targets = self.of_clients.remove(&client).unwrap_or_default();
+        for target in targets {
+            if let Some(shared) = self.targets.get_mut(&target) {
                 shared.clients.remove(&client);
             }
         }
@@ -170,16 +188,21 @@ mod tests {
         )
     }
 
+    /// A client of a user of its own.
+    fn client(number: u32) -> ProbingClient {
+        ProbingClient { id: ClientId(number), user: 1_000 + number }
+    }
+
     /// What each client gets of a second in which it wants a probe every so many microseconds.
     fn second(wanted_us: &[u64]) -> Vec<u64> {
         let mut shares = TargetShares::default();
         let mut got = vec![0; wanted_us.len()];
         for us in 0..1_000_000 {
-            for (client, every) in wanted_us.iter().enumerate() {
+            for (index, every) in wanted_us.iter().enumerate() {
                 if us % every == 0 {
                     let at = MonoTime::from_nanos(5_000_000_000 + us * 1_000);
-                    let id = ClientId(u32::try_from(client).unwrap());
-                    got[client] += u64::from(shares.take(id, usual(), &[60], at).is_ok());
+                    let number = u32::try_from(index).unwrap();
+                    got[index] += u64::from(shares.take(client(number), usual(), &[60], at).is_ok());
                 }
             }
         }
@@ -214,29 +237,32 @@ mod tests {
     fn a_train_is_taken_whole_or_not_at_all() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        assert!(shares.take(ClientId(1), usual(), &[60; 41], at).is_err());
-        shares.take(ClientId(1), usual(), &[60; 40], at).unwrap();
-        assert!(shares.take(ClientId(1), usual(), &[60], at).is_err());
+        assert!(shares.take(client(1), usual(), &[60; 41], at).is_err());
+        shares.take(client(1), usual(), &[60; 40], at).unwrap();
+        assert!(shares.take(client(1), usual(), &[60], at).is_err());
     }
 
     #[test]
-    fn the_number_of_probes_in_all_is_bounded_for_each_client() {
+    fn the_number_of_probes_in_all_is_bounded_for_each_user_also_if_a_client_connects_again() {
         let few = target("[[target]]\nnetwork = \"10.0.0.0/8\"\nmost = 3\nburst = 9");
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         for _ in 0..3 {
-            shares.take(ClientId(1), few, &[60], at).unwrap();
+            shares.take(client(1), few, &[60], at).unwrap();
         }
-        assert!(matches!(shares.take(ClientId(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
-        shares.take(ClientId(2), few, &[60], at).unwrap();
+        assert!(matches!(shares.take(client(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.remove_client(ClientId(1));
+        let again = ProbingClient { id: ClientId(7), ..client(1) };
+        assert!(matches!(shares.take(again, few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.take(client(2), few, &[60], at).unwrap();
     }
 
     #[test]
     fn a_train_that_is_taken_ahead_of_time_keeps_nobody_from_the_target() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        shares.take(ClientId(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
-        shares.take(ClientId(2), usual(), &[60], at).unwrap();
+        shares.take(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
+        shares.take(client(2), usual(), &[60], at).unwrap();
     }
 
     #[test]
@@ -244,11 +270,11 @@ mod tests {
         let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        let mut take = |client, n: u32| {
+        let mut take = |number, n: u32| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
-            shares.take(ClientId(client), all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+            shares.take(client(number), all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
-        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_OF_CLIENT);
+        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_TARGETS_OF_CLIENT);
         assert!(take(2, 6_000) && take(1, 0));
     }
 
@@ -257,9 +283,9 @@ mod tests {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut got = 0;
-        for client in 0..1_000 {
-            got += u64::from(shares.take(ClientId(client), usual(), &[60], at).is_ok());
-            shares.remove_client(ClientId(client));
+        for number in 0..1_000 {
+            got += u64::from(shares.take(client(number), usual(), &[60], at).is_ok());
+            shares.remove_client(ClientId(number));
             shares.forget_idle(at);
         }
         assert_eq!(got, 40);

@@ -233,7 +233,8 @@ impl ProbeMethod for StampSender {
                 let number = about.rest.first_chunk().copied().map(u32::from_be_bytes);
                 let number =
                     method::quoted(number.filter(|number| self.written.contains_key(number)), what, last)?;
-                Some(method::plain(number, method::says(what), answer.is_sound))
+                // Also "port unreachable": where a ping takes it for the answer of a closed port, no reflector is there.
+                Some(method::plain(number, ReplyMeaning::Trouble(what), answer.is_sound))
             }
             _ => None,
         }

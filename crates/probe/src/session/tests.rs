@@ -324,7 +324,8 @@ fn who_forbids_a_session_or_does_not_listen_is_heard() {
     let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
     assert_eq!(told(13, 60), Some((2, prohibited)));
     assert_eq!(told(13, 28), Some((2, prohibited)), "a quote of the ports only");
-    assert_eq!(told(3, 60), Some((2, ReplyMeaning::Closed)));
+    let unreachable = ReplyMeaning::Trouble(PathTrouble::PortUnreachable);
+    assert_eq!(told(3, 60), Some((2, unreachable)), "no reflector is there");
     assert_eq!(told(3, 28), None);
 }
 

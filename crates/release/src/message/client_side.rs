@@ -1,7 +1,8 @@
 //! What a client sends: who it is, packets with their release times, and what it no longer wants to be sent.
 
-use super::{MAGIC, VERSION, begin_reading, written};
-use crate::fields::{FieldReader, FieldWriter};
+use super::{MAGIC, VERSION, read_header, written};
+use crate::fields::{FieldPlace, FieldReader, FieldWriter};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 const HELLO: u16 = 1;
@@ -9,6 +10,7 @@ const SUBMIT: u16 = 2;
 const CANCEL: u16 = 3;
 const LISTEN: u16 = 4;
 const STATUS: u16 = 5;
+const TARGET: u16 = 6;
 
 /// Bytes of the name of a client.
 const NAME: usize = 32;
@@ -112,6 +114,40 @@ pub enum ClientMessage {
     Status {
         id: u64,
     },
+    /// Asks for the limits of a target.
+    Target {
+        id: u64,
+        address: IpAddr,
+    },
+}
+
+/// Where a message of a client breaks the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrokenMessage {
+    /// The name of the field, as on the protocol's page.
+    pub field: &'static str,
+    /// The byte of the message at which the field begins.
+    pub byte: u32,
+    /// The packet of SUBMIT to which the field belongs, from 0.
+    pub packet: Option<u32>,
+}
+
+impl From<FieldPlace> for BrokenMessage {
+    fn from(FieldPlace { field, byte, packet }: FieldPlace) -> Self {
+        Self { field, byte: u32::try_from(byte).unwrap_or(u32::MAX), packet }
+    }
+}
+
+impl fmt::Display for BrokenMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, byte, packet } = self;
+        match packet {
+            Some(packet) => {
+                write!(f, "`{field}` of packet {packet} (byte {byte} of the message) is missing or wrong")
+            }
+            None => write!(f, "`{field}` (byte {byte} of the message) is missing or wrong"),
+        }
+    }
 }
 
 impl ClientMessage {
@@ -121,7 +157,8 @@ impl ClientMessage {
             Self::Hello { id, .. }
             | Self::Cancel { id, .. }
             | Self::Listen { id, .. }
-            | Self::Status { id } => *id,
+            | Self::Status { id }
+            | Self::Target { id, .. } => *id,
             Self::Submit { batch, .. } => *batch,
         }
     }
@@ -144,41 +181,57 @@ impl ClientMessage {
                 written(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
             }
             Self::Status { id } => written(STATUS, *id, |_| {}),
+            Self::Target { id, address } => written(TARGET, *id, |fields| {
+                fields.raw(&mapped(*address).octets());
+            }),
         }
     }
 
-    /// `None`: the bytes break the protocol.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (header, mut fields) = begin_reading(bytes)?;
+    pub fn read(bytes: &[u8]) -> Result<Self, BrokenMessage> {
+        let mut fields = FieldReader::new(bytes);
+        Self::read_fields(&mut fields, bytes.len()).ok_or_else(|| fields.place().into())
+    }
+
+    fn read_fields(fields: &mut FieldReader<'_>, length: usize) -> Option<Self> {
+        let header = read_header(fields, length)?;
         let id = header.id;
         let message = match header.kind {
-            HELLO => read_hello(id, &mut fields)?,
-            SUBMIT => Self::Submit { batch: id, packets: read_packets(id, &mut fields)? },
+            HELLO => read_hello(id, fields)?,
+            SUBMIT => Self::Submit { batch: id, packets: read_packets(id, fields)? },
             CANCEL => {
-                let batch = fields.u64()?;
-                let train = fields.u32()?;
-                fields.reserved(4)?;
+                let batch = fields.named("batch").u64()?;
+                let train = fields.named("train").u32()?;
+                fields.named("reserved").reserved(4)?;
                 Self::Cancel { id, batch, train }
             }
             LISTEN => {
-                let ListenFields { is_on, filter } = read_filter(&mut fields)?;
+                let ListenFields { is_on, filter } = read_filter(fields)?;
                 Self::Listen { id, filter: is_on.then_some(filter) }
             }
             STATUS => Self::Status { id },
-            _ => return None,
+            TARGET => {
+                let address = Ipv6Addr::from(fields.named("address").array::<16>()?);
+                Self::Target { id, address: IpAddr::V6(address).to_canonical() }
+            }
+            _ => {
+                fields.point_at("type", 0);
+                return None;
+            }
         };
-        fields.is_empty().then_some(message)
+        fields.enter_packet(None);
+        fields.named("end of the message").is_empty().then_some(message)
     }
 }
 
 fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
-    if fields.u32()? != MAGIC {
+    if fields.named("magic").u32()? != MAGIC {
         return None;
     }
-    let version = fields.u16()?;
-    let priority = fields.u8()?;
-    fields.reserved(1)?;
-    let name = fields.text::<NAME>()?;
+    let version = fields.named("version").u16()?;
+    let priority = fields.named("priority").u8()?;
+    fields.named("reserved").reserved(1)?;
+    let name = fields.named("name").text::<NAME>()?;
+    fields.named("reserved");
     // A later version may use the rest, and is answered by an error of its own.
     if version == VERSION {
         fields.reserved(8)?;
@@ -200,38 +253,51 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
 }
 
 fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketToRelease>> {
-    let count = fields.u32()?;
-    fields.reserved(4)?;
-    if count == 0 || batch == 0 {
+    // The number of the batch is the `id` of the header, which was named last.
+    if batch == 0 {
         return None;
     }
+    let count = fields.named("count").u32()?;
+    if count == 0 {
+        return None;
+    }
+    fields.named("reserved").reserved(4)?;
+    let mut packets = Vec::new();
     // `count` is the client's word: memory is taken for packets that are there.
-    (0..count).map(|_| read_packet(fields)).collect()
+    for packet in 0..count {
+        fields.enter_packet(Some(packet));
+        packets.push(read_packet(fields)?);
+    }
+    Some(packets)
 }
 
 fn read_packet(fields: &mut FieldReader<'_>) -> Option<PacketToRelease> {
-    let cookie = fields.u64()?;
-    let release_at = fields.u64()?;
-    let latest = fields.u64()?;
-    let train = fields.u32()?;
-    let size = fields.u16()?;
-    let kind = match fields.u8()? {
+    let cookie = fields.named("cookie").u64()?;
+    let release_at = fields.named("release_at").u64()?;
+    let latest = fields.named("latest").u64()?;
+    let train = fields.named("train").u32()?;
+    let size = fields.named("size").u16()?;
+    let kind = match fields.named("kind").u8()? {
         1 => PacketKind::Frame,
         2 => PacketKind::IpPacket,
         _ => return None,
     };
-    let clock = ReleaseClock::from_number(fields.u8()?)?;
-    let bytes = fields.padded(usize::from(size))?.to_vec();
+    let clock = ReleaseClock::from_number(fields.named("clock").u8()?)?;
+    let bytes = fields.named("bytes or padding").padded(usize::from(size))?.to_vec();
     Some(PacketToRelease { cookie, clock, release_at, latest, train, kind, bytes })
+}
+
+/// An IPv4 address as `::ffff:a.b.c.d`.
+pub(super) const fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
 }
 
 fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     let wanted = filter.copied().unwrap_or_default();
-    let from = match wanted.from {
-        None => Ipv6Addr::UNSPECIFIED,
-        Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped(),
-        Some(IpAddr::V6(ip)) => ip,
-    };
+    let from = wanted.from.map_or(Ipv6Addr::UNSPECIFIED, mapped);
     fields.u8(u8::from(filter.is_some())).u8(wanted.protocol.unwrap_or(0)).u16(wanted.own_port.unwrap_or(0));
     fields.u32(wanted.most_bytes.unwrap_or(0)).raw(&from.octets());
 }
@@ -243,15 +309,15 @@ struct ListenFields {
 }
 
 fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
-    let is_on = match fields.u8()? {
+    let is_on = match fields.named("on").u8()? {
         0 => false,
         1 => true,
         _ => return None,
     };
-    let protocol = Some(fields.u8()?).filter(|protocol| *protocol != 0);
-    let own_port = Some(fields.u16()?).filter(|port| *port != 0);
-    let most_bytes = Some(fields.u32()?).filter(|most| *most != 0);
-    let from = Ipv6Addr::from(fields.array::<16>()?);
+    let protocol = Some(fields.named("protocol").u8()?).filter(|protocol| *protocol != 0);
+    let own_port = Some(fields.named("own_port").u16()?).filter(|port| *port != 0);
+    let most_bytes = Some(fields.named("most_bytes").u32()?).filter(|most| *most != 0);
+    let from = Ipv6Addr::from(fields.named("from").array::<16>()?);
     let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
     Some(ListenFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
 }

@@ -2,8 +2,11 @@
 
 use crate::fields::{FieldReader, FieldWriter};
 
-/// Bytes of an entry.
+/// Bytes of an entry, and of its fault behind all entries.
 pub(super) const ENTRY: usize = 160;
+pub(super) const FAULT: usize = 8;
+/// No number of a packet or of a byte.
+const NONE: u16 = u16::MAX;
 
 /// The clock of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +93,7 @@ impl StampFields {
     fn read(fields: &mut FieldReader<'_>) -> Option<Self> {
         let (lo, hi) = (fields.u64()?, fields.u64()?);
         let (clock, reader, device) = (fields.u8()?, fields.u8()?, fields.u16()?);
-        fields.reserved(4)?;
+        fields.u32()?;
         Some(Self { lo, hi, clock, reader, device })
     }
 }
@@ -128,7 +131,7 @@ outcomes! {
     OverLimit = 4, "over_limit";
     /// Not an IPv4 or IPv6 packet of the kind that may be sent.
     Malformed = 5, "malformed";
-    /// Source or next hop are not those of the interface.
+    /// Source or next hop are not those of the interface, or the source port is somebody else's.
     WrongSource = 6, "wrong_source";
     /// Longer than the MTU.
     TooLong = 7, "too_long";
@@ -177,6 +180,22 @@ impl ReportFlags {
     }
 }
 
+/// Which packet of a batch was wrong when it was handed over, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PacketFault {
+    /// Its number in the batch, from 0.
+    pub packet: u16,
+    /// The byte of the packet in SUBMIT at which the wrong field begins: 0 is `cookie`, 32 the first of its bytes. `None`: it is not one field.
+    pub byte: Option<u16>,
+}
+
+impl PacketFault {
+    pub(super) fn write(fault: Option<Self>, fields: &mut FieldWriter) {
+        let packet = fault.map_or(NONE, |fault| fault.packet);
+        fields.u16(packet).u16(fault.and_then(|fault| fault.byte).unwrap_or(NONE)).u32(0);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketReport {
     pub batch: u64,
@@ -187,6 +206,8 @@ pub struct PacketReport {
     pub shifted: u64,
     pub train: u32,
     pub outcome: PacketOutcome,
+    /// What was wrong with it when it was handed over.
+    pub fault: Option<PacketFault>,
     pub flags: ReportFlags,
     pub handed_over: Option<PacketStamp>,
     pub released: Option<PacketStamp>,
@@ -205,6 +226,7 @@ impl PacketReport {
             shifted: 0,
             train,
             outcome,
+            fault: None,
             flags: ReportFlags(0),
             handed_over: None,
             released: None,
@@ -218,6 +240,15 @@ impl PacketReport {
     pub fn left(&self) -> Option<PacketStamp> {
         let all = [self.wire, self.driver, self.released, self.handed_over];
         all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)
+    }
+
+    /// Reads the fault, which follows all entries.
+    pub(super) fn read_fault(&mut self, fields: &mut FieldReader<'_>) -> Option<()> {
+        let (packet, byte) = (fields.u16()?, fields.u16()?);
+        fields.u32()?;
+        let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
+        self.fault = Some(fault).filter(|fault| fault.packet != NONE);
+        Some(())
     }
 
     pub(super) fn write(&self, fields: &mut FieldWriter) {
@@ -236,6 +267,7 @@ impl PacketReport {
             shifted: fields.u64()?,
             train: fields.u32()?,
             outcome: PacketOutcome::from_number(fields.u16()?)?,
+            fault: None,
             flags: ReportFlags(fields.u16()?),
             handed_over: PacketStamp::read(fields).ok()?,
             released: PacketStamp::read(fields).ok()?,

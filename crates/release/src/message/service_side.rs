@@ -1,8 +1,10 @@
 //! What the service sends: its facts, acknowledgements, what became of packets, and answers.
 
-use super::report::{ENTRY, PacketReport, PacketStamp};
-use super::{HEADER, LONGEST_MESSAGE, begin_reading, written};
+use super::client_side::mapped;
+use super::report::{ENTRY, FAULT, PacketFault, PacketReport, PacketStamp};
+use super::{HEADER, LONGEST_MESSAGE, MessageHeader, read_header, written};
 use crate::fields::{FieldReader, FieldWriter};
+use std::net::{IpAddr, Ipv6Addr};
 
 const WELCOME: u16 = 129;
 const ACCEPTED: u16 = 130;
@@ -12,11 +14,26 @@ const LISTENING: u16 = 133;
 const ANSWER: u16 = 134;
 const ERROR: u16 = 135;
 const STATE: u16 = 136;
+const LIMITS: u16 = 137;
 
 /// Bytes of the name of an interface.
 const INTERFACE: usize = 16;
 /// Bytes of the text of an error.
 const TEXT: usize = 200;
+/// No number of a packet or of a byte.
+const NONE: u32 = u32::MAX;
+
+/// How much may be sent to a target, by all clients together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketLimits {
+    pub packets_per_s: u64,
+    /// Bits of frames per second.
+    pub bits_per_s: u64,
+    /// Packets in all, of one user.
+    pub most: u64,
+    /// Packets at once, or of one train.
+    pub burst: u32,
+}
 
 /// What a client has to know about the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +59,15 @@ pub struct ServiceFacts {
     pub horizon_ns: u64,
     /// The priority that was granted to the client.
     pub priority: u8,
+    /// Most packets of a train, and the longest time from its first to its last one.
+    pub train_packets: u32,
+    pub train_ns: u64,
+    /// Bytes of the longest frame, without FCS, that the release mechanism sends.
+    pub frame_bytes: u32,
+    /// Most targets of one client.
+    pub targets: u32,
+    /// Every target that may be probed has these limits or higher ones; TARGET asks for those of one.
+    pub limits: PacketLimits,
 }
 
 /// A frame that answers a packet of the client.
@@ -94,21 +120,60 @@ impl ProtocolErrorCode {
     }
 }
 
+/// The place in a client's message that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorPlace {
+    /// The packet of SUBMIT, from 0.
+    pub packet: Option<u32>,
+    /// The byte of the message at which the wrong field begins.
+    pub byte: u32,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceMessage {
-    Welcome { id: u64, facts: ServiceFacts },
-    Accepted { batch: u64, accepted: u32, refused: u32, queued: u32 },
-    Report { reports: Vec<PacketReport> },
-    Cancelled { id: u64, count: u32 },
-    Listening { id: u64 },
+    Welcome {
+        id: u64,
+        facts: ServiceFacts,
+    },
+    Accepted {
+        batch: u64,
+        accepted: u32,
+        refused: u32,
+        queued: u32,
+    },
+    Report {
+        reports: Vec<PacketReport>,
+    },
+    Cancelled {
+        id: u64,
+        count: u32,
+    },
+    Listening {
+        id: u64,
+    },
     Answer(HeardAnswer),
-    State { id: u64, state: ServiceState },
-    Error { id: u64, code: ProtocolErrorCode, closes: bool, text: String },
+    State {
+        id: u64,
+        state: ServiceState,
+    },
+    Error {
+        id: u64,
+        code: ProtocolErrorCode,
+        closes: bool,
+        text: String,
+        place: Option<ErrorPlace>,
+    },
+    /// `limits` `None`: the target may not be probed.
+    Limits {
+        id: u64,
+        address: IpAddr,
+        limits: Option<PacketLimits>,
+    },
 }
 
 impl ServiceMessage {
     /// Most reports in one message.
-    pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / ENTRY;
+    pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
 
     pub fn write(&self) -> Vec<u8> {
         match self {
@@ -120,6 +185,9 @@ impl ServiceMessage {
                 fields.u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).u32(0);
                 for report in reports {
                     report.write(fields);
+                }
+                for report in reports {
+                    PacketFault::write(report.fault, fields);
                 }
             }),
             Self::Cancelled { id, count } => written(CANCELLED, *id, |fields| {
@@ -138,8 +206,14 @@ impl ServiceMessage {
                     .u64(state.refused)
                     .u64(state.answers);
             }),
-            Self::Error { id, code, closes, text } => written(ERROR, *id, |fields| {
+            Self::Error { id, code, closes, text, place } => written(ERROR, *id, |fields| {
                 fields.u16(*code as u16).u8(u8::from(*closes)).u8(0).u32(0).text(text, TEXT);
+                fields.u32(place.and_then(|place| place.packet).unwrap_or(NONE));
+                fields.u32(place.map_or(NONE, |place| place.byte));
+            }),
+            Self::Limits { id, address, limits } => written(LIMITS, *id, |fields| {
+                fields.raw(&mapped(*address).octets()).u32(u32::from(limits.is_some())).u32(0);
+                write_limits(limits.unwrap_or_default(), fields);
             }),
         }
     }
@@ -151,6 +225,7 @@ impl ServiceMessage {
             | Self::Cancelled { id, .. }
             | Self::Listening { id }
             | Self::State { id, .. }
+            | Self::Limits { id, .. }
             | Self::Error { id, .. } => Some(*id),
             Self::Accepted { batch, .. } => Some(*batch),
             Self::Report { .. } | Self::Answer(_) => None,
@@ -159,43 +234,62 @@ impl ServiceMessage {
 
     /// Whether bytes have the type of one of these messages.
     pub fn is_known(bytes: &[u8]) -> bool {
-        begin_reading(bytes).is_none_or(|(header, _)| (WELCOME..=STATE).contains(&header.kind))
+        let header = read_header(&mut FieldReader::new(bytes), bytes.len());
+        header.is_none_or(|header| (WELCOME..=LIMITS).contains(&header.kind))
     }
 
     /// `None`: the bytes break the protocol.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (header, mut fields) = begin_reading(bytes)?;
-        let id = header.id;
-        let message = match header.kind {
-            WELCOME => Self::Welcome { id, facts: read_facts(&mut fields)? },
+        let mut fields = FieldReader::new(bytes);
+        let MessageHeader { kind, id } = read_header(&mut fields, bytes.len())?;
+        let fields = &mut fields;
+        // What follows the last known field is of a later service.
+        Some(match kind {
+            WELCOME => Self::Welcome { id, facts: read_facts(fields)? },
             ACCEPTED => {
                 let (accepted, refused, queued) = (fields.u32()?, fields.u32()?, fields.u32()?);
-                fields.reserved(4)?;
                 Self::Accepted { batch: id, accepted, refused, queued }
             }
-            REPORT => {
-                let count = fields.u32()?;
-                fields.reserved(4)?;
-                Self::Report {
-                    reports: (0..count).map(|_| PacketReport::read(&mut fields)).collect::<Option<_>>()?,
-                }
+            REPORT => Self::Report { reports: read_reports(fields)? },
+            CANCELLED => Self::Cancelled { id, count: fields.u32()? },
+            LISTENING => Self::Listening { id },
+            ANSWER => Self::Answer(read_answer(fields)?),
+            STATE => Self::State { id, state: read_state(fields)? },
+            ERROR => read_error(id, fields)?,
+            LIMITS => {
+                let address = IpAddr::V6(Ipv6Addr::from(fields.array::<16>()?)).to_canonical();
+                let is_permitted = fields.u32()? != 0;
+                fields.u32()?;
+                let limits = read_limits(fields)?;
+                Self::Limits { id, address, limits: is_permitted.then_some(limits) }
             }
-            CANCELLED => {
-                let count = fields.u32()?;
-                fields.reserved(4)?;
-                Self::Cancelled { id, count }
-            }
-            LISTENING => {
-                fields.reserved(8)?;
-                Self::Listening { id }
-            }
-            ANSWER => Self::Answer(read_answer(&mut fields)?),
-            STATE => Self::State { id, state: read_state(&mut fields)? },
-            ERROR => read_error(id, &mut fields)?,
             _ => return None,
-        };
-        fields.is_empty().then_some(message)
+        })
     }
+}
+
+fn read_reports(fields: &mut FieldReader<'_>) -> Option<Vec<PacketReport>> {
+    let count = fields.u32()?;
+    fields.u32()?;
+    let mut reports = Vec::new();
+    for _ in 0..count {
+        reports.push(PacketReport::read(fields)?);
+    }
+    for report in &mut reports {
+        report.read_fault(fields)?;
+    }
+    Some(reports)
+}
+
+fn write_limits(limits: PacketLimits, fields: &mut FieldWriter) {
+    fields.u64(limits.packets_per_s).u64(limits.bits_per_s).u64(limits.most).u32(limits.burst).u32(0);
+}
+
+fn read_limits(fields: &mut FieldReader<'_>) -> Option<PacketLimits> {
+    let (packets_per_s, bits_per_s, most) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let burst = fields.u32()?;
+    fields.u32()?;
+    Some(PacketLimits { packets_per_s, bits_per_s, most, burst })
 }
 
 fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
@@ -212,6 +306,8 @@ fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
         .u8(facts.priority)
         .u8(0)
         .text(&facts.interface_name, INTERFACE);
+    fields.u32(facts.train_packets).u32(facts.frame_bytes).u64(facts.train_ns).u32(facts.targets).u32(0);
+    write_limits(facts.limits, fields);
 }
 
 fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
@@ -221,15 +317,21 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
     let mtu = fields.u32()?;
     let batch_packets = fields.u32()?;
     let quota_packets = fields.u32()?;
-    fields.reserved(4)?;
+    fields.u32()?;
     let quota_bytes = fields.u64()?;
     let lead_ns = fields.u64()?;
     let tolerance_ns = fields.u64()?;
     let horizon_ns = fields.u64()?;
     let mac = fields.array()?;
     let priority = fields.u8()?;
-    fields.reserved(1)?;
+    fields.u8()?;
     let interface_name = fields.text::<INTERFACE>()?;
+    let train_packets = fields.u32()?;
+    let frame_bytes = fields.u32()?;
+    let train_ns = fields.u64()?;
+    let targets = fields.u32()?;
+    fields.u32()?;
+    let limits = read_limits(fields)?;
     Some(ServiceFacts {
         version,
         mechanism,
@@ -244,6 +346,11 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
         tolerance_ns,
         horizon_ns,
         priority,
+        train_packets,
+        train_ns,
+        frame_bytes,
+        targets,
+        limits,
     })
 }
 
@@ -264,7 +371,7 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
         _ => return None,
     };
     let frame_size = fields.u32()?;
-    fields.reserved(4)?;
+    fields.u32()?;
     let bytes = fields.padded(usize::from(size))?.to_vec();
     Some(HeardAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
 }
@@ -283,12 +390,11 @@ fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
 
 fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
     let code = ProtocolErrorCode::from_number(fields.u16()?)?;
-    let closes = match fields.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    fields.reserved(5)?;
+    let closes = fields.u8()? != 0;
+    fields.bytes(5)?;
     let text = fields.text::<TEXT>()?;
-    Some(ServiceMessage::Error { id, code, closes, text })
+    let (packet, byte) = (fields.u32()?, fields.u32()?);
+    let packet = Some(packet).filter(|packet| *packet != NONE);
+    let place = (byte != NONE).then_some(ErrorPlace { packet, byte });
+    Some(ServiceMessage::Error { id, code, closes, text, place })
 }

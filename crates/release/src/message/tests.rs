@@ -25,7 +25,8 @@ fn the_layout_is_that_of_the_page() {
     let stamp = PacketStamp { clock: StampClockName::Device(2), reader: StampReader::Hardware, lo: 1, hi: 2 };
     let report = PacketReport { wire: Some(stamp), ..PacketReport::unsent(1, 2, 3, 4, PacketOutcome::Clash) };
     let written = ServiceMessage::Report { reports: vec![report; 2] }.write();
-    assert_eq!(written.len(), 24 + 2 * 160);
+    assert_eq!(written.len(), 24 + 2 * 160 + 2 * 8);
+    assert_eq!(written[24 + 2 * 160..][..4], [0xff; 4], "no fault");
     assert_eq!(written[24 + 36..24 + 38], 8_u16.to_ne_bytes());
     assert_eq!(written[24 + 136..24 + 144], 1_u64.to_ne_bytes());
     assert_eq!(written[24 + 152..24 + 154], [2, 4]);
@@ -36,8 +37,13 @@ fn the_layout_is_that_of_the_page() {
         code: ProtocolErrorCode::NotAllowed,
         closes: true,
         text: "x".repeat(300),
+        place: Some(ErrorPlace { packet: Some(3), byte: 54 }),
     };
-    assert_eq!(error.write().len(), 224);
+    let error = error.write();
+    assert_eq!(error.len(), 232);
+    assert_eq!(error[224..], [3_u32.to_ne_bytes(), 54_u32.to_ne_bytes()].concat());
+    let target = ClientMessage::Target { id: 0, address: "192.0.2.1".parse().unwrap() }.write();
+    assert_eq!((target.len(), &target[26..32]), (32, &[0xff, 0xff, 192, 0, 2, 1][..]));
     assert_eq!(ServiceMessage::State { id: 0, state: ServiceState::default() }.write().len(), 64);
     assert_eq!(ClientMessage::Listen { id: 0, filter: None }.write().len(), 40);
     assert_eq!(ClientMessage::Cancel { id: 0, batch: 0, train: 0 }.write().len(), 32);
@@ -59,9 +65,15 @@ fn what_the_service_says_is_read_as_it_was_written() {
         tolerance_ns: 10,
         horizon_ns: 11,
         priority: 2,
+        train_packets: 12,
+        train_ns: 13,
+        frame_bytes: 14,
+        targets: 15,
+        limits: PacketLimits { packets_per_s: 16, bits_per_s: 17, most: 18, burst: 19 },
     };
+    let limits = facts.limits;
     let welcome = ServiceMessage::Welcome { id: 3, facts };
-    assert_eq!(welcome.write().len(), 96);
+    assert_eq!(welcome.write().len(), 152);
     let arrival = PacketStamp { clock: StampClockName::Monotonic, reader: StampReader::Kernel, lo: 5, hi: 6 };
     let answer =
         HeardAnswer { arrival, lost: 1, lacks_checksum: true, frame_size: 60, bytes: b"hello".to_vec() };
@@ -79,13 +91,27 @@ fn what_the_service_says_is_read_as_it_was_written() {
             code: ProtocolErrorCode::CannotListen,
             closes: false,
             text: "é".into(),
+            place: None,
         },
+        ServiceMessage::Limits { id: 3, address: "2001:db8::1".parse().unwrap(), limits: None },
+        ServiceMessage::Limits { id: 4, address: "192.0.2.1".parse().unwrap(), limits: Some(limits) },
     ];
     for message in all {
-        assert_eq!(ServiceMessage::read(&message.write()), Some(message));
+        let mut longer = message.write();
+        assert_eq!(ServiceMessage::read(&longer).as_ref(), Some(&message));
+        longer.extend([7; 8]);
+        let length = u32::try_from(longer.len()).unwrap();
+        longer[4..8].copy_from_slice(&length.to_ne_bytes());
+        assert_eq!(ServiceMessage::read(&longer), Some(message), "a later service may add fields");
     }
+}
+
+#[test]
+fn reports_of_all_outcomes_are_read_as_they_were_written() {
     for outcome in PacketOutcome::ALL {
-        let reports = vec![PacketReport::unsent(1, 2, 3, 4, *outcome)];
+        let fault = Some(PacketFault { packet: 7, byte: Some(42) });
+        let whole = PacketReport::unsent(1, 2, 3, 4, *outcome);
+        let reports = vec![PacketReport { fault, ..whole }, whole];
         let message = ServiceMessage::Report { reports };
         assert_eq!(ServiceMessage::read(&message.write()), Some(message));
     }
@@ -98,15 +124,30 @@ fn messages_that_break_the_rules_are_refused() {
         packets: vec![packet(0, ReleaseClock::Monotonic, PacketKind::Frame, vec![1; 61])],
     };
     let bytes = good.write();
-    assert_eq!(ClientMessage::read(&bytes), Some(good));
-    // Type, reserved, length, batch 0, count, reserved, kind, clock, padding.
-    for at in [0, 2, 4, 16, 20, 54, 55, bytes.len() - 1] {
+    assert_eq!(ClientMessage::read(&bytes), Ok(good));
+    // The place that is told is the one that was broken.
+    let broken_fields = [
+        (0, "type", 0, None),
+        (2, "reserved", 2, None),
+        (4, "length", 4, None),
+        (20, "reserved", 20, None),
+        (54, "kind", 54, Some(0)),
+        (55, "clock", 55, Some(0)),
+        (bytes.len() - 1, "bytes or padding", 56, Some(0)),
+    ];
+    for (at, field, byte, packet) in broken_fields {
         let mut broken = bytes.clone();
         broken[at] ^= 0x40;
-        assert_eq!(ClientMessage::read(&broken), None, "byte {at}");
+        assert_eq!(ClientMessage::read(&broken), Err(BrokenMessage { field, byte, packet }), "byte {at}");
     }
-    assert_eq!(ClientMessage::read(&ClientMessage::Submit { batch: 1, packets: vec![] }.write()), None);
-    assert_eq!(ClientMessage::read(&[]), None);
+    let mut more = bytes.clone();
+    more[16] = 2;
+    let missing = BrokenMessage { field: "cookie", byte: 120, packet: Some(1) };
+    assert_eq!(ClientMessage::read(&more), Err(missing), "a second packet is announced and is not there");
+    assert_eq!(missing.to_string(), "`cookie` of packet 1 (byte 120 of the message) is missing or wrong");
+    let empty = ClientMessage::read(&ClientMessage::Submit { batch: 1, packets: vec![] }.write());
+    assert_eq!(empty, Err(BrokenMessage { field: "count", byte: 16, packet: None }));
+    assert!(ClientMessage::read(&[]).is_err());
 }
 
 fn client_messages() -> impl Strategy<Value = ClientMessage> {
@@ -134,6 +175,8 @@ fn client_messages() -> impl Strategy<Value = ClientMessage> {
         (any::<u64>(), prop::option::of(filter))
             .prop_map(|(id, filter)| ClientMessage::Listen { id, filter }),
         any::<u64>().prop_map(|id| ClientMessage::Status { id }),
+        any::<(u64, [u8; 4])>()
+            .prop_map(|(id, address)| ClientMessage::Target { id, address: address.into() }),
     ]
 }
 
@@ -142,7 +185,7 @@ proptest! {
     fn what_a_client_says_is_read_as_it_was_written(message in client_messages()) {
         let bytes = message.write();
         prop_assert_eq!(bytes.len() % 8, 0);
-        prop_assert_eq!(ClientMessage::read(&bytes), Some(message));
+        prop_assert_eq!(ClientMessage::read(&bytes), Ok(message));
     }
 
     #[test]
@@ -151,9 +194,9 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = to;
         // Whatever is accepted is a message that says the same when it is written again.
-        if let Some(read) = ClientMessage::read(&bytes) {
-            prop_assert_eq!(ClientMessage::read(&read.write()), Some(read));
+        if let Ok(read) = ClientMessage::read(&bytes) {
+            prop_assert_eq!(ClientMessage::read(&read.write()), Ok(read));
         }
-        let _ = (ClientMessage::read(&garbage), ServiceMessage::read(&garbage), ServiceMessage::read(&bytes));
+        drop((ClientMessage::read(&garbage), ServiceMessage::read(&garbage), ServiceMessage::read(&bytes)));
     }
 }

@@ -30,9 +30,7 @@ pub struct LateResults {
 impl RunCatalogue {
     /// Late results, by node.
     pub fn late(&self) -> Result<Vec<LateResults>, Error> {
-        let is_older = migrations::version(&self.connection).is_ok_and(|found| found < migrations::newest());
-        if is_older {
-            // Opened for reading only, so it was not migrated: it has no such table.
+        if self.is_older_than(migrations::LATE_RESULTS) {
             return Ok(Vec::new());
         }
         let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";

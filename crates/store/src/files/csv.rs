@@ -19,7 +19,7 @@ fn cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
     column.value(row).map(|value| value.to_string()).unwrap_or_default()
 }
 
-fn line(fields: impl Iterator<Item = String>) -> String {
+pub(super) fn line(fields: impl Iterator<Item = String>) -> String {
     let fields: Vec<String> = fields.map(quoted).collect();
     fields.join(",") + "\r\n"
 }

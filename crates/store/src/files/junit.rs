@@ -22,22 +22,26 @@ pub fn junit(report: &RunReport) -> String {
     counts.failures += usize::from(failing);
     counts.errors += usize::from(matches!(report.verdict, RunVerdict::Inconclusive(_)));
     case(&mut cases, "run", "verdict", &run);
-    let name = escaped(&report.name);
-    let JunitCounts { tests, failures, errors, skipped } = counts;
-    let time = report.sending.unwrap_or_default().as_secs_f64();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{tests}\" \
-         failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{time:.3}\">\n{cases}  </testsuite>\n\
-         </testsuites>\n"
-    )
+    suite(&report.name, counts, report.sending.unwrap_or_default().as_secs_f64(), &cases)
 }
 
-#[derive(Default)]
-struct JunitCounts {
-    tests: usize,
-    failures: usize,
-    errors: usize,
-    skipped: usize,
+#[derive(Clone, Copy, Default)]
+pub(super) struct JunitCounts {
+    pub(super) tests: usize,
+    pub(super) failures: usize,
+    pub(super) errors: usize,
+    pub(super) skipped: usize,
+}
+
+/// The whole document with one suite.
+pub(super) fn suite(name: &str, counts: JunitCounts, seconds: f64, cases: &str) -> String {
+    let name = escaped(name);
+    let JunitCounts { tests, failures, errors, skipped } = counts;
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{tests}\" \
+         failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{seconds:.3}\">\n{cases}  </testsuite>\n\
+         </testsuites>\n"
+    )
 }
 
 fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCounts) -> String {
@@ -57,7 +61,7 @@ fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCoun
     }
 }
 
-fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
+pub(super) fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
     let name = escaped(name);
     let written = if inner.is_empty() {
         writeln!(cases, "    <testcase classname=\"packetrig.{class}\" name=\"{name}\"/>")
@@ -70,13 +74,13 @@ fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
     written.expect("writing to a string does not fail");
 }
 
-fn element(tag: &str, reasons: &[String]) -> String {
+pub(super) fn element(tag: &str, reasons: &[String]) -> String {
     let first = reasons.first().map(|reason| escaped(reason)).unwrap_or_default();
     format!("      <{tag} message=\"{first}\">{}</{tag}>\n", escaped(&reasons.join("\n")))
 }
 
 /// Text for attributes and content. Characters that XML 1.0 cannot hold at all become U+FFFD.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -3,10 +3,7 @@ use ::parquet::file::reader::FileReader;
 use ::parquet::file::serialized_reader::SerializedFileReader;
 use ::parquet::record::RowAccessor;
 use packetrig_probe::header::{ClockOffset, FORMAT};
-use packetrig_probe::{
-    DepartureStage, DepartureStamp, PlannedProbe, ProbeFlag, ProbeKind, ProbeStamp, ReleaseMechanism,
-    StampSource,
-};
+use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeKind, ReleaseMechanism, StampSource};
 use packetrig_units::{MonoTime, Nanos};
 
 fn header() -> ProbeHeader {
@@ -52,36 +49,14 @@ fn records() -> Vec<ProbeRecord> {
     vec![first, second]
 }
 
-fn written(name: &str) -> Vec<u8> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(name);
-    write(&path, &header(), &records(), &mut |record, out| {
-        out.clear();
-        out.resize(61, u8::try_from(record.number).unwrap());
-    })
-    .unwrap();
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left over");
-    std::fs::read(path).unwrap()
-}
-
-#[test]
-fn json_lines_read_back() {
-    let text = String::from_utf8(written("a.jsonl")).unwrap();
-    let mut lines = text.lines();
-    let first: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
-    assert_eq!(serde_json::from_value::<ProbeHeader>(first["header"].clone()).unwrap(), header());
-    let read: Vec<ProbeRecord> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(read, records());
-}
-
 #[test]
 fn parquet_reads_back_with_its_header() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("b");
-    std::fs::write(&path, written("a.parquet")).unwrap();
+    std::fs::write(&path, parquet(&header(), &records()).unwrap()).unwrap();
     let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = reader.metadata().file_metadata().key_value_metadata().unwrap();
-    let kept = metadata.iter().find(|pair| pair.key == parquet::HEADER_KEY).unwrap();
+    let kept = metadata.iter().find(|pair| pair.key == HEADER_KEY).unwrap();
     let kept: ProbeHeader = serde_json::from_str(kept.value.as_ref().unwrap()).unwrap();
     assert_eq!(kept, header());
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
@@ -93,32 +68,4 @@ fn parquet_reads_back_with_its_header() {
     assert_eq!(rows[0].get_string(column("flags")).unwrap(), "first,stolen");
     assert_eq!(rows[1].get_string(column("kind")).unwrap(), "pair");
     assert!(rows[1].get_ulong(column("driver_lo_ns")).is_err(), "what is not known is absent");
-}
-
-#[test]
-fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
-    let bytes = written("a.pcapng");
-    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let (mut at, mut frames) = (0, Vec::new());
-    while at < bytes.len() {
-        let total = word(at + 4) as usize;
-        assert_eq!(word(at + total - 4) as usize, total);
-        if word(at) == 6 {
-            let time = u64::from(word(at + 12)) << 32 | u64::from(word(at + 16));
-            let comment = at + 28 + 64;
-            let length = (word(comment) >> 16) as usize;
-            assert_eq!(word(comment) & 0xffff, 1);
-            let record: ProbeRecord =
-                serde_json::from_slice(&bytes[comment + 4..comment + 4 + length]).unwrap();
-            frames.push((time, word(at + 20), bytes[at + 28], record));
-        }
-        at += total;
-    }
-    let [first, second] = records().try_into().unwrap();
-    assert_eq!(frames, [(1_005_110, 61, 0, first), (1_005_001, 61, 1, second)]);
-}
-
-#[test]
-fn a_name_that_says_no_form_is_refused() {
-    assert!(matches!(ProbeForm::of(Path::new("probes.txt")), Err(Error::Form(_))));
 }

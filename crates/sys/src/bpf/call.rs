@@ -149,7 +149,7 @@ pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> 
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command as libc::c_long, std::ptr::from_mut(attr), size_of::<A>())
     };
-    if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer) }
+    if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer as _) }
 }
 
 /// Calls; the answer is a new descriptor.

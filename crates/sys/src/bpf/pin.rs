@@ -14,7 +14,8 @@ use std::path::Path;
 /// Where the BPF file system belongs.
 pub const ROOT: &str = "/sys/fs/bpf";
 /// Its type (`linux/magic.h`).
-const MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
+// On 32-bit processors a negative number.
+const MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
 
 /// Makes sure that there is a BPF file system at [`ROOT`].

@@ -29,7 +29,8 @@ impl ClockState {
         }
         let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
         // In microseconds; never negative.
-        let max_error = state.maxerror.max(0).cast_unsigned().saturating_mul(1_000);
+        let max_error: u64 = state.maxerror.max(0).cast_unsigned() as _;
+        let max_error = max_error.saturating_mul(1_000);
         Ok(Self { synchronised, max_error_ns: synchronised.then_some(max_error), ptp_clocks: ptp_clocks() })
     }
 }

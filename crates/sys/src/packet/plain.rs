@@ -117,7 +117,8 @@ pub(super) fn make_room(socket: &OwnedFd) {
 #[repr(C)]
 struct ReleaseMessage {
     header: libc::cmsghdr,
-    at_ns: u64,
+    /// The bytes of a 64-bit number, which on 32-bit processors follows the header unaligned.
+    at_ns: [u8; 8],
 }
 
 impl ReleaseMessage {
@@ -128,7 +129,7 @@ impl ReleaseMessage {
         header.cmsg_level = libc::SOL_SOCKET;
         // SCM_TXTIME is SO_TXTIME.
         header.cmsg_type = libc::SO_TXTIME;
-        Self { header, at_ns }
+        Self { header, at_ns: at_ns.to_ne_bytes() }
     }
 }
 

@@ -23,6 +23,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// Frames that are thrown away between two looks at the clock.
+const THROWN_AWAY: usize = 1 << 14;
+/// Longest wait for a block that the kernel still fills.
+const LONGEST_LOOK_NS: u64 = 1_000_000;
+
 /// How to open a receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxOptions {
@@ -60,8 +65,12 @@ pub struct RxStats {
 pub struct RxRing {
     blocks: RxBlocks,
     socket: OwnedFd,
+    index: u32,
     object: String,
-    stats: RxStats,
+    /// Since the ring was opened.
+    total: RxStats,
+    /// The total when the ring began anew.
+    before: RxStats,
 }
 
 impl RxRing {
@@ -92,7 +101,14 @@ impl RxRing {
         }
         let mut blocks = RxBlocks::new(area, shape);
         blocks.outgoing = options.outgoing;
-        Ok(Self { blocks, socket, object: name.to_owned(), stats: RxStats::default() })
+        Ok(Self {
+            blocks,
+            socket,
+            index,
+            object: name.to_owned(),
+            total: RxStats::default(),
+            before: RxStats::default(),
+        })
     }
 
     /// Gives frames at hand to `sink`, at most `most`; returns how many. Neither waits nor enters the kernel.
@@ -130,15 +146,47 @@ impl RxRing {
         }
     }
 
-    /// Counters since the ring was opened.
+    /// Begins anew, as if the ring had been opened now: frames that arrived before are thrown away, and counters begin at zero.
+    /// `false` if the ring cannot be used again: its interface is gone or was down, or frames come faster than they can be thrown
+    /// away for `within_ns`.
+    pub fn restart(&mut self, within_ns: u64) -> Result<bool, Error> {
+        if !socket::is_usable(&self.socket, self.index, &self.object)? {
+            return Ok(false);
+        }
+        self.take_statistics()?;
+        let end = clock::monotonic_ns() + within_ns;
+        // A frame that has arrived may be in a block that the kernel still fills.
+        while self.blocks.read < self.total.received {
+            if clock::monotonic_ns() >= end {
+                return Ok(false);
+            }
+            if self.blocks.receive(THROWN_AWAY, &mut |_| {}) == 0 {
+                self.wait(LONGEST_LOOK_NS)?;
+            }
+        }
+        self.take_statistics()?;
+        self.before = RxStats { received: self.blocks.read, ..self.total };
+        Ok(true)
+    }
+
+    /// Counters since the ring was opened, or began anew.
     pub fn stats(&mut self) -> Result<RxStats, Error> {
+        self.take_statistics()?;
+        Ok(RxStats {
+            received: self.total.received - self.before.received,
+            dropped: self.total.dropped - self.before.dropped,
+            freezes: self.total.freezes - self.before.freezes,
+        })
+    }
+
+    fn take_statistics(&mut self) -> Result<(), Error> {
         // A reading sets the kernel's counters to zero, and `tp_packets` includes the drops (packet(7)).
         let since_last = socket::take_statistics(&self.socket)
             .map_err(|errno| Error::call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
-        self.stats.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
-        self.stats.dropped += u64::from(since_last.tp_drops);
-        self.stats.freezes += u64::from(since_last.tp_freeze_q_cnt);
-        Ok(self.stats)
+        self.total.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
+        self.total.dropped += u64::from(since_last.tp_drops);
+        self.total.freezes += u64::from(since_last.tp_freeze_q_cnt);
+        Ok(())
     }
 }
 
@@ -152,7 +200,7 @@ fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Err
     let ignores_outgoing = i32::from(!options.outgoing);
     best_effort(socket::set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &ignores_outgoing));
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    socket::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamping)
+    socket::set(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
         .map_err(failed("setsockopt(SO_TIMESTAMPING)", name))?;
     // The frame size has no meaning for blocks of variable frames, but must divide the block.
     let request = libc::tpacket_req3 {

@@ -47,6 +47,24 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) ->
     if bound == 0 { Ok(()) } else { Err(Error::last("bind", object)) }
 }
 
+/// Whether the socket is still bound to the interface with this index, and has met no error since it was asked last: the kernel unbinds
+/// it when the interface is removed, also if another one gets the same index.
+pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bool, Error> {
+    if take_error(socket).is_err() {
+        return Ok(false);
+    }
+    // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = length_of::<libc::sockaddr_ll>();
+    let out = (&raw mut address).cast();
+    // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes, of plain numbers.
+    let got = unsafe { libc::getsockname(socket.as_raw_fd(), out, &raw mut length) };
+    if got != 0 {
+        return Err(Error::last("getsockname", object));
+    }
+    Ok(u32::try_from(address.sll_ifindex) == Ok(index))
+}
+
 /// Sets an option to a plain C value.
 pub(crate) fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> rustix::io::Result<()> {
     // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is

@@ -55,6 +55,7 @@ impl Default for TxOptions {
 pub struct TxRing {
     slots: TxSlots,
     socket: OwnedFd,
+    index: u32,
     object: String,
 }
 
@@ -80,7 +81,18 @@ impl TxRing {
             .map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
         let area = SharedArea::map(socket.as_fd(), shape.bytes(), name)?;
         socket::bind(&socket, index, 0, name)?;
-        Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, object: name.to_owned() })
+        Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, index, object: name.to_owned() })
+    }
+
+    /// Begins anew, as if the ring had been opened now: counters begin at zero. `false` if it cannot be used again: frames are still
+    /// pending, or its interface is gone. The MTU stays the one of its opening.
+    pub fn restart(&mut self) -> Result<bool, Error> {
+        self.slots.reap();
+        if self.slots.filled > 0 || !socket::is_usable(&self.socket, self.index, &self.object)? {
+            return Ok(false);
+        }
+        self.slots.counts = TxCounts::default();
+        Ok(true)
     }
 
     /// The next free slot, to be written and then committed; `None` while the ring is full.

@@ -110,14 +110,24 @@ fn drop_own() {
     unsafe { *errno = before };
 }
 
+/// The calls for numbers of 32 bits. On ARM, the ones of the plain names take 16 bits: user 70000 would become user 4464.
+#[cfg(not(target_arch = "arm"))]
+const SET_USER: libc::c_long = libc::SYS_setresuid;
+#[cfg(not(target_arch = "arm"))]
+const SET_GROUP: libc::c_long = libc::SYS_setresgid;
+#[cfg(target_arch = "arm")]
+const SET_USER: libc::c_long = libc::SYS_setresuid32;
+#[cfg(target_arch = "arm")]
+const SET_GROUP: libc::c_long = libc::SYS_setresgid32;
+
 /// Raw calls: those of the C library signal the other threads, which is not async-signal-safe.
 fn become_user(user: u32, group: u32) {
     // SAFETY: the length is zero, so the null pointer is not read.
     unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };
     // SAFETY: the call reads numbers and no memory.
-    unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) };
+    unsafe { libc::syscall(SET_GROUP, group, group, group) };
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+    unsafe { libc::syscall(SET_USER, user, user, user) };
 }
 
 /// `struct __user_cap_data_struct`.

@@ -9,6 +9,17 @@ use crate::packet::socket::length_of;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd};
 
+/// The socket options for stamps, and the kinds of the control messages that carry them. The older options have times of 32 bits on
+/// 32-bit processors, which end in 2038; there, these are `SO_TIMESTAMPING_NEW` and `SO_TIMESTAMPNS_NEW` of Linux 5.1.
+#[cfg(target_pointer_width = "64")]
+pub(crate) const STAMPING: libc::c_int = libc::SO_TIMESTAMPING;
+#[cfg(target_pointer_width = "64")]
+pub(crate) const STAMP_NS: libc::c_int = libc::SO_TIMESTAMPNS;
+#[cfg(not(target_pointer_width = "64"))]
+pub(crate) const STAMPING: libc::c_int = 65;
+#[cfg(not(target_pointer_width = "64"))]
+pub(crate) const STAMP_NS: libc::c_int = 64;
+
 /// Room for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
 const ROOM: usize = 64;
 
@@ -108,11 +119,11 @@ impl ControlMessage<'_> {
     /// Its stamps, if it is one that carries some.
     pub(crate) fn stamps(self) -> Option<PacketStamps> {
         match (self.level, self.kind) {
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+            (libc::SOL_SOCKET, STAMP_NS) => {
                 Some(PacketStamps { software_ns: self.time(0), hardware_ns: None })
             }
             // Three times: software, a legacy one that is always zero, hardware (Documentation/networking/timestamping.rst).
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+            (libc::SOL_SOCKET, STAMPING) => {
                 Some(PacketStamps { software_ns: self.time(0), hardware_ns: self.time(2) })
             }
             _ => None,
@@ -141,14 +152,12 @@ impl ControlMessage<'_> {
         carries.then(|| u8::try_from(number).ok())?
     }
 
-    /// The `index`th time it holds; zero is none.
+    /// The `index`th time it holds, two numbers of 64 bits; zero is none.
     fn time(self, index: usize) -> Option<u64> {
-        let bytes = self.data.get(index * size_of::<libc::timespec>()..)?;
-        let bytes = bytes.get(..size_of::<libc::timespec>())?;
-        // SAFETY: long enough, and plain numbers; it may not be aligned.
-        let time = unsafe { bytes.as_ptr().cast::<libc::timespec>().read_unaligned() };
-        let seconds = u64::try_from(time.tv_sec).ok()?;
-        let all = seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
+        let time = self.data.get(index * 16..)?;
+        let seconds = u64::try_from(i64::from_ne_bytes(*time.first_chunk()?)).ok()?;
+        let nanoseconds = u64::try_from(i64::from_ne_bytes(*time.get(8..)?.first_chunk()?)).ok()?;
+        let all = seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
         (all > 0).then_some(all)
     }
 }

@@ -47,7 +47,7 @@ impl StampedSocket {
             libc::setsockopt(
                 socket.as_raw_fd(),
                 libc::SOL_SOCKET,
-                libc::SO_TIMESTAMPNS,
+                stamping::STAMP_NS,
                 (&raw const on).cast(),
                 length,
             )

@@ -1,6 +1,8 @@
 //! What probes need of the lab: addresses in the test network, and a cable that is slow in one direction.
 
-use super::{Fleet, await_that, ip, is_empty, number, pid};
+use super::control::ip;
+use super::state::is_empty;
+use super::{Fleet, await_that, number, pid};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::lab::INTERFACE;

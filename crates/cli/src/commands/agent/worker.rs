@@ -5,7 +5,6 @@ use super::describe::NodeDescriber;
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
-use crate::commands::probe::{bounds, mechanism};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -73,7 +72,7 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
 
 /// What probes of this node may do: what the owner of the machine allows all its probes, narrowed by the section of the node's own file.
 pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
-    let machine = bounds::owners_permit()?;
+    let machine = packetrig_probe_cli::owners_permit()?;
     let permit = match &permit.probes {
         None => machine.unwrap_or_default(),
         Some(section) => {
@@ -85,7 +84,11 @@ pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
             }
         }
     };
-    Ok(ProbeLoan { permit, calibration: mechanism::kept(), today: ReadDate(identity::today) })
+    Ok(ProbeLoan {
+        permit,
+        calibration: packetrig_probe_cli::kept_calibration(),
+        today: ReadDate(identity::today),
+    })
 }
 
 pub(super) fn perform(

@@ -14,8 +14,10 @@ use crate::{fleet_place, speeds};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::members::MemberRow;
+use packetrig_fleet::report::RunReport;
 use packetrig_fleet_io::fleet::{ChargedFleet, FleetGround};
 use packetrig_fleet_io::served::report_size;
+use packetrig_fleet_io::{OnEvent, RunOptions, run_to_end};
 use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
@@ -39,6 +41,50 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     let plan = plan::read_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
     Ok(plan)
+}
+
+/// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
+pub(crate) struct TrialFleet {
+    charged: ChargedFleet<NatsFabric>,
+    limits: Vec<RigLimit>,
+    waits_for_nodes: bool,
+}
+
+impl TrialFleet {
+    pub(crate) fn of(taken: TakenFleet, waits_for_nodes: bool) -> Self {
+        let TakenFleet { charged, limits } = taken;
+        Self { charged, limits, waits_for_nodes }
+    }
+
+    /// What this rig can do, as measured before.
+    pub(crate) fn limits(&self) -> &[RigLimit] {
+        &self.limits
+    }
+
+    /// Makes a trial. Its run is in the catalogue like every run of a fleet.
+    pub(crate) fn run(
+        &mut self,
+        document: &str,
+        options: RunOptions,
+        (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+    ) -> Result<RunReport, Error> {
+        let plan = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() })
+            .map_err(packetrig_fleet_io::Error::Plan)?;
+        self.charged.lead(&plan, &options.run, self.waits_for_nodes, on_event)?;
+        let sending = speeds::sending_time(&plan);
+        self.charged.begin(&options, document, report_size(&plan, sending, document))?;
+        match run_to_end(&mut self.charged.fleet, document, options, (stop, on_event)) {
+            Ok((mut report, open)) => {
+                self.charged.shelf.commit(&mut report, document, open.as_ref())?;
+                self.charged.operator.reported(&report);
+                Ok(report)
+            }
+            Err(error) => {
+                name_kept(self.charged.shelf.give_up()?.as_ref());
+                Err(error.into())
+            }
+        }
+    }
 }
 
 /// A fleet that this process controls.

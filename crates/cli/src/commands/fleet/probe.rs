@@ -1,7 +1,8 @@
 //! `packetrig fleet probe`: makes a plan with probes from the nodes of the fleet, and runs it like any other plan.
 
 use crate::args::{
-    FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingRun, ProbingSchedule, TargetProbes,
+    FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
+    TargetProbes,
 };
 use crate::commands::execution::{self, ExecutionRequest, ResultFormat, TakenFleet};
 use crate::document::PlanText;
@@ -21,14 +22,12 @@ pub(super) fn perform(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let request = match arguments {
-        FleetProbeCommand::Oneway(probes) => {
-            ProbeRequest::new("oneway", &[], (&probes.nodes, &probes.schedule, &probes.run))
-        }
+        FleetProbeCommand::Oneway(probes) => ProbeRequest::new("oneway", &[], &probes.probing),
         FleetProbeCommand::Stamp(probes) => ProbeRequest::of("stamp", probes),
         FleetProbeCommand::Ping(probes) => ProbeRequest::of("ping", probes),
         FleetProbeCommand::Send(probes) => ProbeRequest {
             train: Some((probes.train, probes.gap)),
-            ..ProbeRequest::new("send", &probes.targets, (&probes.nodes, &probes.schedule, &probes.run))
+            ..ProbeRequest::new("send", &probes.targets, &probes.probing)
         },
         FleetProbeCommand::Capacity(_) => return Err(not_on_a_fleet()),
     };
@@ -57,14 +56,14 @@ impl<'a> ProbeRequest<'a> {
     fn new(
         method: &'static str,
         hosts: &'a [ProbedHost],
-        (nodes, schedule, run): (&'a ProbingNodes, &'a ProbingSchedule, &'a ProbingRun),
+        ProbingOptions { nodes, schedule, run }: &'a ProbingOptions,
     ) -> Self {
         let hosts = hosts.iter().map(|host| host.0.as_str()).collect();
         Self { method, hosts, train: None, nodes, schedule, run }
     }
 
     fn of(method: &'static str, probes: &'a TargetProbes) -> Self {
-        Self::new(method, &probes.targets, (&probes.nodes, &probes.schedule, &probes.run))
+        Self::new(method, &probes.targets, &probes.probing)
     }
 
     fn perform(&self, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -74,16 +73,16 @@ impl<'a> ProbeRequest<'a> {
             // Each pair is a measurement of its own: a node that is lost leaves those of others as they are.
             on_loss: OnLoss::Continue,
         };
-        let mut taken = TakenFleet::take(&place, self.run.store.directory.as_deref(), policies)?;
+        let mut taken = TakenFleet::take(&place, self.run.record.store.directory.as_deref(), policies)?;
         let text = self.document(&taken.members()?)?;
         let document = PlanText { name: "the options".to_owned(), text, is_from_options: true };
         if self.run.print_plan {
             return execution::print_plan(&document, &self.run.fleet, output);
         }
         let request = ExecutionRequest {
-            name: self.run.name.clone(),
-            out: self.run.out.clone(),
-            store: self.run.store.directory.clone(),
+            name: self.run.record.name.clone(),
+            out: self.run.record.out.clone(),
+            store: self.run.record.store.directory.clone(),
             seed: self.schedule.seed,
             format: ResultFormat::of_flags(self.run.json, false),
             quiet: self.run.quiet,

@@ -78,7 +78,7 @@ fn show(
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     if arguments.json {
-        return output.json(&rows);
+        return Ok(output.json(&rows)?);
     }
     let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
     let nodes = shown(rows, &place.authority()?.nodes()?);

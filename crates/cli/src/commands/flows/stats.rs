@@ -26,7 +26,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let totals = totals::totals(&files, &arguments.filter.filter()?, arguments.bucket)?;
     let ledgers = ledgers::newest(&arguments.places)?;
     if arguments.json {
-        return output.json(&json(files.len(), &totals, &ledgers));
+        return Ok(output.json(&json(files.len(), &totals, &ledgers))?);
     }
     output.text(text(files.len(), &totals));
     for (source, (at_ns, ledger)) in ledgers.iter().take(METERS_MOST) {

@@ -56,17 +56,6 @@ pub(super) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
     }
 }
 
-/// Refuses the overflow user ID: every user that this user namespace does not know appears under this number.
-pub(in crate::commands) fn check_allowed_users(users: &[u32], overflow: u32) -> Result<(), Error> {
-    if users.contains(&overflow) {
-        return Err(Error::Usage(format!(
-            "--allow-user {overflow}: the kernel uses this number for every user that is unknown here; run the \
-                client as another user, or give it the token (--token-file)"
-        )));
-    }
-    Ok(())
-}
-
 /// The token in the file. If there is no file, it is created, readable by its owner only.
 pub(super) fn token(file: &Path) -> Result<String, Error> {
     // Created first and read second: so no other process can put its own file there between a check and the creation.
@@ -139,13 +128,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_user_that_nobody_can_tell_is_not_let_in() {
-        assert!(check_allowed_users(&[0, 1000], 65534).is_ok());
-        let refused = check_allowed_users(&[1000, 65534], 65534).expect_err("it is refused").to_string();
-        assert!(refused.contains("--allow-user 65534"), "{refused}");
-    }
 
     #[test]
     fn a_server_that_nobody_can_use_is_refused() {

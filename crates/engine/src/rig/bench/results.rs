@@ -91,6 +91,13 @@ impl PortBench {
         }
     }
 
+    /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and takes in what has arrived since.
+    pub(in crate::rig) fn begin_finish_receiver(&self) {
+        if let HalfState::Working(worker) = &self.rx {
+            worker.begin_quit();
+        }
+    }
+
     /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan.
     pub(in crate::rig) fn finish_receiver(
         &mut self,

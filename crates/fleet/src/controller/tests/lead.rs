@@ -45,3 +45,36 @@ fn nodes_have_their_time_to_prepare_although_the_controller_stood_still() {
     say(&mut controller, "a", NodeReply::Armed, 35_003);
     assert_eq!(start_of(&say(&mut controller, "b", NodeReply::Armed, 35_004)), at(35_004 + 150));
 }
+
+/// This machine's only node, which has accepted a commit.
+fn only_node_committed() -> (ControllerMachine, MonoTime) {
+    let mut controller = controller_with(&["a"], RunLimits::local(Nanos::from_millis(200)));
+    say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 2);
+    let start = start_of(&say(&mut controller, "a", NodeReply::Armed, 60));
+    say(&mut controller, "a", NodeReply::Committed, 61);
+    (controller, start)
+}
+
+#[test]
+fn one_machine_starts_soon_however_long_its_kernel_took_to_arm() {
+    let (_, start) = only_node_committed();
+    assert_eq!(start, at(60 + 20));
+}
+
+#[test]
+fn a_confirmation_that_came_too_late_on_one_machine_is_no_failed_start() {
+    for late in [75, 95] {
+        let (mut controller, _) = only_node_committed();
+        controller.handle(ControllerEvent::Tick, at(late));
+        let actions = say(&mut controller, "a", NodeReply::Late, late);
+        assert!(matches!(commands(&actions)[..], [("a", NodeCommand::Prepare(_))]), "{actions:?}");
+        say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, late + 1);
+        let again = start_of(&say(&mut controller, "a", NodeReply::Armed, late + 2));
+        assert_eq!(again, at(late + 2 + 40), "the second attempt has twice the lead");
+        say(&mut controller, "a", NodeReply::Committed, late + 3);
+        say(&mut controller, "a", NodeReply::Confirmed, late + 4);
+        controller.handle(ControllerEvent::Tick, again);
+        say(&mut controller, "a", NodeReply::Started, late + 43);
+        assert!(controller.outcome().is_none() && controller.next_deadline().is_some());
+    }
+}

@@ -15,7 +15,7 @@ fn steered(names: &[&str]) -> ControllerMachine {
         ..RunPreparation::default()
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
-    let limits = RunLimits::local(Nanos::from_millis(200));
+    let limits = several_nodes();
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);
     controller.handle(ControllerEvent::Begin, at(0));
     let replies = [

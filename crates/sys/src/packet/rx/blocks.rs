@@ -69,6 +69,8 @@ pub(super) struct RxBlocks {
     held: bool,
     /// Frames of it not read yet.
     remaining: u32,
+    /// Frames read so far, those of this machine that were passed over included.
+    pub(super) read: u64,
     /// Offset of the next frame in the area.
     frame: usize,
     /// Whether frames that this machine sends are delivered.
@@ -77,7 +79,7 @@ pub(super) struct RxBlocks {
 
 impl RxBlocks {
     pub(super) fn new(area: SharedArea, shape: RxRingShape) -> Self {
-        Self { area, shape, block: 0, held: false, remaining: 0, frame: 0, outgoing: false }
+        Self { area, shape, block: 0, held: false, remaining: 0, read: 0, frame: 0, outgoing: false }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -131,6 +133,7 @@ impl RxBlocks {
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
+        self.read += 1;
         self.frame += self.area.number(at + NEXT) as usize;
         if !self.outgoing && self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
             return None;

@@ -106,6 +106,15 @@ fn offsets_are_those_of_the_kernels_structures() {
 }
 
 #[test]
+fn a_frame_counts_as_read_when_it_was_given_or_passed_over() {
+    let mut blocks = ring();
+    let ours = NotedFrame { direction: libc::PACKET_OUTGOING, ..arrival(&[7; 60], 3) };
+    hand_over(&mut blocks, 0, &[arrival(&[1; 60], 1), ours, arrival(&[2; 60], 4)]);
+    assert_eq!((collect(&mut blocks, 1).len(), blocks.read), (1, 1));
+    assert_eq!((collect(&mut blocks, 10).len(), blocks.read), (1, 3));
+}
+
+#[test]
 fn frames_come_in_order_over_blocks_and_the_wrap() {
     let mut blocks = ring();
     assert!(collect(&mut blocks, 10).is_empty());

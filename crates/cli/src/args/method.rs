@@ -1,0 +1,379 @@
+//! Arguments of the test methods: what they share, and what each has of its own.
+
+use super::quantities::{load, positive, positive_time, time_with_unit, vlan};
+use super::{BackEndName, FleetPlace, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
+use clap::{Args, ValueEnum};
+use packetrig_method::mlrsearch::Goal;
+use packetrig_plan::PortLocation;
+use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
+use std::path::PathBuf;
+
+/// What a method sends, and between which ports.
+#[derive(Args, Clone, Debug)]
+#[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
+pub(crate) struct MethodTraffic {
+    /// OTG document (YAML or JSON): its flows are sent in the proportion of their rates, at the loads of the method
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Interfaces that send, written as for `packetrig run`
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan", requires = "rx")]
+    pub(crate) tx: Vec<PortText>,
+    /// Interfaces that receive
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan", requires = "tx")]
+    pub(crate) rx: Vec<PortText>,
+    /// Which senders send to which receivers [default: each sender to all receivers]
+    #[arg(long, value_name = "PATTERN", requires = "tx", conflicts_with = "plan")]
+    pub(crate) pattern: Option<PatternArg>,
+    /// Number of streams that share the load of each sender [default: 1]
+    #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) streams: Option<u32>,
+    /// Tag frames with this VLAN ID, 1 to 4094
+    #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan", value_parser = vlan)]
+    pub(crate) vlan: Option<u16>,
+    /// Send IPv6 instead of IPv4
+    #[arg(long, requires = "tx", conflicts_with = "plan")]
+    pub(crate) ipv6: bool,
+    /// Speed of the link of each sender, such as 1Gbit/s [default: what its driver reports]
+    #[arg(long, value_name = "RATE", value_parser = link_speed)]
+    pub(crate) link: Option<BitRate>,
+    /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: the rates of
+    /// the plan, or what the link carries]
+    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
+    pub(crate) max_rate: Option<Rate>,
+}
+
+/// How a method runs, and what becomes of its results.
+#[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
+pub(crate) struct MethodTerms {
+    /// Print the trials that the method would make and the time that they take, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Name of the test in the catalogue
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Also write the files of the test to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Confirm that this interface may carry test traffic although it looks like part of a real network
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
+    pub(crate) confirm: Vec<PortLocation>,
+    /// Use this back end instead of choosing one: packet, xdp or af-xdp [default: chosen for each trial by calibration,
+    /// load and rights]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) back_end: Option<BackEndName>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetPlace,
+    /// On a fleet: wait until other runs have released the nodes [default: refuse the test]
+    #[arg(long)]
+    pub(crate) wait_for_nodes: bool,
+    /// Print the result as JSON instead of tables
+    #[arg(long, group = "form")]
+    pub(crate) json: bool,
+    /// Print the tables as CSV
+    #[arg(long, group = "form")]
+    pub(crate) csv: bool,
+    /// Print the verdict as JUnit XML
+    #[arg(long, group = "form")]
+    pub(crate) junit: bool,
+    /// Print the tables as Markdown
+    #[arg(long, group = "form")]
+    pub(crate) markdown: bool,
+    /// Do not show progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// Benchmark a device as RFC 2544 and RFC 9004 describe: throughput, latency, frame loss, bursts
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test rfc2544 --tx eth1 --rx eth2 --dry-run\n  \
+    packetrig test rfc2544 --tx eth1 --rx eth2 --quick --only throughput --size 64,1518\n  \
+    packetrig test rfc2544 --tx eth1 --rx eth2 --quick --min-throughput 90%")]
+pub(crate) struct Rfc2544Args {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// Frame sizes in bytes, FCS included
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "64,128,256,512,1024,1280,1518",
+        value_parser = frame_size)]
+    pub(crate) size: Vec<FrameSize>,
+    /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
+    #[arg(long, value_name = "TEST,…", value_delimiter = ',')]
+    pub(crate) only: Vec<Rfc2544TestName>,
+    /// Short trials of 1 to 2 seconds: for a first look, not the durations of the RFC
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Duration of the trials that confirm the throughput [default: 60s, with --quick 2s]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub(crate) trial_time: Option<Nanos>,
+    /// How close to search the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) resolution: Option<PercentArg>,
+    /// Number of trials that measure latency, for each size [default: 20, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = positive::<u32>)]
+    pub(crate) latency_trials: Option<u32>,
+    /// Number of searches for the longest burst, for each size [default: 50, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = positive::<u32>)]
+    pub(crate) burst_searches: Option<u32>,
+    /// Longest burst to try, as the time that it takes at the highest load [default: 30s, with --quick 2s]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub(crate) longest_burst: Option<Nanos>,
+    /// Report latency from the last bit in to the first bit out, for devices that store frames before they forward them
+    #[arg(long)]
+    pub(crate) store_and_forward: bool,
+    /// Shell command that resets the device; for the test `reset`
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) reset_command: Option<String>,
+    /// Least throughput that passes, in frames/s or in percent of the line: `90%`, or `64=500kpps` for one size
+    #[arg(long, value_name = "[SIZE=]RATE,…", value_delimiter = ',')]
+    pub(crate) min_throughput: Vec<ThroughputBound>,
+    /// Longest mean latency that passes
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    pub(crate) max_latency: Option<Nanos>,
+    /// Longest recovery from overload that passes
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    pub(crate) max_recovery: Option<Nanos>,
+    /// Longest reset that passes
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    pub(crate) max_reset: Option<Nanos>,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// The tests of RFC 2544, section 26.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rfc2544TestName {
+    /// Highest rate without loss
+    Throughput,
+    /// Latency at the throughput
+    Latency,
+    /// Loss at rates from the highest down
+    FrameLoss,
+    /// Longest burst without loss (RFC 9004)
+    BackToBack,
+    /// Time to recover from overload
+    Recovery,
+    /// Time to recover from a reset
+    Reset,
+}
+
+/// A least throughput, for one size or for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ThroughputBound {
+    pub(crate) size: Option<FrameSize>,
+    pub(crate) rate: Rate,
+}
+
+impl std::str::FromStr for ThroughputBound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (size, rate) = match text.split_once('=') {
+            Some((size, rate)) => (Some(frame_size(size)?), rate),
+            None => (None, text),
+        };
+        Ok(Self { size, rate: load(rate)? })
+    }
+}
+
+/// Search the highest load of several loss goals at once, by MLRsearch (RFC 9971)
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test mlrsearch --tx eth1 --rx eth2\n  \
+    packetrig test mlrsearch --tx eth1 --rx eth2 --size imix --goal ndr --goal loss=0.5%,duration=1s,sum=21s,exceed=50%\n  \
+    packetrig test mlrsearch plan.yaml --goal rfc2544")]
+pub(crate) struct MlrsearchArgs {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+    /// A goal: ndr, pdr, rfc2544, tst009, or `loss=0.1%,duration=1s,sum=21s,exceed=50%,width=0.5%,initial=1s`; may be
+    /// given several times [default: ndr and pdr]
+    #[arg(long, value_name = "GOAL")]
+    pub(crate) goal: Vec<Goal>,
+    /// Lowest load of each sender [default: a thousandth of the highest]
+    #[arg(long, value_name = "RATE", value_parser = load)]
+    pub(crate) min_rate: Option<Rate>,
+    /// Least conditional throughput that passes, for the first goal
+    #[arg(long, value_name = "RATE", value_parser = load)]
+    pub(crate) min_throughput: Option<Rate>,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// Search the highest load by bisection, with loss verification (ETSI TST 009)
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test bisect --tx eth1 --rx eth2 --time 10s\n  \
+    packetrig test bisect plan.yaml --accept-loss 0.1% --min-throughput 80%")]
+pub(crate) struct BisectArgs {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+    /// Duration of each trial
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
+    pub(crate) time: Nanos,
+    /// Loss that passes
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) accept_loss: PercentArg,
+    /// Number of trials that a load may fail before it is too high; 1 is plain bisection
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive::<u32>)]
+    pub(crate) tries: u32,
+    /// Loss beyond which a load is not tried again [default: none]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) give_up_at: Option<PercentArg>,
+    /// How close to search, in percent of the highest load
+    #[arg(long, value_name = "PERCENT", default_value = "0.5%")]
+    pub(crate) resolution: PercentArg,
+    /// Least load that passes
+    #[arg(long, value_name = "RATE", value_parser = load)]
+    pub(crate) min_throughput: Option<Rate>,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// Measure the loss of connectivity while a link or a route changes (RFC 6413)
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test convergence --tx eth1 --rx eth2 --rate 10kpps --event 'ip -n dut link set eth3 down'\n  \
+    packetrig test convergence plan.yaml --event ./cut.sh --undo ./mend.sh --repetitions 5 --max-outage 50ms")]
+pub(crate) struct ConvergenceArgs {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+    /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
+    /// plan]
+    #[arg(long, value_name = "RATE", value_parser = load)]
+    pub(crate) rate: Option<Rate>,
+    /// Shell command that causes the change
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) event: String,
+    /// When the command is started, after the first frame
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_time)]
+    pub(crate) event_at: Nanos,
+    /// Shell command that undoes the change before the next repetition
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) undo: Option<String>,
+    /// Duration of each repetition
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
+    pub(crate) time: Nanos,
+    /// Number of repetitions
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
+    pub(crate) repetitions: u32,
+    /// Longest loss of connectivity that passes, for every stream
+    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    pub(crate) max_outage: Option<Nanos>,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// Compare two devices, or one before and after a change, with interleaved trials
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test compare --tx eth1 --rx eth2 --tx-b eth3 --rx-b eth4 --rate 500kpps --time 5s\n  \
+    packetrig test compare plan.yaml --set-a 'sysctl -w net.core.busy_poll=0' --set-b 'sysctl -w net.core.busy_poll=50'")]
+#[command(group(clap::ArgGroup::new("second").args(["plan_b", "tx_b", "set_b"]).required(true)))]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// OTG document for device B
+    #[arg(long, value_name = "PLAN", requires = "plan")]
+    pub(crate) plan_b: Option<PathBuf>,
+    /// Interfaces that send to device B
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "rx_b", conflicts_with = "plan")]
+    pub(crate) tx_b: Vec<PortText>,
+    /// Interfaces that receive from device B
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx_b", conflicts_with = "plan")]
+    pub(crate) rx_b: Vec<PortText>,
+    /// Shell command to run before each trial of A
+    #[arg(long, value_name = "COMMAND", requires = "set_b")]
+    pub(crate) set_a: Option<String>,
+    /// Shell command to run before each trial of B, which makes the change
+    #[arg(long, value_name = "COMMAND", requires = "set_a")]
+    pub(crate) set_b: Option<String>,
+    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+    /// Load of each sender [default: 1kpps, or the rates of the plan]
+    #[arg(long, value_name = "RATE", value_parser = load)]
+    pub(crate) rate: Option<Rate>,
+    /// Duration of each trial
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
+    pub(crate) time: Nanos,
+    /// Number of pairs of trials, one of A and one of B
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    pub(crate) pairs: u32,
+    /// Most by which B may be worse than A, in percent of A: in loss, latency and rate [default: any]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_worse: Option<PercentArg>,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// Measure in which share of runs any frame is lost, at several rates
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig test loss-share --tx eth1 --rx eth2 --rates 100kpps,200kpps,400kpps\n  \
+    packetrig test loss-share --tx eth1 --rx eth2 --rates 10%,20%,50%,100% --packets 100000 --repetitions 30")]
+pub(crate) struct LossShareArgs {
+    #[command(flatten)]
+    pub(crate) traffic: MethodTraffic,
+    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+    /// Loads of each sender
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = load)]
+    pub(crate) rates: Vec<Rate>,
+    /// Packets of each run
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive::<u64>)]
+    pub(crate) packets: u64,
+    /// Number of runs at each rate
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    pub(crate) repetitions: u32,
+    #[command(flatten)]
+    pub(crate) terms: MethodTerms,
+}
+
+/// Resume a test that was interrupted, from the trials that it has
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  packetrig test resume\n  packetrig test resume 20261126-0102 --json")]
+pub(crate) struct ResumeArgs {
+    /// Id of the test, or its beginning; `packetrig report unfinished` lists them
+    #[arg(value_name = "ID", default_value = "last")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Also write the files of the test to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not show progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+fn link_speed(text: &str) -> Result<BitRate, String> {
+    match text.parse::<Rate>().map_err(|error| error.to_string())? {
+        Rate::Bits(bits) if bits.bits_per_second() > 0 => Ok(bits),
+        _ => Err("write a link speed like 1Gbit/s".into()),
+    }
+}
+
+fn frame_size(text: &str) -> Result<FrameSize, String> {
+    match text.parse::<SizeArg>()? {
+        SizeArg::Fixed(size) => Ok(size),
+        SizeArg::Range(..) | SizeArg::Imix => {
+            Err(format!("`{text}` is not one frame size; write it like 64"))
+        }
+    }
+}

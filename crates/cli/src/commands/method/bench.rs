@@ -1,0 +1,145 @@
+//! Makes the trials that a method orders: each is a run of its own, on the one path that all runs take.
+
+use super::hook::{ArmedHook, EventHook, ShellCommands};
+use crate::commands::execution::TrialFleet;
+use crate::commands::is_interrupted;
+use crate::error::Error;
+use crate::identity;
+use packetrig_fleet::RunId;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::outcome::RunState;
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
+use packetrig_fleet_io::trial::trial_result;
+use packetrig_fleet_io::{LocalGround, RunOptions, run_on};
+use packetrig_method::{TrialLength, TrialOrder, TrialResult, TrialWaits};
+use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
+use packetrig_stats::limit::RigLimit;
+use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_stats::terms::RunTerms;
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
+use std::thread;
+
+/// How often a wait looks whether the user wants to end.
+const LOOK: Nanos = Nanos::from_millis(20);
+
+/// Where trials take place.
+pub(super) enum TrialGround {
+    Here(Box<LocalGround>),
+    Fleet(Box<TrialFleet>),
+}
+
+/// What all trials of a method have in common.
+pub(super) struct TrialBench {
+    pub(super) ground: TrialGround,
+    /// The traffic for each device that is compared; one for other methods.
+    pub(super) traffic: Vec<TrialTraffic>,
+    pub(super) confirmed: Vec<String>,
+    pub(super) back_end: Option<BackEnd>,
+    pub(super) limits: Vec<RigLimit>,
+    pub(super) hook: Option<EventHook>,
+    pub(super) commands: ShellCommands,
+    /// The ports of the last trial.
+    pub(super) ports: Vec<PortInfo>,
+}
+
+impl TrialBench {
+    /// Makes a trial. `None` if the user interrupted it: such a trial says nothing.
+    pub(super) fn perform(
+        &mut self,
+        order: &TrialOrder,
+        waits: &TrialWaits,
+    ) -> Result<Option<TrialResult>, Error> {
+        self.commands.prepare(order.device)?;
+        let begun = clock::monotonic_ns();
+        if !wait(waits.before_ns) {
+            return Ok(None);
+        }
+        let shape = shape(order);
+        let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
+        let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
+        let hook = order.event.and_then(|event| Some(self.hook.as_ref()?.armed(event.at)));
+        let mut on_event = |event: &RunEvent| {
+            if let (Some(hook), RunEventKind::StartSet { at }) = (&hook, &event.kind) {
+                hook.start(*at);
+            }
+        };
+        let options = self.options(waits.late_frames_ns);
+        let report = match &mut self.ground {
+            TrialGround::Here(ground) => {
+                run_on(ground.as_mut(), &document, options, (&is_interrupted, &mut on_event))?
+            }
+            TrialGround::Fleet(fleet) => fleet.run(&document, options, (&is_interrupted, &mut on_event))?,
+        };
+        if is_interrupted() || !wait(waits.settle_ns) {
+            return Ok(None);
+        }
+        self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
+        let took = Nanos::new(clock::monotonic_ns() - begun);
+        let event_at = hook.map(ArmedHook::finish).transpose()?;
+        if event_at.is_some() {
+            self.commands.undo_event()?;
+        }
+        let own = waits.before_ns + waits.settle_ns + own_time(&report);
+        Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(&report) }))
+    }
+
+    fn options(&self, drain: Nanos) -> RunOptions {
+        let started = clock::wall_clock_ns();
+        RunOptions {
+            run: RunId(identity::run_id(started, identity::entropy())),
+            name: "trial".into(),
+            started_wall_ns: started,
+            terms: RunTerms {
+                tag_key: identity::entropy(),
+                seed: 1,
+                back_end: self.back_end,
+                limits: self.limits.clone(),
+                ..RunTerms::default()
+            },
+            confirmed: self.confirmed.clone(),
+            capture_dir: None,
+            drain,
+            // The method judges, not the run.
+            criteria: AcceptanceCriteria::default(),
+        }
+    }
+}
+
+fn shape(order: &TrialOrder) -> TrialShape {
+    TrialShape {
+        size: order.size,
+        frames_per_second: order.load.frames_per_second(),
+        length: match order.length {
+            TrialLength::Time(time) => TrialAmount::Time(time),
+            TrialLength::Frames(frames) => TrialAmount::Frames(frames),
+        },
+        then: order.then.map(|step| (step.load.frames_per_second(), step.time)),
+    }
+}
+
+/// What the run took for its own purpose: sending, and waiting for late frames.
+fn own_time(report: &RunReport) -> Nanos {
+    let sending = report.sending.unwrap_or(Nanos::ZERO);
+    let Some(times) = &report.times else { return sending };
+    let at = |state: RunState| times.states.iter().find(|entry| entry.state == state).map(|entry| entry.at);
+    match (at(RunState::Draining), at(RunState::Collecting)) {
+        (Some(from), Some(until)) => sending + until.saturating_sub(from),
+        _ => sending,
+    }
+}
+
+/// Waits; `false` if the user wants to end.
+fn wait(time: Nanos) -> bool {
+    let end = clock::monotonic_ns() + time.as_u64();
+    loop {
+        if is_interrupted() {
+            return false;
+        }
+        let left = end.saturating_sub(clock::monotonic_ns());
+        if left == 0 {
+            return true;
+        }
+        thread::sleep(Nanos::new(left.min(LOOK.as_u64())).to_std());
+    }
+}

@@ -1,0 +1,234 @@
+//! What a test shows: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
+
+use super::MethodHead;
+use super::bench::TrialBench;
+use crate::args::MethodTerms;
+use crate::exit::CommandExit;
+use crate::numbers::{count, percent};
+use crate::output::{CommandOutput, remark};
+use crate::table::table;
+use packetrig_method::tables::{ResultTable, tabulate_plan};
+use packetrig_method::{
+    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict, StartedMethod,
+    TestMethod, TrialOrder, TrialResult,
+};
+use packetrig_stats::port::PortInfo;
+use packetrig_store::files;
+use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
+use packetrig_sys::kernel;
+use packetrig_units::Nanos;
+use serde::Serialize;
+use std::path::Path;
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MethodForm {
+    Tables,
+    Json,
+    Csv,
+    Junit,
+    Markdown,
+}
+
+impl MethodForm {
+    pub(super) const fn of(terms: &MethodTerms) -> Self {
+        if terms.json {
+            Self::Json
+        } else if terms.csv {
+            Self::Csv
+        } else if terms.junit {
+            Self::Junit
+        } else if terms.markdown {
+            Self::Markdown
+        } else {
+            Self::Tables
+        }
+    }
+}
+
+/// A finished test: the file `result.json`.
+#[derive(Debug, Serialize)]
+pub(super) struct StoredTest {
+    packetrig_version: String,
+    id: String,
+    name: String,
+    /// Nanoseconds since 1970 (UTC).
+    started_wall_ns: u64,
+    kernel: String,
+    ports: Vec<PortInfo>,
+    trials: u32,
+    /// PASS, FAIL or INCONCLUSIVE.
+    verdict: &'static str,
+    #[serde(flatten)]
+    report: MethodReport,
+    figures: Vec<packetrig_stats::figure::ReportFigure>,
+    #[serde(skip)]
+    tables: Vec<ResultTable>,
+}
+
+impl StoredTest {
+    pub(super) fn new(head: &MethodHead, session: &MethodSession<StartedMethod>, bench: &TrialBench) -> Self {
+        let report = session.method().report(&head.options);
+        Self {
+            packetrig_version: head.packetrig_version.clone(),
+            id: head.id.clone(),
+            name: head.name.clone(),
+            started_wall_ns: head.started_wall_ns,
+            kernel: kernel::release(),
+            ports: bench.ports.clone(),
+            trials: session.trials(),
+            verdict: word(report.judgement.verdict),
+            figures: report.result.figures(),
+            tables: report.tables(),
+            report,
+        }
+    }
+
+    pub(super) const fn verdict_word(&self) -> &'static str {
+        self.verdict
+    }
+
+    pub(super) fn exit(&self) -> CommandExit {
+        match self.report.judgement.verdict {
+            Some(MethodVerdict::Fail) => CommandExit::Fail,
+            Some(MethodVerdict::Unknown) => CommandExit::Inconclusive,
+            Some(MethodVerdict::Pass) | None => CommandExit::Ok,
+        }
+    }
+
+    /// All files of the result, with their names.
+    pub(super) fn files(&self) -> Vec<(&'static str, String)> {
+        vec![
+            (RESULT, self.json()),
+            (RESULT_CSV, self.csv()),
+            (RESULT_JUNIT, self.junit()),
+            (RESULT_MARKDOWN, self.markdown()),
+            (RESULT_TEXT, self.text()),
+        ]
+    }
+
+    pub(super) fn print(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
+        match form {
+            MethodForm::Json => output.text(self.json()),
+            MethodForm::Csv => output.text(self.csv()),
+            MethodForm::Junit => output.text(self.junit()),
+            MethodForm::Markdown => output.text(self.markdown()),
+            MethodForm::Tables => {
+                output.text(self.text());
+                output.line(format_args!("Files: {}", directory.display()));
+            }
+        }
+    }
+
+    fn json(&self) -> String {
+        // Everything in it can be written as JSON: numbers, texts, lists.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    fn text(&self) -> String {
+        let heading = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
+        // The table of the verdict is there only if there is something to judge.
+        let is_judged = self.report.judgement.verdict.is_some();
+        let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
+        std::iter::once(heading).chain(self.tables.iter().map(text_table)).chain([verdict]).collect()
+    }
+
+    fn csv(&self) -> String {
+        files::method_csv(&self.tables)
+    }
+
+    fn markdown(&self) -> String {
+        files::method_markdown(&self.title(), self.verdict, &self.report.judgement, &self.tables)
+    }
+
+    fn junit(&self) -> String {
+        files::method_junit(&self.title(), &self.report.judgement)
+    }
+
+    fn title(&self) -> String {
+        if self.name.is_empty() {
+            self.report.options.name().to_owned()
+        } else {
+            format!("{}: {}", self.report.options.name(), self.name)
+        }
+    }
+}
+
+/// The verdict as runs have it. A test without criteria whose values are all known passes.
+const fn word(verdict: Option<MethodVerdict>) -> &'static str {
+    match verdict {
+        Some(MethodVerdict::Pass) | None => "PASS",
+        Some(MethodVerdict::Fail) => "FAIL",
+        Some(MethodVerdict::Unknown) => "INCONCLUSIVE",
+    }
+}
+
+fn text_table(part: &ResultTable) -> String {
+    let headings = part.headings();
+    let head: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
+    format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
+}
+
+/// Says which trial comes next.
+pub(super) fn announce(number: u32, order: &TrialOrder, method: &dyn TestMethod) {
+    remark(format_args!("trial {number}: {}", in_words(order)));
+    let known = method.progress();
+    if !known.is_empty() {
+        remark(format_args!("  {known}"));
+    }
+}
+
+fn in_words(order: &TrialOrder) -> String {
+    let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
+    let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
+    format!("{size}{} for {}{then}", order.load, order.sending())
+}
+
+/// Says what a trial found.
+pub(super) fn tell(result: &TrialResult) {
+    let lost = result.lost.most;
+    let share = percent(lost, result.sent.max(1));
+    let unsent = match result.unsent() {
+        0 => String::new(),
+        unsent => format!(", {} unsent", count(unsent)),
+    };
+    remark(format_args!("  lost {} of {} ({share}){unsent}", count(lost), count(result.sent)));
+    if let Some(fault) = &result.rig_fault {
+        remark(format_args!("  the rig could not hold the trial: {fault}"));
+    }
+}
+
+/// The time that a test takes, in words.
+pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
+    let CostRange { least, most } = options.cost()?;
+    let (shortest, longest) = (duration(least.total()), duration(most.total()));
+    let name = options.name();
+    Ok(if least == most {
+        format!("{name}: {} trials in {shortest}", least.trials)
+    } else {
+        let (fewest, trials) = (least.trials.min(most.trials), least.trials.max(most.trials));
+        format!("{name}: {fewest} to {trials} trials in {shortest} to {longest}")
+    })
+}
+
+/// A long time as a person plans with it.
+fn duration(time: Nanos) -> String {
+    let seconds = time.as_u64().div_ceil(1_000_000_000);
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// `--dry-run`: trials and time.
+pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
+    output.line(cost_in_words(options)?);
+    let orders = options.rehearse(&options.typical_device()?)?;
+    output.line("With a device that carries half of the highest load:");
+    output.text(text_table(&tabulate_plan(options, &orders)));
+    Ok(())
+}

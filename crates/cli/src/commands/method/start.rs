@@ -1,0 +1,339 @@
+//! From the command line to the options of a method and the setup of its trials.
+
+use super::hook::ShellCommands;
+use super::show::{self, MethodForm};
+use super::traffic::{DeviceTraffic, TrafficRequest};
+use super::{MethodHead, ResultUse, SCHEMA_VERSION, TestSetup, begin};
+use crate::args::{
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
+};
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::identity;
+use crate::output::{CommandOutput, remark};
+use packetrig_method::bisection::{BisectionPlan, SearchResolution};
+use packetrig_method::comparison::{
+    ComparedLoad, ComparedMeasure, ComparisonOptions, MaximumWorsening, WorseningLimit,
+};
+use packetrig_method::convergence::ConvergenceOptions;
+use packetrig_method::loss_share::LossShareOptions;
+use packetrig_method::mlrsearch::{Goal, MlrOptions};
+use packetrig_method::rfc2544::{
+    LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, ThroughputFloor,
+};
+use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialWaits};
+use packetrig_sys::clock;
+use packetrig_units::{FrameRate, Rate, Share};
+
+/// A method as the command line asks for it.
+pub(crate) enum MethodRequest {
+    Rfc2544(Box<Rfc2544Args>),
+    Mlrsearch(Box<MlrsearchArgs>),
+    Bisect(Box<BisectArgs>),
+    Convergence(Box<ConvergenceArgs>),
+    Compare(Box<CompareArgs>),
+    LossShare(Box<LossShareArgs>),
+}
+
+/// What a request comes to.
+struct MethodStart {
+    options: MethodOptions,
+    devices: Vec<DeviceTraffic>,
+    commands: ShellCommands,
+}
+
+pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let (start, traffic, terms) = match request {
+        MethodRequest::Rfc2544(arguments) => (rfc2544(arguments)?, &arguments.traffic, &arguments.terms),
+        MethodRequest::Mlrsearch(arguments) => (mlrsearch(arguments)?, &arguments.traffic, &arguments.terms),
+        MethodRequest::Bisect(arguments) => (bisect(arguments)?, &arguments.traffic, &arguments.terms),
+        MethodRequest::Convergence(arguments) => {
+            (convergence(arguments)?, &arguments.traffic, &arguments.terms)
+        }
+        MethodRequest::Compare(arguments) => (compare(arguments)?, &arguments.traffic, &arguments.terms),
+        MethodRequest::LossShare(arguments) => (loss_share(arguments)?, &arguments.traffic, &arguments.terms),
+    };
+    if terms.dry_run {
+        show::dry_run(&start.options, output)?;
+        return Ok(CommandExit::Ok);
+    }
+    if !terms.quiet {
+        remark(show::cost_in_words(&start.options)?);
+    }
+    let usage = ResultUse { form: MethodForm::of(terms), out: terms.out.as_deref(), quiet: terms.quiet };
+    begin(head(start, traffic, terms), terms.store.directory.as_deref(), &usage, output)
+}
+
+fn head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
+    let started_wall_ns = clock::wall_clock_ns();
+    MethodHead {
+        schema_version: SCHEMA_VERSION,
+        packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+        id: identity::run_id(started_wall_ns, identity::entropy()),
+        name: terms.name.clone().unwrap_or_default(),
+        started_wall_ns,
+        setup: TestSetup {
+            documents: start.devices.into_iter().map(|device| device.document.text).collect(),
+            link: traffic.link,
+            confirmed: terms.confirm.iter().map(ToString::to_string).collect(),
+            back_end: terms.back_end.map(Into::into),
+            fleet: terms.fleet.fleet_directory.clone(),
+            waits_for_nodes: terms.wait_for_nodes,
+            commands: start.commands,
+        },
+        options: start.options,
+    }
+}
+
+/// The traffic of the only device.
+fn only_device(
+    arguments: &MethodTraffic,
+    terms: &MethodTerms,
+    size: Option<SizeArg>,
+    rate: Option<Rate>,
+) -> Result<DeviceTraffic, Error> {
+    DeviceTraffic::of_arguments(&TrafficRequest { arguments, fleet: &terms.fleet, size, rate })
+}
+
+/// The load that a rate means with these senders and sizes.
+fn load_at(
+    rate: Rate,
+    traffic: &MethodTraffic,
+    terms: &MethodTerms,
+    size: Option<SizeArg>,
+) -> Result<Load, Error> {
+    if let (Some(_), Rate::Share(share)) = (&traffic.plan, rate) {
+        // Of a plan: of its own rates.
+        let whole = only_device(traffic, terms, size, None)?;
+        return Ok(whole.highest_load().scaled(percent(share) / 100.0));
+    }
+    if traffic.plan.is_some() {
+        return Err(Error::Usage("with a plan, write rates in percent of the rates of the plan".to_owned()));
+    }
+    Ok(only_device(traffic, terms, size, Some(rate))?.highest_load())
+}
+
+fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
+    MethodStart { options, devices: vec![device], commands: ShellCommands::default() }
+}
+
+fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
+    // The sizes are the method's; this one only completes the document.
+    let size = arguments.size.first().copied().map(SizeArg::Fixed);
+    // The document's rate is replaced in every trial. A low one binds without a known speed.
+    let rate = FrameRate::per_second(1_000).map(Rate::Frames);
+    let device = only_device(&arguments.traffic, &arguments.terms, size, rate)?;
+    let line = device.line()?;
+    let mut options =
+        if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
+    options.frame_sizes_bytes.clone_from(&arguments.size);
+    if !arguments.only.is_empty() {
+        options.tests = arguments.only.iter().copied().map(test_of).collect();
+    }
+    if options.tests.contains(&Rfc2544Test::Reset) && arguments.reset_command.is_none() {
+        return Err(Error::Usage("the test `reset` needs --reset-command".to_owned()));
+    }
+    if let Some(cap) = arguments.traffic.max_rate {
+        limit_load(&mut options, cap, device.senders())?;
+    }
+    change_durations(&mut options, arguments);
+    if arguments.store_and_forward {
+        options.latency_definition = LatencyDefinition::StoreAndForward;
+    }
+    for bound in &arguments.min_throughput {
+        options.criteria.minimum_throughput.push(minimum(*bound)?);
+    }
+    options.criteria.maximum_latency_ns = arguments.max_latency;
+    options.criteria.maximum_recovery_ns = arguments.max_recovery;
+    options.criteria.maximum_reset_ns = arguments.max_reset;
+    let commands = ShellCommands { event: arguments.reset_command.clone(), ..ShellCommands::default() };
+    Ok(MethodStart { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
+}
+
+fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
+    if let Some(time) = arguments.trial_time {
+        options.durations.final_trial_ns = time;
+        options.durations.search_trial_ns = options.durations.search_trial_ns.min(time);
+        options.durations.loss_trial_ns = time;
+        options.durations.latency_trial_ns = time;
+    }
+    if let Some(time) = arguments.longest_burst {
+        options.durations.longest_burst_ns = time;
+    }
+    match arguments.resolution {
+        Some(resolution) => options.resolution_percent = percent(resolution.0),
+        None if arguments.quick => options.resolution_percent = 1.0,
+        None => {}
+    }
+    if let Some(trials) = arguments.latency_trials {
+        options.repetitions.latency = trials;
+    }
+    if let Some(searches) = arguments.burst_searches {
+        options.repetitions.back_to_back = searches;
+    }
+}
+
+/// The highest load for all sizes. A bit rate would be another frame rate for each of them.
+fn limit_load(options: &mut Rfc2544Options, cap: Rate, senders: usize) -> Result<(), Error> {
+    match cap {
+        Rate::Frames(rate) => {
+            options.maximum_frames_per_second = Some(Load::new(rate.as_f64() * senders as f64));
+        }
+        Rate::Share(share) => options.maximum_percent_of_line = Some(percent(share)),
+        Rate::Bits(_) => {
+            return Err(Error::Usage(
+                "--max-rate of rfc2544 is frames/s or a percentage of the link, because it holds for all sizes".into(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+const fn test_of(name: Rfc2544TestName) -> Rfc2544Test {
+    match name {
+        Rfc2544TestName::Throughput => Rfc2544Test::Throughput,
+        Rfc2544TestName::Latency => Rfc2544Test::Latency,
+        Rfc2544TestName::FrameLoss => Rfc2544Test::FrameLoss,
+        Rfc2544TestName::BackToBack => Rfc2544Test::BackToBack,
+        Rfc2544TestName::Recovery => Rfc2544Test::Recovery,
+        Rfc2544TestName::Reset => Rfc2544Test::Reset,
+    }
+}
+
+fn minimum(bound: ThroughputBound) -> Result<MinimumThroughput, Error> {
+    let floor = match bound.rate {
+        Rate::Frames(rate) => ThroughputFloor::FramesPerSecond(Load::new(rate.as_f64())),
+        Rate::Share(share) => ThroughputFloor::PercentOfLine(percent(share)),
+        Rate::Bits(_) => {
+            return Err(Error::Usage(
+                "--min-throughput is frames/s or a percentage of the link; write 64=500kpps or 90%".into(),
+            ));
+        }
+    };
+    Ok(MinimumThroughput { frame_size_bytes: bound.size, floor })
+}
+
+fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
+    let device =
+        only_device(&arguments.traffic, &arguments.terms, arguments.size, arguments.traffic.max_rate)?;
+    let max = device.highest_load();
+    let min = match arguments.min_rate {
+        Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?,
+        None => max.scaled(0.001),
+    };
+    let goals = if arguments.goal.is_empty() { vec![Goal::NDR, Goal::PDR] } else { arguments.goal.clone() };
+    let minimum = match arguments.min_throughput {
+        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
+        None => None,
+    };
+    let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
+    let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
+    Ok(one_device(MethodOptions::Mlrsearch(options), device))
+}
+
+fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
+    let device =
+        only_device(&arguments.traffic, &arguments.terms, arguments.size, arguments.traffic.max_rate)?;
+    let minimum = match arguments.min_throughput {
+        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
+        None => None,
+    };
+    let search = BisectionPlan {
+        min: Load::new(0.0),
+        max: device.highest_load(),
+        resolution: SearchResolution::ShareOfRange(percent(arguments.resolution.0) / 100.0),
+        tries: arguments.tries,
+        accepted_loss: percent(arguments.accept_loss.0) / 100.0,
+        hopeless_loss: arguments.give_up_at.map_or(1.0, |loss| percent(loss.0) / 100.0),
+        trial: arguments.time,
+        size: None,
+    };
+    let options = BisectOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
+    Ok(one_device(MethodOptions::Bisect(options), device))
+}
+
+fn convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
+    if arguments.event_at >= arguments.time {
+        return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
+    }
+    let rate = arguments.rate.or_else(|| FrameRate::per_second(10_000).map(Rate::Frames));
+    let device = only_device(&arguments.traffic, &arguments.terms, arguments.size, rate)?;
+    let options = ConvergenceOptions {
+        frame_size_bytes: None,
+        frames_per_second: device.highest_load(),
+        trial_ns: arguments.time,
+        event_at_ns: arguments.event_at,
+        repetitions: arguments.repetitions,
+        waits: TrialWaits::QUICK,
+        maximum_convergence_ns: arguments.max_outage,
+    };
+    let commands = ShellCommands {
+        event: Some(arguments.event.clone()),
+        undo: arguments.undo.clone(),
+        ..ShellCommands::default()
+    };
+    Ok(MethodStart { commands, ..one_device(MethodOptions::Convergence(options), device) })
+}
+
+fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
+    let rate = arguments.rate.or_else(|| FrameRate::per_second(1_000).map(Rate::Frames));
+    let request = TrafficRequest {
+        arguments: &arguments.traffic,
+        fleet: &arguments.terms.fleet,
+        size: arguments.size,
+        rate,
+    };
+    let first = DeviceTraffic::of_arguments(&request)?;
+    let second = match &arguments.plan_b {
+        Some(file) => {
+            let document = crate::document::PlanText::read(file)?;
+            DeviceTraffic::of_document(document, &arguments.terms.fleet, arguments.traffic.link)?
+        }
+        None if arguments.tx_b.is_empty() => DeviceTraffic::of_arguments(&request)?,
+        None => DeviceTraffic::between(&request, &arguments.tx_b, &arguments.rx_b)?,
+    };
+    let maximum_worsening = arguments.max_worse.map_or_else(Vec::new, |worse| {
+        let measures = [
+            ComparedMeasure::LossPercent,
+            ComparedMeasure::ReceivedFramesPerSecond,
+            ComparedMeasure::MeanLatencyNs,
+        ];
+        let limit = WorseningLimit::PercentOfFirst(percent(worse.0));
+        measures.map(|measure| MaximumWorsening { measure, limit }).to_vec()
+    });
+    let load = ComparedLoad {
+        frame_size_bytes: None,
+        frames_per_second: first.highest_load(),
+        trial_ns: arguments.time,
+    };
+    let options = ComparisonOptions {
+        loads: vec![load],
+        pairs: arguments.pairs,
+        seed: identity::entropy(),
+        waits: TrialWaits::QUICK,
+        maximum_worsening,
+    };
+    let commands = ShellCommands {
+        before: [arguments.set_a.clone(), arguments.set_b.clone()],
+        ..ShellCommands::default()
+    };
+    Ok(MethodStart { options: MethodOptions::Compare(options), devices: vec![first, second], commands })
+}
+
+fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
+    let load = |rate: &Rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.size);
+    let loads = arguments.rates.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    let slow = FrameRate::per_second(1_000).map(Rate::Frames);
+    let device = only_device(&arguments.traffic, &arguments.terms, arguments.size, slow)?;
+    let options = LossShareOptions {
+        frames_per_run: arguments.packets,
+        runs_per_rate: arguments.repetitions,
+        ..LossShareOptions::new(loads)
+    };
+    Ok(one_device(MethodOptions::LossShare(options), device))
+}
+
+fn percent(share: Share) -> f64 {
+    share.billionths() as f64 / 1e7
+}

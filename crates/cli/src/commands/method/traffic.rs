@@ -1,0 +1,129 @@
+//! What a method sends: flags or a plan become a document, and the document says what the highest load is.
+
+use crate::args::{FleetPlace as FleetArgs, FromFlags, MethodTraffic, PortText, SizeArg};
+use crate::commands::{execution, plan, quick};
+use crate::document::PlanText;
+use crate::error::Error;
+use crate::{fleet_place, speeds};
+use packetrig_method::Load;
+use packetrig_plan::trial::TrialTraffic;
+use packetrig_plan::{Plan, ReadOptions};
+use packetrig_units::{BitRate, Blame, Rate, Share};
+use std::collections::BTreeSet;
+
+/// The traffic of one device under test.
+pub(super) struct DeviceTraffic {
+    pub(super) document: PlanText,
+    pub(super) traffic: TrialTraffic,
+    plan: Plan,
+    speeds: Vec<Option<BitRate>>,
+}
+
+/// What the traffic is made of.
+pub(super) struct TrafficRequest<'a> {
+    pub(super) arguments: &'a MethodTraffic,
+    pub(super) fleet: &'a FleetArgs,
+    pub(super) size: Option<SizeArg>,
+    /// Load of each sender; `None`: as much as its link carries.
+    pub(super) rate: Option<Rate>,
+}
+
+impl DeviceTraffic {
+    /// The traffic that the command line asks for.
+    pub(super) fn of_arguments(request: &TrafficRequest<'_>) -> Result<Self, Error> {
+        let document = match &request.arguments.plan {
+            Some(file) => PlanText::read(file)?,
+            None => from_flags(request, &request.arguments.tx, &request.arguments.rx)?,
+        };
+        Self::of_document(document, request.fleet, request.arguments.link)
+    }
+
+    /// The same traffic between other interfaces.
+    pub(super) fn between(
+        request: &TrafficRequest<'_>,
+        tx: &[PortText],
+        rx: &[PortText],
+    ) -> Result<Self, Error> {
+        Self::of_document(from_flags(request, tx, rx)?, request.fleet, request.arguments.link)
+    }
+
+    /// The traffic of a document. `link` replaces the speeds that drivers report.
+    pub(super) fn of_document(
+        document: PlanText,
+        fleet: &FleetArgs,
+        link: Option<BitRate>,
+    ) -> Result<Self, Error> {
+        let is_of_fleet = execution::fleet_of(fleet, &document.text)?.is_some();
+        let reading = ReadOptions { fleet: is_of_fleet, ..ReadOptions::default() };
+        let plan = plan::read_with(&document, reading)?;
+        let speeds = speeds_of(&plan, link, is_of_fleet);
+        let traffic = TrialTraffic::of_document(&document.text, reading, &|_| speeds.clone())
+            .map_err(|problems| plan::refused(&document, &problems.0, Blame::Plan))?;
+        Ok(Self { document, traffic, plan, speeds })
+    }
+
+    /// Frames per second of all senders together, at the rates of the document.
+    pub(super) fn highest_load(&self) -> Load {
+        Load::new(self.traffic.full_load())
+    }
+
+    /// Number of ports that send.
+    pub(super) fn senders(&self) -> usize {
+        self.plan.streams.iter().map(|stream| stream.tx).collect::<BTreeSet<usize>>().len()
+    }
+
+    /// What the links of all senders carry together, if their speeds are known.
+    pub(super) fn line(&self) -> Result<BitRate, Error> {
+        let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
+        let mut sum = 0_u64;
+        for port in senders {
+            let speed = self.speeds.get(port).copied().flatten();
+            let known = speed.ok_or_else(|| {
+                let location = self.plan.ports[port].whereabouts();
+                Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
+            })?;
+            sum = sum.saturating_add(known.bits_per_second());
+        }
+        Ok(BitRate::new(sum))
+    }
+
+    /// The fleet that the traffic is for, if it is for one.
+    pub(super) fn fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
+        execution::fleet_of(arguments, &self.document.text)
+    }
+}
+
+fn speeds_of(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
+    if link.is_some() {
+        return plan.ports.iter().map(|port| port.speed.or(link)).collect();
+    }
+    if is_of_fleet {
+        return plan.ports.iter().map(|port| port.speed).collect();
+    }
+    speeds::of_ports(plan)
+}
+
+/// A document from flags. Its rate is the highest load.
+fn from_flags(request: &TrafficRequest<'_>, tx: &[PortText], rx: &[PortText]) -> Result<PlanText, Error> {
+    let arguments = request.arguments;
+    let flags = FromFlags {
+        tx: tx.to_vec(),
+        rx: rx.to_vec(),
+        pattern: arguments.pattern,
+        size: request.size,
+        rate: Some(request.rate.unwrap_or(Rate::Share(Share::WHOLE))),
+        time: None,
+        packets: None,
+        continuous: false,
+        streams: arguments.streams,
+        vlan: arguments.vlan,
+        ipv6: arguments.ipv6,
+    };
+    let has_fleet = fleet_place::is_named(request.fleet)
+        || fleet_place::FleetPlace::of(request.fleet).is_ok_and(|place| place.exists());
+    if has_fleet {
+        // How many ports `*all` stands for is known only to a controller: a method names its ports.
+        return quick::document(&flags, Some(&|_| None));
+    }
+    quick::document(&flags, None)
+}

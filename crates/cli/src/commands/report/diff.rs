@@ -1,0 +1,146 @@
+//! `packetrig report diff`: two results side by side, for people and for the gates of build servers.
+
+use super::{existing_catalogue, find_stored};
+use crate::args::{DiffArgs, FigureLimitFlags};
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle};
+use crate::table::fitted_table;
+use packetrig_stats::figure::{
+    ComparedFigure, FigureLimits, FigureVerdict, ReportFigure, difference_in_words, percent_in_words,
+    value_in_words,
+};
+use packetrig_store::files;
+use packetrig_store::results::{ComparableResult, ComparisonReport, ResultLabel, read_result_file};
+use std::path::Path;
+
+pub(super) fn perform(arguments: &DiffArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let store = arguments.store.directory.as_deref();
+    let before = chosen_figures(read(&arguments.before, store)?, &arguments.limits)?;
+    let after = chosen_figures(read(&arguments.after, store)?, &arguments.limits)?;
+    let limits = FigureLimits::new(arguments.limits.max_worse.clone());
+    let report = ComparisonReport::of(&before, &after, &limits, arguments.anyway);
+    let form = &arguments.form;
+    if form.json {
+        output.json(&report)?;
+    } else if form.csv {
+        output.text(files::comparison_csv(&report));
+    } else if form.junit {
+        output.text(files::comparison_junit(&report));
+    } else if form.markdown {
+        output.text(files::comparison_markdown(&report));
+    } else {
+        let text = render(&report, limits.is_empty(), output.style());
+        output.text(text);
+    }
+    Ok(exit(report.comparison.verdict))
+}
+
+pub(super) const fn exit(verdict: FigureVerdict) -> CommandExit {
+    match verdict {
+        FigureVerdict::Pass => CommandExit::Ok,
+        FigureVerdict::Fail => CommandExit::Fail,
+        FigureVerdict::Unknown => CommandExit::Inconclusive,
+    }
+}
+
+/// A result by its id, or by the path of its file.
+fn read(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
+    let path = Path::new(text);
+    // No id has a dot or a slash.
+    if text.contains(['.', '/']) || path.is_file() {
+        return match read_result_file(path) {
+            Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable(path, source)),
+            read => Ok(read?),
+        };
+    }
+    let catalogue = existing_catalogue(store, text)?;
+    Ok(catalogue.comparable(&find_stored(&catalogue, text)?)?)
+}
+
+/// The result with those of its figures that the user has named.
+fn chosen_figures(mut result: ComparableResult, flags: &FigureLimitFlags) -> Result<ComparableResult, Error> {
+    result.figures = retain_named(result.figures, &flags.figure)?;
+    Ok(result)
+}
+
+/// The figures with these names; all if there are none. A name that no figure has was probably typed wrong.
+pub(super) fn retain_named(
+    mut figures: Vec<ReportFigure>,
+    names: &[String],
+) -> Result<Vec<ReportFigure>, Error> {
+    if names.is_empty() {
+        return Ok(figures);
+    }
+    let known: Vec<String> = figures.iter().map(|figure| figure.name.clone()).collect();
+    figures.retain(|figure| names.contains(&figure.name));
+    if figures.is_empty() && !known.is_empty() {
+        let mut known = known;
+        known.dedup();
+        return Err(Error::Usage(format!(
+            "no figure is named {}; the result has {}",
+            names.join(" or "),
+            known.join(", ")
+        )));
+    }
+    Ok(figures)
+}
+
+fn render(report: &ComparisonReport, is_judged_by_nothing: bool, style: TextStyle) -> String {
+    let mut text = format!("before: {}\nnow:    {}\n\n", label(&report.before), label(&report.after));
+    text.push_str(&table(&report.comparison.figures, style));
+    if is_judged_by_nothing && report.difference.is_none() {
+        text.push_str("\nNothing was judged: `--max-worse` sets limits.\n");
+        return text;
+    }
+    text.push_str(&verdict(report.comparison.verdict, &report.reasons(), style));
+    if report.difference.is_some() {
+        text.push_str("  `--anyway` compares them nevertheless\n");
+    }
+    text
+}
+
+fn label(label: &ResultLabel) -> String {
+    let name = if label.name.is_empty() { String::new() } else { format!(" \"{}\"", label.name) };
+    let id = label.id.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
+    let verdict = if label.verdict.is_empty() { String::new() } else { format!(", {}", label.verdict) };
+    format!("{}{id}{name}{verdict}", label.kind)
+}
+
+/// The figures side by side.
+pub(super) fn table(figures: &[ComparedFigure], style: TextStyle) -> String {
+    if figures.is_empty() {
+        return "  neither result has figures\n".to_owned();
+    }
+    let header = ["figure", "before", "now", "difference", "percent", "change", "allowed", "verdict"];
+    let rows: Vec<Vec<String>> = figures.iter().map(row).collect();
+    let all = "`--markdown`";
+    fitted_table(style.width(), &header, &rows, &["allowed", "difference", "before"], all)
+}
+
+fn row(figure: &ComparedFigure) -> Vec<String> {
+    let dash = || "–".to_owned();
+    let value = |value: Option<f64>| value.map_or_else(dash, |value| value_in_words(value, &figure.unit));
+    vec![
+        figure.title(),
+        value(figure.before),
+        value(figure.after),
+        figure.difference.map_or_else(dash, |by| difference_in_words(by, &figure.unit)),
+        figure.percent.map_or_else(dash, percent_in_words),
+        figure.change.word().to_owned(),
+        figure.limit.clone().unwrap_or_else(dash),
+        figure.verdict.map_or_else(dash, |verdict| verdict.to_string()),
+    ]
+}
+
+/// The verdict in its colour, and its reasons.
+pub(super) fn verdict(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
+    let word = match verdict {
+        FigureVerdict::Pass => style.good("PASS"),
+        FigureVerdict::Fail => style.bad("FAIL"),
+        FigureVerdict::Unknown => style.doubtful("UNKNOWN"),
+    };
+    let mut text = format!("\nVerdict: {word}\n");
+    text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
+    text
+}

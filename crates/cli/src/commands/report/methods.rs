@@ -1,0 +1,151 @@
+//! Test methods in `packetrig report`.
+
+use super::name_or_dash;
+use crate::args::OutputForm;
+use crate::error::Error;
+use crate::identity;
+use crate::numbers::count;
+use crate::output::CommandOutput;
+use crate::table::fitted_table;
+use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
+use packetrig_store::{MethodState, MethodSummary, RunCatalogue, UnfinishedMethod};
+use serde::Serialize;
+use std::io;
+
+/// The command that continues an interrupted method.
+fn resume_command(id: &str) -> String {
+    format!("packetrig test resume {id}")
+}
+
+/// `report list --methods`.
+pub(super) fn list_only(
+    methods: &[MethodSummary],
+    json: bool,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    if json {
+        return Ok(output.json(&methods)?);
+    }
+    if methods.is_empty() {
+        output.line("there are no test methods yet");
+    }
+    output.text(methods_table(methods, output));
+    Ok(())
+}
+
+/// Shows methods below a list of runs, if there are any.
+pub(super) fn list(methods: &[MethodSummary], output: &mut CommandOutput) {
+    if !methods.is_empty() {
+        output.line("\nTest methods:");
+        output.text(methods_table(methods, output));
+    }
+}
+
+fn methods_table(methods: &[MethodSummary], output: &CommandOutput) -> String {
+    if methods.is_empty() {
+        return String::new();
+    }
+    let header = ["id", "started (UTC)", "type", "name", "verdict", "state", "trials"];
+    let rows: Vec<_> = methods.iter().map(row).collect();
+    let least_important = ["trials", "started (UTC)", "name"];
+    fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
+}
+
+fn row(method: &MethodSummary) -> Vec<String> {
+    vec![
+        method.id.clone(),
+        identity::date(method.started_wall_ns),
+        method.method.clone(),
+        name_or_dash(&method.name),
+        // Until it has ended there is no verdict.
+        if method.state == MethodState::UnderWay { "–".to_owned() } else { method.verdict.clone() },
+        method.state.to_string(),
+        count(method.trials),
+    ]
+}
+
+/// Shows methods that are not complete, if there are any.
+pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut CommandOutput) {
+    if methods.is_empty() {
+        return;
+    }
+    output.line("\nTest methods without a final result:");
+    let header = ["id", "type", "name", "trials", "process", "resume with"];
+    let rows: Vec<Vec<String>> = methods
+        .iter()
+        .map(|method| {
+            let UnfinishedMethod { summary, process } = method;
+            let (process, resume) = match process {
+                Some(process) => (format!("{process}, alive"), "–".to_owned()),
+                None => ("ended".to_owned(), resume_command(&summary.id)),
+            };
+            let name = name_or_dash(&summary.name);
+            vec![summary.id.clone(), summary.method.clone(), name, count(summary.trials), process, resume]
+        })
+        .collect();
+    let all = "`packetrig report unfinished --methods --json`";
+    output.text(fitted_table(output.style().width(), &header, &rows, &["trials", "name", "process"], all));
+}
+
+/// A method that is not complete, as JSON shows it.
+#[derive(Serialize)]
+pub(super) struct ResumableMethod<'a> {
+    #[serde(flatten)]
+    method: &'a UnfinishedMethod,
+    /// Absent while its process is running.
+    resume: Option<String>,
+}
+
+pub(super) fn resumable(methods: &[UnfinishedMethod]) -> Vec<ResumableMethod<'_>> {
+    let rows = methods.iter().map(|method| ResumableMethod {
+        method,
+        resume: method.process.is_none().then(|| resume_command(&method.summary.id)),
+    });
+    rows.collect()
+}
+
+/// Prints the stored result.
+pub(super) fn show(
+    method: &MethodSummary,
+    form: &OutputForm,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    let forms = [
+        (form.json, RESULT),
+        (form.csv, RESULT_CSV),
+        (form.junit, RESULT_JUNIT),
+        (form.markdown, RESULT_MARKDOWN),
+    ];
+    let chosen = forms.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, file)| file);
+    let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT));
+    match std::fs::read_to_string(&file) {
+        Ok(text) => output.text(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_result(method, chosen)),
+        Err(error) => return Err(Error::unreadable(&file, error)),
+    }
+    if chosen.is_none() {
+        output.line(format_args!("Files: {}", method.directory.display()));
+    }
+    Ok(())
+}
+
+fn no_result(method: &MethodSummary, file: Option<&str>) -> Error {
+    let id = &method.id;
+    Error::Usage(if method.state == MethodState::Complete {
+        format!("method {id} has no {}", file.unwrap_or(RESULT_TEXT))
+    } else {
+        format!(
+            "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",
+            method.state,
+            count(method.trials),
+            resume_command(id)
+        )
+    })
+}
+
+/// `report discard` of a method.
+pub(super) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
+    let gone = catalogue.discard_method(id)?;
+    output.line(format_args!("Removed method {} ({} trials).", gone.id, count(gone.trials)));
+    Ok(())
+}

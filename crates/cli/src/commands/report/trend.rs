@@ -1,0 +1,153 @@
+//! `packetrig report trend`: the figures of all results with one name, over time.
+
+use super::{catalogue_to_list, diff};
+use crate::args::TrendArgs;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::identity;
+use crate::output::{CommandOutput, TextStyle, warn};
+use crate::sparkline::sparkline;
+use crate::table::fitted_table;
+use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, value_in_words};
+use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
+use packetrig_store::{RunCatalogue, StoredSummary, files};
+
+/// Figures that have a column in the table of results.
+const COLUMNS: usize = 4;
+/// Values that a sparkline shows, the newest.
+const POINTS: usize = 24;
+
+pub(super) fn perform(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let catalogue = catalogue_to_list(arguments.store.directory.as_deref())?;
+    let results =
+        catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| read(catalogue, arguments))?;
+    if results.is_empty() {
+        let name = &arguments.name;
+        return Err(Error::Usage(format!(
+            "no run and no method is named `{name}`; `packetrig report` lists them"
+        )));
+    }
+    let limits = FigureLimits::new(arguments.limits.max_worse.clone());
+    let report = TrendReport::of(arguments.name.clone(), results, &limits);
+    let form = &arguments.form;
+    if form.json {
+        output.json(&report)?;
+    } else if form.csv {
+        output.text(files::trend_csv(&report));
+    } else if form.markdown {
+        output.text(files::trend_markdown(&report));
+    } else {
+        let text = render(&report, output.style());
+        output.text(text);
+    }
+    Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::exit(compared.verdict)))
+}
+
+/// The results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
+fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
+    let mut found = catalogue.all_stored()?;
+    found.retain(|stored| {
+        stored.name() == arguments.name
+            && arguments.since.is_none_or(|since| stored.started_wall_ns() >= since)
+    });
+    let kind = found.first().map(|newest| newest.kind().to_owned());
+    let all = found.len();
+    found.retain(|stored| Some(stored.kind()) == kind.as_deref());
+    if found.len() < all {
+        let others = all - found.len();
+        warn("report", format_args!("{others} results with this name are of another kind and left out"));
+    }
+    found.truncate(arguments.most);
+    found.reverse();
+    let read: Result<Vec<_>, Error> =
+        found.iter().map(|stored| Ok((stored, catalogue.comparable(stored)?))).collect();
+    let read = read?;
+    warn_of_other_tests(&read);
+    read.into_iter().map(|(stored, result)| trend_result(stored, result, arguments)).collect()
+}
+
+fn warn_of_other_tests(results: &[(&StoredSummary, ComparableResult)]) {
+    let Some((_, newest)) = results.last() else { return };
+    let others = results.iter().filter(|(_, result)| result.difference_to(newest).is_some()).count();
+    if others > 0 {
+        let what = format_args!(
+            "{others} of {} results have another plan or other options than the newest",
+            results.len()
+        );
+        warn("report", what);
+    }
+}
+
+fn trend_result(
+    stored: &StoredSummary,
+    result: ComparableResult,
+    arguments: &TrendArgs,
+) -> Result<TrendResult, Error> {
+    let mut label = result.label();
+    stored.verdict().clone_into(&mut label.verdict);
+    Ok(TrendResult {
+        label,
+        started_wall_ns: stored.started_wall_ns(),
+        figures: diff::retain_named(result.figures, &arguments.limits.figure)?,
+    })
+}
+
+fn render(report: &TrendReport, style: TextStyle) -> String {
+    let mut text = format!("{} results of \"{}\"\n\n", report.results.len(), report.name);
+    text.push_str(&results_table(report, style));
+    text.push('\n');
+    text.push_str(&figures_table(&report.figures, style));
+    if let Some(compared) = &report.comparison {
+        text.push_str("\nThe newest against the medians of those before:\n");
+        text.push_str(&diff::table(&compared.figures, style));
+        let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
+        reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
+        if report.results.len() < 2 {
+            reasons.push("there is no earlier result to compare it with".to_owned());
+        }
+        text.push_str(&diff::verdict(compared.verdict, &reasons, style));
+    }
+    text
+}
+
+fn results_table(report: &TrendReport, style: TextStyle) -> String {
+    let columns: Vec<&FigureTrend> = report.figures.iter().take(COLUMNS).collect();
+    let titles: Vec<String> = columns.iter().copied().map(FigureTrend::title).collect();
+    let mut header = vec!["id", "started (UTC)", "verdict"];
+    header.extend(titles.iter().map(String::as_str));
+    let rows: Vec<Vec<String>> = report
+        .results
+        .iter()
+        .enumerate()
+        .map(|(index, result)| {
+            let mut row = vec![
+                result.label.id.clone().unwrap_or_default(),
+                identity::date(result.started_wall_ns),
+                result.label.verdict.clone(),
+            ];
+            row.extend(columns.iter().map(|trend| value(trend, trend.values.get(index).copied().flatten())));
+            row
+        })
+        .collect();
+    let least_important: Vec<&str> = header.iter().skip(4).rev().copied().chain(["started (UTC)"]).collect();
+    fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
+}
+
+fn figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
+    let header = ["figure", "first", "last", "least", "median", "most", "trend"];
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .map(|trend| {
+            let values = [trend.first, trend.last, trend.min, trend.median, trend.max];
+            let mut row = vec![trend.title()];
+            row.extend(values.map(|found| value(trend, found)));
+            row.push(sparkline(&trend.values, POINTS));
+            row
+        })
+        .collect();
+    fitted_table(style.width(), &header, &rows, &["least", "most", "first"], "`--markdown`")
+}
+
+fn value(trend: &FigureTrend, value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value_in_words(value, &trend.unit))
+}

@@ -1,0 +1,31 @@
+//! A row of values as blocks of eight heights, for a column of a table.
+
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The last `most` values, the least as the lowest block and the greatest as the highest; a blank where a value is not known.
+pub(crate) fn sparkline(values: &[Option<f64>], most: usize) -> String {
+    let shown = &values[values.len().saturating_sub(most)..];
+    let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
+    let least = known().fold(f64::INFINITY, f64::min);
+    let span = known().fold(f64::NEG_INFINITY, f64::max) - least;
+    let block = |value: f64| {
+        // Values that do not change are a line in the middle.
+        let share = if span > 0.0 { (value - least) / span } else { 0.5 };
+        let nearest = |(index, _): &(usize, &char)| (*index as f64 - share * 7.0).abs() <= 0.5;
+        BLOCKS.iter().enumerate().find(nearest).map_or(' ', |(_, block)| *block)
+    };
+    shown.iter().map(|value| value.filter(|value| value.is_finite()).map_or(' ', block)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_is_lowest_and_the_greatest_highest() {
+        assert_eq!(sparkline(&[Some(1.0), None, Some(2.0), Some(8.0)], 9), "▁ ▂█");
+        assert_eq!(sparkline(&[Some(1.0), Some(5.0), Some(5.0)], 2), "▄▄");
+        assert_eq!(sparkline(&[], 9), "");
+        assert_eq!(sparkline(&[Some(f64::NAN), Some(f64::INFINITY), Some(1.0)], 9), "  ▄");
+    }
+}

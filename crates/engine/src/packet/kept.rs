@@ -1,0 +1,250 @@
+//! Ports on AF_PACKET rings that stay open between runs: the kernel takes tens of milliseconds to make and to close rings.
+//!
+//! ```text
+//!  lend(port) --> halves and hold of a run --dropped--> shelf --> checked, counters at zero --> the next run
+//!                                                       `--> something has changed: closed, opened anew
+//! ```
+//! A run has its port in three parts (transmit half, receive half, hold), each in a [`LentPart`] that puts it back when it is dropped,
+//! however the run ends. A part that is dropped by a panic does not come back, and a port without all its parts is closed.
+//!
+//! Between two runs the interface stays locked, quiet and saved in its file, and nothing sends: no thread has the transmit half.
+//! Dropping the last [`KeptPorts`] closes the ports and restores their interfaces.
+//!
+//! Invariant: a port that is lent again is as good as new. Each time the lab guard is asked, the interface is compared with what it was,
+//! rings are emptied, and counters begin at zero. In doubt the port is closed and opened anew.
+
+use super::{OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe, guard, location_text, open};
+use crate::Error;
+use crate::device::PortSite;
+use crate::port::{FrameRx, FrameTx, RxFrame};
+use crate::rig::HeldPort;
+use packetrig_plan::{Port, PortLocation};
+use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_sys::link::{Link, NamespaceLinks};
+use packetrig_sys::netns::NetNs;
+use packetrig_units::{FrameSize, Nanos};
+use packetrig_wire::bpf::FilterProgram;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Ports that are open and, at the moment, unused or lent to a run. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct KeptPorts(Arc<Mutex<BTreeMap<PortLocation, KeptPort>>>);
+
+#[derive(Debug)]
+struct KeptPort {
+    wish: PortWish,
+    /// The interface as it was when the port was opened.
+    link: Link,
+    parts: Arc<Mutex<PortParts>>,
+}
+
+/// What a run asks of a port. Only a port of exactly the same wish is lent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PortWish {
+    largest: Option<FrameSize>,
+    mtu: Option<u32>,
+    promiscuous: bool,
+}
+
+/// The parts that have come back. Fields drop in this order.
+#[derive(Debug, Default)]
+struct PortParts {
+    tx: Option<PacketTx>,
+    rx: Option<PacketRx>,
+    hold: Option<PortHold>,
+}
+
+/// A port that is lent to a run.
+pub(crate) struct LentPort {
+    pub(crate) info: PortInfo,
+    pub(crate) tx: LentPart<PacketTx>,
+    pub(crate) rx: LentPart<PacketRx>,
+    pub(crate) hold: LentPart<PortHold>,
+}
+
+/// One part of a port that is lent; dropping it puts the part back.
+#[derive(Debug)]
+pub(crate) struct LentPart<T> {
+    /// Present until it is dropped.
+    part: Option<T>,
+    parts: Arc<Mutex<PortParts>>,
+    put_back: fn(&mut PortParts, T),
+}
+
+impl KeptPorts {
+    /// Lends the port of an earlier run, if it is as a new one would be; otherwise one that is opened now.
+    pub(crate) fn lend(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
+        let wish = PortWish { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
+        let kept = self.take(port, wish).map_or(Ok(None), |unused| unused.restart(port, options))?;
+        let opened = kept.map_or_else(|| open(port, options), Ok)?;
+        let link = NamespaceLinks::open(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
+        let parts = Arc::default();
+        let kept = KeptPort { wish, link, parts: Arc::clone(&parts) };
+        self.ports().insert(port.location.clone(), kept);
+        Ok(LentPort {
+            info: opened.info,
+            tx: LentPart::new(opened.tx, &parts, |parts, tx| parts.tx = Some(tx)),
+            rx: LentPart::new(opened.rx, &parts, |parts, rx| parts.rx = Some(rx)),
+            hold: LentPart::new(opened.hold, &parts, |parts, hold| parts.hold = Some(hold)),
+        })
+    }
+
+    /// Closes the port at that location, unless a run has it.
+    pub(crate) fn close(&self, location: &PortLocation) {
+        let kept = self.ports().remove(location);
+        drop(kept);
+    }
+
+    /// Closes all ports but those at these locations: an interface that the next run does not use is given back.
+    pub fn keep_only(&self, locations: &BTreeSet<PortLocation>) {
+        let mut ports = self.ports();
+        let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
+        let closed: Vec<_> = others.iter().filter_map(|location| ports.remove(location)).collect();
+        // Closing takes the kernel a while, and the others are needed meanwhile.
+        drop(ports);
+        drop(closed);
+    }
+
+    /// The port at that location, whole and unused. One that is not as wished is closed.
+    fn take(&self, port: &Port, wish: PortWish) -> Option<UnusedPort> {
+        let kept = self.ports().remove(&port.location)?;
+        // A run that still has a part: opening the port again is refused, because it is locked.
+        let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let PortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
+        (kept.wish == wish).then_some(UnusedPort { link: kept.link, tx, rx, hold })
+    }
+
+    /// Each entry is whole between any two operations on it.
+    fn ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A whole port that no run has. Fields drop in this order.
+#[derive(Debug)]
+struct UnusedPort {
+    link: Link,
+    tx: PacketTx,
+    rx: PacketRx,
+    hold: PortHold,
+}
+
+impl UnusedPort {
+    /// Makes it as good as new; `None` if it has to be opened anew, and then it is closed. An error means that it may not be used.
+    fn restart(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
+        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&port.location.interface)?;
+        let location = location_text(&port.location);
+        // What was allowed for an earlier run need not be allowed now.
+        guard::permit_port(&netns, link.index, &location, options.confirmed)?;
+        let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
+        if !is_same || !self.hold.restart()? || !self.tx.restart()? || !self.rx.restart()? {
+            return Ok(None);
+        }
+        let info = describe(port, &location, &netns, &link)?;
+        Ok(Some(OpenedPort { info, tx: self.tx, rx: self.rx, hold: self.hold }))
+    }
+}
+
+/// Whether the interface is as it was. Its carrier is looked at when all ports are open, and promiscuous mode is the ring's own.
+fn is_same_link(before: &Link, now: &Link) -> bool {
+    let same = |link: &Link| Link { carrier: false, promiscuous: false, qdisc: None, ..link.clone() };
+    now.up && same(before) == same(now)
+}
+
+impl PortHold {
+    /// Begins anew for another run; `false` if somebody changed the interface's settings.
+    fn restart(&mut self) -> Result<bool, Error> {
+        self.quieted.forget_carrier();
+        // Counts what the sockets of emulated interfaces sent, which are gone with their run.
+        self.site.aside.store(0, Ordering::Release);
+        Ok(self.quieted.is_unchanged()?)
+    }
+}
+
+impl<T> LentPart<T> {
+    fn new(part: T, parts: &Arc<Mutex<PortParts>>, put_back: fn(&mut PortParts, T)) -> Self {
+        Self { part: Some(part), parts: Arc::clone(parts), put_back }
+    }
+
+    fn part(&self) -> &T {
+        self.part.as_ref().expect("a part is there until it is dropped")
+    }
+
+    fn part_mut(&mut self) -> &mut T {
+        self.part.as_mut().expect("a part is there until it is dropped")
+    }
+}
+
+impl<T> Drop for LentPart<T> {
+    fn drop(&mut self) {
+        // After a panic nothing is known of the part: it is closed.
+        if let Some(part) = self.part.take().filter(|_| !std::thread::panicking()) {
+            (self.put_back)(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner), part);
+        }
+    }
+}
+
+impl FrameTx for LentPart<PacketTx> {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        self.part_mut().fill(want, fill)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.part_mut().flush()
+    }
+
+    fn pending(&self) -> usize {
+        self.part().pending()
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        self.part_mut().counters()
+    }
+}
+
+impl FrameRx for LentPart<PacketRx> {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        self.part_mut().receive(most, sink)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        self.part_mut().wait(within)
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        self.part_mut().counters()
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        self.part().clock_bound()
+    }
+
+    fn expect_traffic(&mut self, expected: bool) {
+        self.part_mut().expect_traffic(expected);
+    }
+
+    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
+        self.part_mut().narrow(program)
+    }
+}
+
+impl HeldPort for LentPart<PortHold> {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.part_mut().await_carrier()
+    }
+
+    fn site(&self) -> Result<Option<PortSite>, Error> {
+        self.part().site().map(Some)
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        self.part().caveats().to_vec()
+    }
+
+    fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        self.part_mut().switch_link(up)
+    }
+}

@@ -1,0 +1,209 @@
+//! Runs in a row on ports that stay open between them: each counts as if it were the first.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says if it is skipped"
+)]
+
+use packetrig_engine::packet::lock_name;
+use packetrig_fleet::RunId;
+use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::outcome::{RunOutcome, RunState};
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
+use packetrig_fleet_io::{EnginePlane, Error, LocalGround, RunOptions, run_on};
+use packetrig_stats::port::BackEnd;
+use packetrig_stats::terms::RunTerms;
+use packetrig_sys::caps::ThreadRights;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::{NamespaceLinks, VethEnd};
+use packetrig_sys::lock;
+use packetrig_testkit::Lab;
+use packetrig_testkit::device::{self, FaultPlan, FaultRule, FrameFault, RulePositions};
+use packetrig_testkit::lab::INTERFACE;
+use packetrig_units::Nanos;
+use std::cell::Cell;
+
+const FRAMES: u64 = 100;
+
+/// A lab, or `None` for a caller without rights.
+fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
+    match made {
+        Ok(lab) => Some(lab),
+        Err(error) if !ThreadRights::current().has("CAP_NET_ADMIN") => {
+            println!("skipped: no rights for a lab ({error})");
+            None
+        }
+        Err(error) => panic!("a lab cannot be made: {error}"),
+    }
+}
+
+fn keeping() -> LocalGround {
+    LocalGround(EnginePlane::default().keeping_ports())
+}
+
+/// Sends from the lab's first port to its second. `mtu`: as the plan wants it.
+fn document(lab: &Lab, frames: u64, mtu: Option<u32>) -> String {
+    let [from, to] = [lab.location(0), lab.location(1)];
+    let layer1 =
+        mtu.map_or(String::new(), |mtu| format!("layer1: [{{name: l, port_names: [a, b], mtu: {mtu}}}]\n"));
+    format!(
+        "ports: [{{name: a, location: {from}}}, {{name: b, location: {to}}}]
+{layer1}flows:
+- {{name: f, tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, size: {{choice: fixed, fixed: 128}},
+   rate: {{choice: pps, pps: 5000}}, duration: {{choice: fixed_packets, fixed_packets: {{packets: {frames}}}}},
+   metrics: {{enable: true, latency: {{enable: true}}}}}}
+"
+    )
+}
+
+fn options(key: u64) -> RunOptions {
+    RunOptions {
+        run: RunId(format!("kept-{key}")),
+        name: "kept".to_owned(),
+        started_wall_ns: 1,
+        terms: RunTerms { tag_key: key, seed: 1, back_end: Some(BackEnd::Packet), ..RunTerms::default() },
+        confirmed: Vec::new(),
+        capture_dir: None,
+        drain: Nanos::from_millis(300),
+        criteria: AcceptanceCriteria::default(),
+    }
+}
+
+fn run(ground: &mut LocalGround, document: &str, key: u64) -> Result<RunReport, Error> {
+    run_on(ground, document, options(key), (&|| false, &mut |_| ()))
+}
+
+/// A run whose numbers are those of a run on new ports: nothing of another run is in any account.
+fn assert_clean(report: &RunReport, lost: u64) {
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
+    assert!(report.imbalances.is_empty(), "{:?}", report.imbalances);
+    let stream = &report.streams[0];
+    assert_eq!(stream.sent.as_ref().unwrap().frames, FRAMES);
+    assert_eq!(stream.received.as_ref().unwrap().frames, FRAMES - lost);
+    assert_eq!(stream.loss.unwrap().lost, lost);
+    let [from, to] = &report.ports[..] else { panic!("two ports: {:?}", report.ports) };
+    assert_eq!((from.tx.handed_over, from.tx.on_wire), (FRAMES, Some(FRAMES)));
+    assert_eq!((to.rx.seen, to.rx.ring_dropped), (FRAMES - lost, 0));
+    assert_eq!(to.rx.arrived, Some(FRAMES - lost));
+}
+
+/// The packet sockets of a port's namespace, by their inodes.
+fn sockets(lab: &Lab, port: usize) -> Vec<String> {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/packet").unwrap();
+    let table = lab.ports()[port].netns().run_in(read).unwrap();
+    table.lines().skip(1).filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
+}
+
+fn is_locked(lab: &Lab, port: usize) -> bool {
+    let port = &lab.ports()[port];
+    let index = NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap().index;
+    lock::is_held(port.netns(), &lock_name(index)).unwrap()
+}
+
+fn links(lab: &Lab, port: usize) -> NamespaceLinks {
+    NamespaceLinks::open(lab.ports()[port].netns()).unwrap()
+}
+
+fn segments_in_hardware(lab: &Lab) -> bool {
+    EthtoolCalls::open(lab.ports()[0].netns()).unwrap().offload(INTERFACE, Offload::Gso).unwrap()
+}
+
+#[test]
+fn thirty_runs_on_kept_ports_count_the_losses_of_each_exactly() {
+    // Run n loses n mod 7 frames, beginning with its tenth.
+    let lost = |run: u64| (run * FRAMES + 10)..(run * FRAMES + 10 + run % 7);
+    let rule = FaultRule::new(RulePositions::At((0..30).flat_map(lost).collect()), FrameFault::Drop);
+    let plan = FaultPlan { rules: vec![rule], ..FaultPlan::default() };
+    let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
+    let document = document(&lab, FRAMES, None);
+    let mut ground = keeping();
+    let mut first = Vec::new();
+    for number in 0..30 {
+        let report = run(&mut ground, &document, number + 1).unwrap();
+        assert_clean(&report, number % 7);
+        if number == 0 {
+            first = sockets(&lab, 0);
+        }
+        assert_eq!(sockets(&lab, 0), first, "the ports of run {number} were opened anew");
+    }
+    drop(ground);
+    assert!(sockets(&lab, 0).is_empty() && !is_locked(&lab, 0));
+    assert_eq!(lab.stop_device().unwrap().own_losses, 0);
+}
+
+#[test]
+fn a_run_after_one_that_was_stopped_counts_only_its_own_frames() {
+    let Some(lab) = lab(Lab::pair()) else { return };
+    let mut ground = keeping();
+    for number in [1, 3] {
+        let is_running = Cell::new(false);
+        let long = document(&lab, 1_000_000, None);
+        let mut note = |event: &packetrig_fleet::event::RunEvent| {
+            is_running.set(is_running.get() || event.kind == RunEventKind::StateChanged(RunState::Running));
+        };
+        let stopped = run_on(&mut ground, &long, options(number), (&|| is_running.get(), &mut note)).unwrap();
+        assert_eq!(stopped.outcome, RunOutcome::Complete { stopped: true });
+        assert_clean(&run(&mut ground, &document(&lab, FRAMES, None), number + 1).unwrap(), 0);
+    }
+}
+
+#[test]
+fn an_interface_that_changed_between_two_runs_is_opened_anew() {
+    let Some(lab) = lab(Lab::pair()) else { return };
+    let document = document(&lab, FRAMES, None);
+    let mut ground = keeping();
+    assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
+    let before = sockets(&lab, 0);
+    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
+    links(&lab, 0).set_mtu(index, 1400).unwrap();
+    let report = run(&mut ground, &document, 2).unwrap();
+    assert_clean(&report, 0);
+    assert_eq!(report.ports[0].info.max_frame, 1418);
+    assert_ne!(sockets(&lab, 0), before);
+    // Both ends go with it.
+    links(&lab, 0).delete(index).unwrap();
+    let far = VethEnd { name: INTERFACE, netns: Some(lab.ports()[1].netns()), mac: None };
+    links(&lab, 0).create_veth(VethEnd { name: INTERFACE, netns: None, mac: None }, far).unwrap();
+    for number in [3, 4] {
+        let report = run(&mut ground, &document, number).unwrap();
+        assert_clean(&report, 0);
+        assert_eq!(report.ports[0].info.max_frame, 1518);
+    }
+    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
+    links(&lab, 0).set_up(index, false).unwrap();
+    assert_clean(&run(&mut ground, &document, 5).unwrap(), 0);
+}
+
+#[test]
+fn a_kept_interface_is_locked_and_quiet_until_its_ground_is_dropped() {
+    let Some(lab) = lab(Lab::pair()) else { return };
+    assert!(segments_in_hardware(&lab), "a cable has this on");
+    let document = document(&lab, FRAMES, Some(1300));
+    let mtu = links(&lab, 0).by_name(INTERFACE).unwrap().mtu;
+    let mut ground = keeping();
+    assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
+    assert!(is_locked(&lab, 0) && is_locked(&lab, 1) && !segments_in_hardware(&lab));
+    let refused = run(&mut LocalGround::default(), &document, 2).unwrap_err();
+    assert!(matches!(refused, Error::Engine(_)), "{refused}");
+    assert!(refused.to_string().contains("in use"), "{refused}");
+    assert_clean(&run(&mut ground, &document, 3).unwrap(), 0);
+    drop(ground);
+    assert!(!is_locked(&lab, 0) && segments_in_hardware(&lab));
+    assert_eq!(links(&lab, 0).by_name(INTERFACE).unwrap().mtu, mtu);
+    assert_clean(&run(&mut LocalGround::default(), &document, 4).unwrap(), 0);
+}
+
+#[test]
+fn the_lab_guard_is_asked_again_for_a_kept_port() {
+    let Some(lab) = lab(Lab::pair()) else { return };
+    let document = document(&lab, FRAMES, None);
+    let mut ground = keeping();
+    assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
+    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
+    links(&lab, 0).add_address(index, "10.1.2.3".parse().unwrap(), 24).unwrap();
+    let refused = run(&mut ground, &document, 2).unwrap_err();
+    assert!(refused.to_string().contains("10.1.2.3"), "{refused}");
+    assert!(!is_locked(&lab, 0), "a port that may not be used is given back");
+    let confirmed = RunOptions { confirmed: vec![lab.location(0)], ..options(3) };
+    assert_clean(&run_on(&mut ground, &document, confirmed, (&|| false, &mut |_| ())).unwrap(), 0);
+}

@@ -1,0 +1,170 @@
+//! The figures of a run that can be compared with those of another run.
+
+use super::figures::sum_of;
+use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
+use packetrig_stats::figure::{BetterDirection, ReportFigure};
+use packetrig_stats::probe::ProbeTimes;
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_units::{Nanos, Ratio};
+
+/// Subject of figures of the whole run.
+const RUN: &str = "run";
+const FRAME_RATE: &str = "frames/s";
+const TIME: &str = "ns";
+const PERCENT: &str = "%";
+
+/// The figures of a run: those of all streams together, then of each stream, then of each line of probes. What is not known is
+/// absent.
+pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
+    let mut figures = Vec::new();
+    // Those of the whole run would only repeat those of its one stream.
+    if report.streams.len() > 1 {
+        figures.extend(whole_run(report));
+    }
+    figures.extend(report.streams.iter().filter(|stream| stream.measured).flat_map(stream_figures));
+    figures.extend(report.probes.iter().flat_map(probe_figures));
+    figures.retain(|figure| figure.value.is_some());
+    figures
+}
+
+fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
+    let measured: Vec<_> = report.streams.iter().filter(|stream| stream.measured).collect();
+    // A sum without one of its parts is no sum.
+    let rates: Option<Vec<_>> = measured.iter().map(|stream| throughput(stream)).collect();
+    let losses: Option<Vec<_>> = measured.iter().map(|stream| stream.loss).collect();
+    let sum = |of: fn(&FrameLoss) -> u64| Some(sum_of(losses.as_ref()?.iter().map(of)));
+    let share = |part: Option<u64>| percent(part?, sum(|loss| loss.expected)?);
+    let rates = rates.filter(|rates| !rates.is_empty());
+    let rate = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.value).sum());
+    let doubt = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.doubt).sum());
+    vec![
+        higher("throughput", RUN, rate, FRAME_RATE).with_uncertainty(doubt),
+        lower("loss", RUN, share(sum(|loss| loss.lost)), PERCENT)
+            .with_uncertainty(share(sum(|loss| loss.in_doubt))),
+        higher("load-factor", RUN, report.load.map(|load| load.k), ""),
+    ]
+}
+
+fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
+    let name = &stream.name;
+    let loss = |part: fn(&FrameLoss) -> u64| stream.loss.and_then(|loss| percent(part(&loss), loss.expected));
+    let received = stream.received.as_ref();
+    let share = |part: fn(&SequenceCounts) -> u64| {
+        received.and_then(|received| percent(part(&received.sequence), received.frames))
+    };
+    let rate = throughput(stream);
+    let outages = stream.outages.as_ref();
+    // Without an outage the longest one took no time.
+    let outage = outages.and_then(|found| if found.count == 0 { Some(Nanos::ZERO) } else { found.longest });
+    let mut figures = vec![
+        higher("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
+            .with_uncertainty(rate.map(|rate| rate.doubt)),
+        lower("loss", name, loss(|loss| loss.lost), PERCENT).with_uncertainty(loss(|loss| loss.in_doubt)),
+        lower("duplicates", name, share(|counts| counts.duplicates), PERCENT),
+        lower("reordered", name, share(|counts| counts.reordered), PERCENT),
+        lower("longest-outage", name, outage.map(in_ns), TIME),
+    ];
+    figures.extend(stream.latency.iter().flat_map(|latency| latency_figures(name, latency)));
+    figures.extend([
+        lower("jitter", name, stream.jitter.map(|jitter| in_ns(jitter.rfc3550)), TIME),
+        ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE, BetterDirection::Neither),
+    ]);
+    figures
+}
+
+/// Frames per second that arrived.
+#[derive(Clone, Copy)]
+struct Throughput {
+    value: f64,
+    /// By how much the device may be better than this.
+    doubt: f64,
+}
+
+/// Absent of a single frame, which has no rate.
+fn throughput(stream: &StreamReport) -> Option<Throughput> {
+    let received = stream.received.as_ref()?;
+    let value = match received.rate {
+        Some(rate) => rate.frames_per_second(),
+        None if received.frames == 0 => 0.0,
+        None => return None,
+    };
+    Some(Throughput { value, doubt: doubt_of_rig(stream, value) })
+}
+
+/// What the rig may have cost of a rate: frames that it may have lost itself, and frames that it sent too slowly. A slow sender is
+/// no fault of the device.
+fn doubt_of_rig(stream: &StreamReport, received_rate: f64) -> f64 {
+    let Some(loss) = stream.loss else { return received_rate };
+    let arrived = loss.expected.saturating_sub(loss.lost);
+    let lost = received_rate * loss.in_doubt as f64 / arrived.max(1) as f64;
+    let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
+    let unsent = match asked.zip(sent_rate(stream)) {
+        Some((asked, sent)) => (asked - sent).max(0.0),
+        // Sent as fast as the rig could: without losses the device may carry any more.
+        None if loss.lost == 0 => received_rate,
+        None => 0.0,
+    };
+    lost + unsent
+}
+
+fn sent_rate(stream: &StreamReport) -> Option<f64> {
+    stream.sent.as_ref()?.rate.map(MeanRate::frames_per_second)
+}
+
+/// A part in percent of the whole; `None` of nothing.
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| Ratio::new(part, whole).percent())
+}
+
+fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
+    let values = [
+        ("latency-min", latency.min),
+        ("latency-mean", latency.mean),
+        ("latency-p50", latency.p50),
+        ("latency-p99", latency.p99),
+        ("latency-max", latency.max),
+    ];
+    let doubt = latency.error.p99().map(in_ns);
+    let figures = values
+        .into_iter()
+        .map(|(name, value)| lower(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt));
+    figures.collect()
+}
+
+fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
+    let found = probes.lines.iter().filter_map(|line| Some((line.name(), line.found.as_ref()?)));
+    found.flat_map(|(line, found)| line_figures(&line, found)).collect()
+}
+
+fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
+    let loss = percent(found.counts.lost, found.counts.sent);
+    let mut figures = vec![lower("probe-loss", line, loss, PERCENT)];
+    let times = [
+        ("round-trip", found.round_trip),
+        ("delay-there", found.delay_there),
+        ("delay-back", found.delay_back),
+    ];
+    for (name, times) in times.into_iter().filter_map(|(name, times)| Some((name, times?))) {
+        figures.extend(times_figures(name, line, times));
+    }
+    figures
+}
+
+fn times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
+    [("p50", times.p50_ns), ("p99", times.p99_ns)].map(|(quantile, ns)| {
+        lower(&format!("{name}-{quantile}"), line, Some(ns as f64), TIME)
+            .with_uncertainty(Some(times.bound_ns as f64))
+    })
+}
+
+fn in_ns(time: Nanos) -> f64 {
+    time.as_u64() as f64
+}
+
+fn higher(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+    ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
+}
+
+fn lower(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+    ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
+}

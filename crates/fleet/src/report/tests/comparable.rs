@@ -1,0 +1,79 @@
+//! The figures by which runs are compared.
+
+use super::*;
+use packetrig_stats::figure::{FigureLimits, FigureVerdict, ReportFigure, compare};
+
+fn figure<'a>(figures: &'a [ReportFigure], name: &str, subject: &str) -> &'a ReportFigure {
+    let found = figures.iter().find(|figure| figure.name == name && figure.subject == subject);
+    found.unwrap_or_else(|| panic!("{name} of {subject} in {figures:?}"))
+}
+
+#[test]
+fn the_figures_of_a_run_are_those_of_its_report() {
+    let report = report_of(vec![node(&[999])]);
+    let figures = run_figures(&report);
+    let loss = figure(&figures, "loss", "s");
+    assert_eq!((loss.value, loss.uncertainty), (Some(200.0 / 1001.0), Some(0.0)));
+    let latency = figure(&figures, "latency-max", "s");
+    assert_eq!((latency.value, latency.uncertainty), (Some(2_000_000.0), Some(1000.0)));
+    assert_eq!(figure(&figures, "sent-rate", "s").value, Some(1000.0));
+    let rate = report.streams[0].received.as_ref().unwrap().rate.map(MeanRate::frames_per_second);
+    assert_eq!(figure(&figures, "throughput", "s").value, rate);
+    assert!(figures.iter().all(|figure| figure.subject == "s"), "the sums of one stream are its own");
+}
+
+#[test]
+fn several_streams_have_figures_of_all_together() {
+    let mut report = report_of(vec![node(&[999])]);
+    let second = StreamReport { name: "t".into(), ..report.streams[0].clone() };
+    report.streams.push(second);
+    let figures = run_figures(&report);
+    assert_eq!(figure(&figures, "loss", "run").value, Some(400.0 / 2002.0));
+    let one = figure(&figures, "throughput", "t").value.unwrap();
+    assert_eq!(figure(&figures, "throughput", "run").value, Some(2.0 * one));
+    report.streams[1].received = None;
+    report.streams[1].loss = None;
+    let figures = run_figures(&report);
+    assert!(figures.iter().all(|figure| figure.subject != "run"), "a sum without one of its parts is no sum");
+}
+
+#[test]
+fn what_is_not_known_is_no_figure_and_nothing_received_is_no_throughput() {
+    assert_eq!(run_figures(&report_of(vec![])), []);
+    let mut report = report_of(vec![node(&[999])]);
+    let received = report.streams[0].received.as_mut().unwrap();
+    received.frames = 0;
+    received.rate = None;
+    assert_eq!(figure(&run_figures(&report), "throughput", "s").value, Some(0.0));
+    report.streams[0].received.as_mut().unwrap().frames = 1;
+    assert!(run_figures(&report).iter().all(|figure| figure.name != "throughput"), "one frame has no rate");
+}
+
+#[test]
+fn a_slow_sender_or_a_full_ring_of_the_rig_is_no_worse_device() {
+    let good = run_figures(&report_of(vec![node(&[1001])]));
+    let limits = FigureLimits::new(vec!["throughput=5%".parse().unwrap()]);
+    let mut slow = node(&[1001]);
+    slow.send[0].counts.last = Some(at(1250));
+    slow.receive[0].counts.last = Some(at(1251));
+    let slow = run_figures(&report_of(vec![slow]));
+    let throughput = figure(&slow, "throughput", "s");
+    assert!(throughput.value < Some(810.0) && throughput.uncertainty > Some(190.0), "{throughput:?}");
+    assert_eq!(compare(&good, &slow, &limits).verdict, FigureVerdict::Unknown);
+
+    let mut report = report_of(vec![node(&[500])]);
+    let of = |report: &RunReport| compare(&good, &run_figures(report), &limits).verdict;
+    assert_eq!(of(&report), FigureVerdict::Fail, "the device has lost them");
+    let loss = report.streams[0].loss.as_mut().unwrap();
+    loss.in_doubt = loss.lost;
+    assert_eq!(of(&report), FigureVerdict::Unknown, "the rig may have lost them");
+}
+
+#[test]
+fn a_stream_that_went_as_fast_as_it_could_and_lost_nothing_tells_no_limit_of_the_device() {
+    let mut report = report_of(vec![node(&[1001])]);
+    report.streams[0].asked_milli = None;
+    let figures = run_figures(&report);
+    let throughput = figure(&figures, "throughput", "s");
+    assert_eq!(throughput.uncertainty, throughput.value);
+}

@@ -1,0 +1,23 @@
+//! Why an interface may not be used.
+
+use crate::lab::GuardRefusal;
+use packetrig_units::Blame;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel does not tell what is stacked with the interface.
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    /// The interface looks like part of a network that people use.
+    #[error(transparent)]
+    Refused(#[from] GuardRefusal),
+}
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Kernel(error) => error.blame(),
+            Self::Refused(_) => Blame::Unconfirmed,
+        }
+    }
+}

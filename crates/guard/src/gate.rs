@@ -1,0 +1,141 @@
+//! The gate of a lease: until when a port may send. The controller sets the deadline; the senders check it themselves.
+//!
+//! Every sender compares the deadline with the clock before each piece of work of at most [`MOST_AHEAD`]. So no message is
+//! needed to stop it: a node whose lease is not renewed falls silent. A sender that finds the gate shut stops for good, as
+//! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
+//! checking it costs one load.
+//!
+//! Invariant: no lease, no deadline; with one, the deadline is never "for ever". One thread sets the deadline, the one that has the
+//! lease: `shut` reads it before it writes. Nothing else is published through it, so its order relative to other memory is of no
+//! importance, and a sender sees it as soon as any order allows.
+
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Work that a sender may have begun when the gate shuts.
+pub const MOST_AHEAD: Nanos = Nanos::from_millis(10);
+
+const OPEN: u64 = u64::MAX;
+
+/// How far `CLOCK_BOOTTIME` is ahead of the node's monotonic clock: for how long the machine has slept. Never too much.
+pub fn slept_so_far() -> Nanos {
+    let boottime = clock::boottime_ns();
+    Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
+}
+
+/// Clones share one deadline.
+#[derive(Clone, Debug)]
+pub struct SendGate {
+    /// In nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
+    deadline: Arc<AtomicU64>,
+}
+
+impl Default for SendGate {
+    fn default() -> Self {
+        Self::open()
+    }
+}
+
+impl SendGate {
+    /// Of senders that need no lease.
+    pub fn open() -> Self {
+        Self { deadline: Arc::new(AtomicU64::new(OPEN)) }
+    }
+
+    /// Of senders under a lease that has not begun: it is shut.
+    pub fn leased() -> Self {
+        Self { deadline: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`: count from when the renewal was *sent*. An open gate stays open.
+    pub fn set_deadline(&self, boottime_ns: u64) {
+        if self.is_leased() {
+            // Below OPEN: no deadline, however far away, may turn a leased gate into one without a lease.
+            self.deadline.store(boottime_ns.min(OPEN - 1), Ordering::Release);
+        }
+    }
+
+    /// As [`Self::set_deadline`], for a deadline of the node's monotonic clock. `slept` is what [`slept_so_far`] returned
+    /// when the deadline was computed: time that the machine sleeps after that does not extend the lease.
+    pub fn extend(&self, until: MonoTime, slept: Nanos) {
+        self.set_deadline((until + slept).as_nanos());
+    }
+
+    /// Shuts it now, if there is a lease.
+    pub fn shut(&self) {
+        if let Some(deadline) = self.deadline() {
+            self.set_deadline(deadline.min(clock::boottime_ns()));
+        }
+    }
+
+    /// Whether there is a lease.
+    pub fn is_leased(&self) -> bool {
+        self.deadline.load(Ordering::Relaxed) != OPEN
+    }
+
+    /// The deadline, if there is a lease.
+    pub fn deadline(&self) -> Option<u64> {
+        Some(self.deadline.load(Ordering::Acquire)).filter(|deadline| *deadline != OPEN)
+    }
+
+    /// What is left of the lease; `None` without one.
+    pub fn left(&self) -> Option<Nanos> {
+        Some(Nanos::new(self.deadline()?.saturating_sub(clock::boottime_ns())))
+    }
+
+    /// If it is shut, since when on the sender's clock, which shows `now`; never before `not_before`.
+    #[inline]
+    pub fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
+        let deadline = self.deadline()?;
+        // How long ago the lease ended is the same on both clocks as long as the machine is awake; a time of
+        // CLOCK_BOOTTIME itself means nothing on the sender's clock.
+        let over = clock::boottime_ns().checked_sub(deadline)?;
+        Some((now - Nanos::new(over)).max(not_before).min(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_lease_it_is_open_whatever_is_said() {
+        let gate = SendGate::open();
+        gate.set_deadline(1);
+        gate.shut();
+        let now = MonoTime::from_nanos(5);
+        assert_eq!((gate.is_leased(), gate.left(), gate.shut_since(now, now)), (false, None, None));
+    }
+
+    #[test]
+    fn a_deadline_of_the_monotonic_clock_is_the_same_instant() {
+        let gate = SendGate::leased();
+        let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
+        gate.extend(until, slept_so_far());
+        let left = gate.left().expect("there is a lease");
+        assert!(left <= Nanos::from_secs(100) && left > Nanos::from_secs(10), "{left}");
+    }
+
+    #[test]
+    fn a_lease_begins_shut_and_ends_at_its_deadline() {
+        let gate = SendGate::leased();
+        let (start, now) = (MonoTime::from_nanos(1_000), MonoTime::from_nanos(u64::MAX));
+        assert_eq!(gate.left(), Some(Nanos::ZERO));
+        let copy = gate.clone();
+        copy.set_deadline(clock::boottime_ns() + 3_600_000_000_000);
+        assert!(gate.left() > Some(Nanos::from_secs(3_000)));
+        assert_eq!(gate.shut_since(now, start), None);
+        copy.set_deadline(u64::MAX);
+        assert!(gate.is_leased(), "no lease is for ever");
+        copy.set_deadline(clock::boottime_ns() - 1_000);
+        let since = gate.shut_since(now, start).expect("it is shut");
+        assert!(since < now && since > now - Nanos::from_secs(3_600));
+        copy.set_deadline(0);
+        assert_eq!(gate.shut_since(MonoTime::from_nanos(5_000), start), Some(start));
+        copy.set_deadline(clock::boottime_ns() + 3_600_000_000_000);
+        copy.shut();
+        assert!(gate.shut_since(now, start).is_some());
+    }
+}

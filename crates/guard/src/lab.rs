@@ -1,0 +1,288 @@
+//! The lab guard: test traffic stays off networks that people use.
+//!
+//! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route, or an
+//! address outside the blocks set aside for benchmarking, is refused until the user confirms it for that interface.
+//! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see the module `stack`.
+//! All code that sends asks [`permit_port`] first.
+
+use crate::Error;
+use crate::stack::{StackLink, StackNamespace, StackReach, leads_out_of_sight, look, stacked_with};
+use packetrig_sys::netns::NetNs;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Refuses the interface with this number, if it or anything stacked with it is part of a network that people use. `port` is
+/// its name for messages.
+pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
+    if confirmed {
+        return Ok(());
+    }
+    Ok(judge(port, &relatives(&look(netns)?, index), confirmed)?)
+}
+
+/// The interfaces of a namespace that [`permit_port`] refuses, and why, by their number.
+pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
+    let all = look(netns)?;
+    let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
+    let mut refused = BTreeMap::new();
+    for link in own.iter().map(|of| &of.link) {
+        if let Err(refusal) = judge(&link.name, &relatives(&all, link.index), false) {
+            refused.insert(link.index, refusal);
+        }
+    }
+    Ok(refused)
+}
+
+/// The interface of the first namespace and all that are stacked with it.
+fn relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
+    let found = stacked_with(all, index);
+    // What is at the far end of a cable and goes no further is what is tested.
+    let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
+    found
+        .filter_map(|((namespace, number), reach)| describe(all, *namespace, *number, *reach, index))
+        .collect()
+}
+
+/// Interface `number` of a namespace, reached from interface `index` of the first one.
+fn describe(
+    all: &[StackNamespace],
+    namespace: usize,
+    number: u32,
+    reach: StackReach,
+    index: u32,
+) -> Option<StackedInterface> {
+    let of = all[namespace].links.iter().find(|of| of.link.index == number)?;
+    let label = &all[namespace].label;
+    let name = &of.link.name;
+    Some(StackedInterface {
+        name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
+        kinship: match reach {
+            _ if namespace == 0 && number == index => InterfaceKinship::Itself,
+            StackReach::BeyondCable => InterfaceKinship::BeyondCable,
+            _ => InterfaceKinship::Stacked,
+        },
+        loopback: of.link.loopback,
+        default_route: of.default_route,
+        unknown: unknown_of(all, namespace, of),
+        addresses: of.addresses.clone(),
+    })
+}
+
+fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
+    if leads_out_of_sight(all, namespace, &of.link) {
+        return Some(UnknownPart::FarEnd);
+    }
+    all[namespace].has_unknown_routes.then_some(UnknownPart::Routes)
+}
+
+/// What this process cannot see of an interface, because the namespace cannot be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownPart {
+    /// Which routes leave through it.
+    Routes,
+    /// What is below it, or at the far end of its cable.
+    FarEnd,
+}
+
+/// How an interface is related to the one asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterfaceKinship {
+    /// It is the one.
+    Itself,
+    /// It shares a wire with it.
+    Stacked,
+    /// It is reached by a bridge, bond or switch at the far end of a cable.
+    BeyondCable,
+}
+
+/// The interface, or one that is stacked with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackedInterface {
+    pub name: String,
+    /// How it is related.
+    pub kinship: InterfaceKinship,
+    /// It is the loopback interface.
+    pub loopback: bool,
+    /// A default route leaves through it.
+    pub default_route: bool,
+    /// What cannot be seen of it.
+    pub unknown: Option<UnknownPart>,
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Why an interface is refused. The user's to decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("port {port} is refused: {reason}; use an isolated test network, or confirm with `--confirm {port}`")]
+pub struct GuardRefusal {
+    /// The interface as the user wrote it.
+    pub port: String,
+    pub reason: String,
+}
+
+/// Whether test traffic may leave through `port`.
+pub fn judge(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Result<(), GuardRefusal> {
+    if confirmed {
+        return Ok(());
+    }
+    match relatives.iter().find_map(objection) {
+        Some(reason) => Err(GuardRefusal { port: port.to_owned(), reason }),
+        None => Ok(()),
+    }
+}
+
+fn objection(relative: &StackedInterface) -> Option<String> {
+    let who = match relative.kinship {
+        InterfaceKinship::Itself => "it".to_owned(),
+        InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),
+        InterfaceKinship::Stacked => format!("{}, which is in the same stack of interfaces,", relative.name),
+    };
+    if relative.loopback {
+        return Some(format!("{who} is the loopback interface, which carries this machine's own traffic"));
+    }
+    if relative.default_route {
+        return Some(format!(
+            "{who} carries the default route, so test traffic could reach other people's networks"
+        ));
+    }
+    if let Some(reason) = objection_to_unknown(relative) {
+        return Some(format!("{who} {reason}"));
+    }
+    // The device under test may have any address.
+    if relative.kinship == InterfaceKinship::BeyondCable {
+        return None;
+    }
+    let foreign = relative.addresses.iter().find(|address| !is_for_tests(**address))?;
+    Some(format!(
+        "{who} has the address {foreign}, which is not one for benchmarking (198.18.0.0/15, 2001:2::/48)"
+    ))
+}
+
+/// What cannot be seen counts as part of a network that people use. A bridge without an address that leads on is a device under test.
+fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
+    let has_address = relative.addresses.iter().any(|address| !is_of_link(*address));
+    match relative.unknown? {
+        UnknownPart::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
+        UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => None,
+        UnknownPart::Routes => {
+            Some("is in a network namespace that this process cannot enter, so its routes are unknown")
+        }
+    }
+}
+
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    }
+}
+
+/// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and those that never leave a link.
+fn is_for_tests(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),
+        IpAddr::V6(six) => {
+            in_block_6(six, Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) || six.is_unicast_link_local()
+        }
+    }
+}
+
+fn in_block(address: Ipv4Addr, block: Ipv4Addr, prefix: u32) -> bool {
+    (address.to_bits() ^ block.to_bits()) >> (32 - prefix) == 0
+}
+
+fn in_block_6(address: Ipv6Addr, block: Ipv6Addr, prefix: u32) -> bool {
+    (address.to_bits() ^ block.to_bits()) >> (128 - prefix) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> StackedInterface {
+        StackedInterface {
+            name: "eth1".into(),
+            kinship: InterfaceKinship::Itself,
+            loopback: false,
+            default_route: false,
+            unknown: None,
+            addresses: Vec::new(),
+        }
+    }
+
+    fn with(addresses: &[&str]) -> Vec<StackedInterface> {
+        vec![StackedInterface {
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            ..plain()
+        }]
+    }
+
+    #[test]
+    fn interfaces_without_addresses_or_with_those_for_tests_pass() {
+        for addresses in [
+            &[][..],
+            &["198.18.0.1", "198.19.255.254"],
+            &["2001:2::1", "2001:2:0:ffff::1"],
+            &["169.254.7.7", "fe80::1"],
+        ] {
+            assert_eq!(judge("eth1", &with(addresses), false), Ok(()), "{addresses:?}");
+        }
+    }
+
+    #[test]
+    fn foreign_addresses_are_refused_by_name_until_confirmed() {
+        for address in
+            ["10.0.0.1", "198.17.255.255", "198.20.0.0", "2001:2:1::1", "2001:db8::1", "fd00::1", "8.8.8.8"]
+        {
+            let relatives = with(&["198.18.0.1", address]);
+            let refusal = judge("ns/eth1", &relatives, false).unwrap_err().to_string();
+            assert!(refusal.contains(address) && refusal.contains("--confirm ns/eth1"), "{refusal}");
+            assert_eq!(judge("ns/eth1", &relatives, true), Ok(()));
+        }
+    }
+
+    #[test]
+    fn default_routes_and_loopback_are_refused() {
+        let routed = StackedInterface { default_route: true, ..plain() };
+        assert!(judge("eth1", &[routed], false).unwrap_err().reason.contains("default route"));
+        let loopback = StackedInterface { loopback: true, ..plain() };
+        assert!(judge("lo", &[loopback], false).unwrap_err().reason.contains("loopback"));
+    }
+
+    #[test]
+    fn what_sends_through_the_interface_counts_and_is_named() {
+        let bridge = StackedInterface {
+            name: "br0".into(),
+            kinship: InterfaceKinship::Stacked,
+            default_route: true,
+            ..plain()
+        };
+        let reason = judge("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
+        assert!(reason.contains("br0"), "{reason}");
+        // Where a cable leads, addresses are the business of what is tested; the way out is not.
+        let beyond = StackedInterface { kinship: InterfaceKinship::BeyondCable, ..bridge };
+        assert!(judge("eth1", std::slice::from_ref(&beyond), false).is_err());
+        let address = "10.0.0.1".parse().unwrap();
+        let tested = StackedInterface { default_route: false, addresses: vec![address], ..beyond };
+        assert_eq!(judge("eth1", &[tested], false), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_refused_but_for_a_bridge_without_addresses_where_a_cable_leads() {
+        let unseen = |unknown, kinship| StackedInterface { unknown: Some(unknown), kinship, ..plain() };
+        let refusal = |relative: StackedInterface| {
+            judge("eth1", &[relative], false).err().map(|refusal| refusal.reason)
+        };
+        for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
+            let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();
+            assert!(reason.contains("cannot inspect"), "{reason}");
+        }
+        let below = refusal(unseen(UnknownPart::Routes, InterfaceKinship::Stacked)).unwrap();
+        assert!(below.contains("routes are unknown"), "{below}");
+        let bridge = unseen(UnknownPart::Routes, InterfaceKinship::BeyondCable);
+        assert_eq!(refusal(bridge.clone()), None);
+        let link_only = StackedInterface { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
+        assert_eq!(refusal(link_only), None);
+        let addressed = StackedInterface { addresses: vec!["198.18.0.1".parse().unwrap()], ..bridge };
+        assert!(refusal(addressed).is_some());
+    }
+}

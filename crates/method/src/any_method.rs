@@ -1,0 +1,226 @@
+//! Any method: from serialised options to a result that is serialised.
+//!
+//! Options, results and reports are published JSON. Their names do not change within a schema version.
+
+use crate::bisection::{BisectionMethod, BisectionPlanError, BisectionResult};
+use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
+use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
+use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
+use crate::mlrsearch::{MlrOptionsError, MlrSearch};
+use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
+use crate::search_options::{
+    BisectOptions, MlrsearchOptions, MlrsearchResult, judge_bisection, judge_mlrsearch,
+};
+use crate::{Load, MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
+use serde::{Deserialize, Serialize};
+
+/// The version of [`MethodReport`] and of all that it holds.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The options of a method; `method` says which one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", rename_all = "kebab-case")]
+pub enum MethodOptions {
+    Rfc2544(Box<Rfc2544Options>),
+    Convergence(ConvergenceOptions),
+    Compare(ComparisonOptions),
+    LossShare(LossShareOptions),
+    Mlrsearch(MlrsearchOptions),
+    Bisect(BisectOptions),
+}
+
+/// A method at work.
+#[derive(Clone, Debug)]
+pub enum StartedMethod {
+    Rfc2544(Box<Rfc2544>),
+    Convergence(Convergence),
+    Compare(Comparison),
+    LossShare(LossShare),
+    Mlrsearch { search: Box<MlrSearch>, minimum: Option<Load> },
+    Bisect { search: BisectionMethod, minimum: Option<Load> },
+}
+
+/// Why options cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MethodOptionsError {
+    #[error("{method}: {option} {problem}")]
+    Option {
+        /// As the command line names it.
+        method: &'static str,
+        /// The field of the options.
+        option: &'static str,
+        problem: &'static str,
+    },
+    #[error("mlrsearch cannot start")]
+    Mlrsearch(#[from] MlrOptionsError),
+    #[error("bisect cannot start")]
+    Bisect(#[from] BisectionPlanError),
+}
+
+/// The result of a method, as far as it has come; `method` says which one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", rename_all = "kebab-case")]
+pub enum MethodResult {
+    Rfc2544(Rfc2544Result),
+    Convergence(ConvergenceResult),
+    Compare(ComparisonResult),
+    LossShare(LossShareResult),
+    Mlrsearch(MlrsearchResult),
+    Bisect(BisectionResult),
+}
+
+/// What is published of a method.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MethodReport {
+    pub schema_version: u32,
+    pub options: MethodOptions,
+    /// Whether all trials were made.
+    pub is_complete: bool,
+    pub result: MethodResult,
+    pub judgement: MethodJudgement,
+}
+
+impl MethodOptions {
+    /// As the command line names the method.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Rfc2544(_) => "rfc2544",
+            Self::Convergence(_) => "convergence",
+            Self::Compare(_) => "compare",
+            Self::LossShare(_) => "loss-share",
+            Self::Mlrsearch(_) => "mlrsearch",
+            Self::Bisect(_) => "bisect",
+        }
+    }
+
+    /// The waits around a trial. The shell keeps them.
+    pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
+        match self {
+            Self::Rfc2544(options) => options.waits(order),
+            Self::Convergence(options) => options.waits,
+            Self::Compare(options) => options.waits,
+            Self::LossShare(options) => options.waits,
+            Self::Mlrsearch(options) => options.waits,
+            Self::Bisect(options) => options.waits,
+        }
+    }
+    /// Starts the method, before its first trial.
+    pub fn start(&self) -> Result<StartedMethod, MethodOptionsError> {
+        self.check()?;
+        Ok(match self.clone() {
+            Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
+            Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
+            Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
+            Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
+            Self::Mlrsearch(options) => StartedMethod::Mlrsearch {
+                search: Box::new(MlrSearch::new(options.search)?),
+                minimum: options.required_frames_per_second,
+            },
+            Self::Bisect(options) => StartedMethod::Bisect {
+                search: BisectionMethod::new(options.search)?,
+                minimum: options.required_frames_per_second,
+            },
+        })
+    }
+
+    fn check(&self) -> Result<(), MethodOptionsError> {
+        let problem = match self {
+            Self::Rfc2544(options) => options.find_problem(),
+            Self::Convergence(options) => options.find_problem(),
+            Self::Compare(options) => options.find_problem(),
+            Self::LossShare(options) => options.find_problem(),
+            // These are checked when the search is made.
+            Self::Mlrsearch(_) | Self::Bisect(_) => None,
+        };
+        match problem {
+            None => Ok(()),
+            Some(OptionProblem { option, problem }) => {
+                Err(MethodOptionsError::Option { method: self.name(), option, problem })
+            }
+        }
+    }
+}
+
+/// An option with a value that no trial can be made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OptionProblem {
+    pub option: &'static str,
+    pub problem: &'static str,
+}
+
+/// The first of these that is a problem.
+pub(crate) fn first_problem(checks: &[(bool, &'static str, &'static str)]) -> Option<OptionProblem> {
+    let found = checks.iter().find(|(is_problem, ..)| *is_problem);
+    found.map(|(_, option, problem)| OptionProblem { option, problem })
+}
+
+impl StartedMethod {
+    /// What is known so far.
+    pub fn result(&self) -> MethodResult {
+        match self {
+            Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
+            Self::Convergence(method) => MethodResult::Convergence(method.result()),
+            Self::Compare(method) => MethodResult::Compare(method.result()),
+            Self::LossShare(method) => MethodResult::LossShare(method.result()),
+            Self::Mlrsearch { search, .. } => {
+                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results() })
+            }
+            Self::Bisect { search, .. } => MethodResult::Bisect(search.result()),
+        }
+    }
+
+    /// The verdict on what is known so far.
+    pub fn judge(&self) -> MethodJudgement {
+        match self {
+            Self::Rfc2544(method) => method.judge(),
+            Self::Convergence(method) => method.judge(),
+            Self::Compare(method) => method.judge(),
+            Self::LossShare(method) => method.judge(),
+            Self::Mlrsearch { search, minimum } => judge_mlrsearch(search, *minimum),
+            Self::Bisect { search, minimum } => judge_bisection(search, *minimum),
+        }
+    }
+
+    /// What is published.
+    pub fn report(&self, options: &MethodOptions) -> MethodReport {
+        MethodReport {
+            schema_version: SCHEMA_VERSION,
+            options: options.clone(),
+            is_complete: self.next_order().is_none(),
+            result: self.result(),
+            judgement: self.judge(),
+        }
+    }
+
+    fn machine(&self) -> &dyn TestMethod {
+        match self {
+            Self::Rfc2544(method) => method.as_ref(),
+            Self::Convergence(method) => method,
+            Self::Compare(method) => method,
+            Self::LossShare(method) => method,
+            Self::Mlrsearch { search, .. } => search.as_ref(),
+            Self::Bisect { search, .. } => search,
+        }
+    }
+}
+
+impl TestMethod for StartedMethod {
+    fn next_order(&self) -> Option<TrialOrder> {
+        self.machine().next_order()
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        match self {
+            Self::Rfc2544(method) => method.tell(result),
+            Self::Convergence(method) => method.tell(result),
+            Self::Compare(method) => method.tell(result),
+            Self::LossShare(method) => method.tell(result),
+            Self::Mlrsearch { search, .. } => search.tell(result),
+            Self::Bisect { search, .. } => search.tell(result),
+        }
+    }
+
+    fn progress(&self) -> String {
+        self.machine().progress()
+    }
+}

@@ -1,0 +1,214 @@
+//! Binary search with loss verification (ETSI GS NFV-TST 009, 12.3.3).
+//!
+//! [`Bisection`] searches the highest value that passes: a load, or the number of frames of a burst. It tries the maximum
+//! first. A value passes if one of its trials passes; a value that failed is tried again, because a single loss may be an
+//! accident, unless its loss is above [`BisectionOptions::hopeless_loss`].
+//!
+//! [`BisectionMethod`] searches a load with it.
+
+mod method;
+
+pub use method::{BisectionMethod, BisectionPlan, BisectionPlanError, BisectionResult, SearchResolution};
+
+use crate::{BoundCause, TrialResult};
+use std::fmt;
+
+/// A kind of value that [`Bisection`] searches.
+pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
+    /// A value that no trial is made with.
+    const NOTHING: Self;
+
+    /// The value in the middle, rounded down.
+    fn middle(low: Self, high: Self) -> Self;
+
+    /// `high - low`, or nothing if `low` is above `high`.
+    fn distance(low: Self, high: Self) -> Self;
+}
+
+impl SearchedValue for f64 {
+    const NOTHING: Self = 0.0;
+
+    fn middle(low: Self, high: Self) -> Self {
+        Self::midpoint(low, high)
+    }
+
+    fn distance(low: Self, high: Self) -> Self {
+        (high - low).max(0.0)
+    }
+}
+
+impl SearchedValue for u64 {
+    const NOTHING: Self = 0;
+
+    fn middle(low: Self, high: Self) -> Self {
+        low.midpoint(high)
+    }
+
+    fn distance(low: Self, high: Self) -> Self {
+        high.saturating_sub(low)
+    }
+}
+
+/// What a [`Bisection`] searches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BisectionOptions<V> {
+    /// The lowest value. It is tried only if everything above it failed, and never if it is 0.
+    pub min: V,
+    /// The highest value. It is tried first.
+    pub max: V,
+    /// The search ends when its bounds are no further apart.
+    pub resolution: V,
+    /// Trials of a value before it counts as failed: `max(r)` of TST 009. 1 is a plain binary search, 0 means the same.
+    pub tries: u32,
+    /// A trial passes if its loss ratio is not above this.
+    pub accepted_loss: f64,
+    /// A value with a loss ratio above this is not tried again: `z` of TST 009.
+    pub hopeless_loss: f64,
+}
+
+impl<V> BisectionOptions<V> {
+    /// A plain binary search without loss: one trial per value.
+    pub const fn plain(min: V, max: V, resolution: V) -> Self {
+        Self { min, max, resolution, tries: 1, accepted_loss: 0.0, hopeless_loss: 1.0 }
+    }
+
+    /// The same with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
+    #[must_use]
+    pub fn verified(self, tries: u32) -> Self {
+        Self { tries, ..self }
+    }
+}
+
+/// What is known of the searched value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BisectionBounds<V> {
+    /// The highest value that passed; `None` if none did.
+    pub lower: Option<V>,
+    /// The lowest value that failed; `None` if none did.
+    pub upper: Option<V>,
+    /// Why the lower bound is not higher: `Range` as long as nothing failed.
+    pub cause: BoundCause,
+}
+
+/// The least and the most that a method may still need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrialsToGo {
+    pub fewest: u32,
+    pub most: u32,
+}
+
+/// A binary search.
+#[derive(Clone, Debug)]
+pub struct Bisection<V> {
+    options: BisectionOptions<V>,
+    bounds: BisectionBounds<V>,
+    /// Failed trials of the present value.
+    failed: u32,
+    /// Whether one of them was the rig's fault.
+    is_rig_suspected: bool,
+}
+
+impl<V: SearchedValue> Bisection<V> {
+    pub const fn new(options: BisectionOptions<V>) -> Self {
+        let bounds = BisectionBounds { lower: None, upper: None, cause: BoundCause::Range };
+        Self { options, bounds, failed: 0, is_rig_suspected: false }
+    }
+
+    /// The value to try next; `None` if the search is over.
+    pub fn next_value(&self) -> Option<V> {
+        let Some(upper) = self.bounds.upper else {
+            return self.bounds.lower.is_none().then_some(self.options.max);
+        };
+        let low = self.bounds.lower.unwrap_or(self.options.min);
+        let middle = V::middle(low, upper);
+        if V::distance(low, upper) > self.options.resolution && low < middle && middle < upper {
+            return Some(middle);
+        }
+        self.is_min_untried().then_some(self.options.min)
+    }
+
+    /// Takes the result of a trial of [`next_value`](Self::next_value).
+    pub fn tell(&mut self, result: &TrialResult) {
+        self.tell_loss(result.loss_share(), result.rig_fault.is_some());
+    }
+
+    /// Takes the loss ratio of a trial of [`next_value`](Self::next_value), and whether that loss may be the rig's fault.
+    pub fn tell_loss(&mut self, loss: f64, is_rig_fault: bool) {
+        let Some(value) = self.next_value() else { return };
+        if loss <= self.options.accepted_loss {
+            self.bounds.lower = Some(value);
+            self.start_next_value();
+            return;
+        }
+        self.failed += 1;
+        self.is_rig_suspected |= is_rig_fault;
+        let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;
+        if is_hopeless || self.failed >= self.options.tries {
+            let is_rig = self.is_rig_suspected && !is_hopeless;
+            self.bounds.upper = Some(value);
+            self.bounds.cause = if is_rig { BoundCause::Rig } else { BoundCause::Device };
+            self.start_next_value();
+        }
+    }
+
+    /// What is known so far.
+    pub const fn bounds(&self) -> BisectionBounds<V> {
+        self.bounds
+    }
+
+    /// The result, when the search is over.
+    pub fn found(&self) -> Option<BisectionBounds<V>> {
+        self.next_value().is_none().then_some(self.bounds)
+    }
+
+    /// How many trials the search still needs.
+    pub fn to_go(&self) -> TrialsToGo {
+        if self.next_value().is_none() {
+            return TrialsToGo::default();
+        }
+        let tries = self.options.tries.max(1);
+        let of_min = u32::from(self.bounds.lower.is_none() && self.options.min > V::NOTHING);
+        let low = self.bounds.lower.unwrap_or(self.options.min);
+        let (fewest, values) = match self.bounds.upper {
+            None => (1, 1 + self.halvings(low, self.options.max).most + of_min),
+            Some(upper) => {
+                let halvings = self.halvings(low, upper);
+                (halvings.fewest.max(1), halvings.most + of_min)
+            }
+        };
+        TrialsToGo { fewest, most: (values * tries).saturating_sub(self.failed).max(fewest) }
+    }
+
+    /// How often the distance of two bounds is halved until the search ends.
+    fn halvings(&self, low: V, high: V) -> TrialsToGo {
+        let fewest = self.count_halvings(low, high, |_, middle| (low, middle));
+        let most = self.count_halvings(low, high, |high, middle| (middle, high));
+        // Rounding decides which half of an odd distance is longer.
+        TrialsToGo { fewest: fewest.min(most), most: fewest.max(most) }
+    }
+
+    fn count_halvings(&self, low: V, high: V, half: impl Fn(V, V) -> (V, V)) -> u32 {
+        let (mut low, mut high, mut count) = (low, high, 0);
+        loop {
+            let middle = V::middle(low, high);
+            if V::distance(low, high) <= self.options.resolution || middle <= low || middle >= high {
+                return count;
+            }
+            count += 1;
+            (low, high) = half(high, middle);
+        }
+    }
+
+    fn is_min_untried(&self) -> bool {
+        let is_failed = self.bounds.upper.is_some_and(|upper| upper <= self.options.min);
+        self.bounds.lower.is_none() && self.options.min > V::NOTHING && !is_failed
+    }
+
+    const fn start_next_value(&mut self) {
+        self.failed = 0;
+        self.is_rig_suspected = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;

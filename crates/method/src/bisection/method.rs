@@ -1,0 +1,256 @@
+//! A binary search for a load, as a test method.
+
+use super::{Bisection, BisectionBounds, BisectionOptions};
+use crate::{
+    BoundCause, Load, MethodCost, MethodToGo, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult,
+};
+use packetrig_units::{FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// What a search for a load is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BisectionPlan {
+    #[serde(rename = "min_frames_per_second")]
+    pub min: Load,
+    #[serde(rename = "max_frames_per_second")]
+    pub max: Load,
+    pub resolution: SearchResolution,
+    /// Trials of a load before it counts as failed; 2 for TST 009, 1 for a plain binary search.
+    pub tries: u32,
+    #[serde(rename = "accepted_loss_ratio")]
+    pub accepted_loss: f64,
+    /// A load with a loss ratio above this is not tried again.
+    #[serde(rename = "hopeless_loss_ratio")]
+    pub hopeless_loss: f64,
+    /// How long a trial sends.
+    #[serde(rename = "trial_ns")]
+    pub trial: Nanos,
+    /// Of all frames; `None` for the sizes of the plan.
+    #[serde(rename = "frame_size_bytes")]
+    pub size: Option<FrameSize>,
+}
+
+/// How close the bounds must be in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchResolution {
+    FramesPerSecond(f64),
+    /// A share of the range, 0 to 1.
+    ShareOfRange(f64),
+}
+
+/// Why a binary search cannot start.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BisectionPlanError {
+    #[error("the lowest load, {min}, must not be above the highest, {max}, and that must be above 0")]
+    Range { min: Load, max: Load },
+    #[error("the resolution must be above 0; write it like 0.1% or 1000 (frames/s)")]
+    Resolution,
+    #[error("the accepted loss is {0}, but must be from 0 to less than 1")]
+    AcceptedLoss(f64),
+    #[error("a trial needs a length; write it like 60s")]
+    Trial,
+}
+
+impl FromStr for SearchResolution {
+    type Err = BisectionPlanError;
+
+    /// `0.1%` of the range, or `1000` frames per second.
+    fn from_str(text: &str) -> Result<Self, BisectionPlanError> {
+        let number =
+            |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
+        let resolution = match text.trim().strip_suffix('%') {
+            Some(percent) => number(percent).map(|percent| Self::ShareOfRange(percent / 100.0)),
+            None => number(text).map(Self::FramesPerSecond),
+        };
+        resolution.ok_or(BisectionPlanError::Resolution)
+    }
+}
+
+impl BisectionPlan {
+    fn check(&self) -> Result<f64, BisectionPlanError> {
+        let (min, max) = (self.min, self.max);
+        let range = max.frames_per_second() - min.frames_per_second();
+        if min > max || max.frames_per_second() <= 0.0 || !range.is_finite() {
+            return Err(BisectionPlanError::Range { min, max });
+        }
+        if !(0.0..1.0).contains(&self.accepted_loss) {
+            return Err(BisectionPlanError::AcceptedLoss(self.accepted_loss));
+        }
+        if self.trial == Nanos::ZERO {
+            return Err(BisectionPlanError::Trial);
+        }
+        match self.resolution {
+            SearchResolution::FramesPerSecond(rate) if rate > 0.0 => Ok(rate),
+            SearchResolution::ShareOfRange(share) if share > 0.0 => Ok(share * range),
+            _ => Err(BisectionPlanError::Resolution),
+        }
+    }
+}
+
+/// A binary search for the highest load.
+#[derive(Clone, Debug)]
+pub struct BisectionMethod {
+    plan: BisectionPlan,
+    bisection: Bisection<f64>,
+}
+
+/// What it found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BisectionResult {
+    /// The highest load that passed.
+    #[serde(rename = "lower_bound_frames_per_second")]
+    pub lower_bound: Option<Load>,
+    /// The lowest load that failed.
+    #[serde(rename = "upper_bound_frames_per_second")]
+    pub upper_bound: Option<Load>,
+    /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    #[serde(rename = "limited_by")]
+    pub cause: BoundCause,
+    pub is_over: bool,
+}
+
+impl BisectionMethod {
+    pub fn new(plan: BisectionPlan) -> Result<Self, BisectionPlanError> {
+        let resolution = plan.check()?;
+        let options = BisectionOptions {
+            min: plan.min.frames_per_second(),
+            max: plan.max.frames_per_second(),
+            resolution,
+            tries: plan.tries,
+            accepted_loss: plan.accepted_loss,
+            hopeless_loss: plan.hopeless_loss,
+        };
+        Ok(Self { plan, bisection: Bisection::new(options) })
+    }
+
+    /// What is known so far.
+    pub fn result(&self) -> BisectionResult {
+        let BisectionBounds { lower, upper, cause } = self.bisection.bounds();
+        let is_over = self.bisection.found().is_some();
+        BisectionResult {
+            lower_bound: lower.map(Load::new),
+            upper_bound: upper.map(Load::new),
+            cause,
+            is_over,
+        }
+    }
+
+    /// How much the search still needs.
+    pub fn to_go(&self) -> MethodToGo {
+        let to_go = self.bisection.to_go();
+        let cost = |trials: u32| MethodCost {
+            trials,
+            sending: Nanos::new(self.plan.trial.as_u64().saturating_mul(u64::from(trials))),
+        };
+        MethodToGo { fewest: cost(to_go.fewest), most: cost(to_go.most) }
+    }
+}
+
+impl TestMethod for BisectionMethod {
+    fn next_order(&self) -> Option<TrialOrder> {
+        let load = Load::new(self.bisection.next_value()?);
+        let length = TrialLength::Time(self.plan.trial);
+        Some(TrialOrder::constant(TrialPurpose::Search, self.plan.size, load, length))
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        self.bisection.tell(result);
+    }
+
+    fn progress(&self) -> String {
+        let result = self.result();
+        match (result.lower_bound, result.upper_bound) {
+            (None, None) => "throughput: nothing known yet".to_owned(),
+            (Some(lower), None) => format!("throughput: at least {lower}"),
+            (None, Some(upper)) => format!("throughput: below {upper}"),
+            (Some(lower), Some(upper)) => format!("throughput: {lower} to {upper}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MethodSession;
+    use crate::sim::SimulatedDevice;
+
+    fn plan() -> BisectionPlan {
+        BisectionPlan {
+            min: Load::new(9000.0),
+            max: Load::new(14_880_000.0),
+            resolution: SearchResolution::FramesPerSecond(20_000.0),
+            tries: 2,
+            accepted_loss: 0.0,
+            hopeless_loss: 1.0,
+            trial: Nanos::from_secs(60),
+            size: None,
+        }
+    }
+
+    fn search(plan: BisectionPlan, device: &mut SimulatedDevice) -> (BisectionResult, u32) {
+        let mut session = MethodSession::new(BisectionMethod::new(plan).unwrap());
+        while let Some(order) = session.next_order() {
+            session.tell(&device.perform(&order));
+        }
+        (session.method().result(), session.trials())
+    }
+
+    #[test]
+    fn a_load_is_found_with_two_tries_and_with_one() {
+        let mut device = SimulatedDevice::new(5.37e6, 0);
+        let (verified, trials) = search(plan(), &mut device);
+        assert_eq!(device.elapsed, Nanos::from_secs(60 * u64::from(trials)));
+        let (plain, fewer) = search(BisectionPlan { tries: 1, ..plan() }, &mut device);
+        assert_eq!(plain, verified);
+        assert!(fewer < trials && plain.is_over && plain.cause == BoundCause::Device);
+        let (lower, upper) = (plain.lower_bound.unwrap(), plain.upper_bound.unwrap());
+        assert!(lower <= Load::new(5.37e6) && Load::new(5.37e6) < upper);
+        assert!(upper.frames_per_second() - lower.frames_per_second() <= 20_000.0);
+    }
+
+    #[test]
+    fn a_single_stall_misleads_a_plain_search_only() {
+        let once = |tries| {
+            let mut method = BisectionMethod::new(BisectionPlan { tries, ..plan() }).unwrap();
+            let mut device = SimulatedDevice::new(5.37e6, 0);
+            let mut has_stalled = false;
+            while let Some(order) = method.next_order() {
+                let result = device.perform(&order);
+                let stalled = TrialResult { lost: crate::LostFrames { least: 1, most: 1 }, ..result.clone() };
+                let is_stalled = order.load < Load::new(5.37e6) && !has_stalled;
+                has_stalled |= is_stalled;
+                method.tell(if is_stalled { &stalled } else { &result });
+            }
+            method.result().lower_bound.unwrap()
+        };
+        assert!(once(2) > Load::new(5.3e6));
+        assert!(once(1) < Load::new(5.3e6));
+    }
+
+    #[test]
+    fn a_resolution_is_a_share_or_frames_per_second() {
+        assert_eq!("0.5%".parse(), Ok(SearchResolution::ShareOfRange(0.005)));
+        assert_eq!("1000".parse(), Ok(SearchResolution::FramesPerSecond(1000.0)));
+        for text in ["", "0", "-1%", "x", "inf"] {
+            assert_eq!(text.parse::<SearchResolution>(), Err(BisectionPlanError::Resolution), "{text}");
+        }
+    }
+
+    #[test]
+    fn plans_that_cannot_be_searched_are_refused() {
+        let refusal = |plan| BisectionMethod::new(plan).unwrap_err();
+        assert!(matches!(
+            refusal(BisectionPlan { min: Load::new(2e7), ..plan() }),
+            BisectionPlanError::Range { .. }
+        ));
+        assert_eq!(refusal(BisectionPlan { trial: Nanos::ZERO, ..plan() }), BisectionPlanError::Trial);
+        assert_eq!(
+            refusal(BisectionPlan { accepted_loss: 1.0, ..plan() }),
+            BisectionPlanError::AcceptedLoss(1.0)
+        );
+        let resolution = SearchResolution::ShareOfRange(0.0);
+        assert_eq!(refusal(BisectionPlan { resolution, ..plan() }), BisectionPlanError::Resolution);
+    }
+}

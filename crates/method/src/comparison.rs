@@ -1,0 +1,124 @@
+//! Whether two devices differ, or one device before and after a change.
+//!
+//! The same trials are made with both, one right after the other. The order within a pair is drawn from a seed and balanced
+//! (A B B A or B A A B), so that a slow change of the rig cannot look like a difference. The differences of the pairs have a
+//! confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too narrow for the ten
+//! or twenty pairs that one has patience for.
+
+use crate::any_method::{OptionProblem, first_problem};
+use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult, TrialWaits};
+use packetrig_units::{FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+
+mod judgement;
+mod result;
+mod schedule;
+
+pub use judgement::{MaximumWorsening, WorseningLimit};
+pub use result::{
+    ComparedMeasure, ComparedPair, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
+    TrialMeasures,
+};
+
+/// Fewer pairs say nothing: a single odd one would decide.
+pub const LEAST_PAIRS: u32 = 5;
+
+/// Options of the method `compare`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonOptions {
+    /// The trials of a pair are made with each of these.
+    pub loads: Vec<ComparedLoad>,
+    pub pairs: u32,
+    /// The order within the pairs is drawn from it.
+    pub seed: u64,
+    #[serde(default)]
+    pub waits: TrialWaits,
+    /// By how much the second device may be worse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maximum_worsening: Vec<MaximumWorsening>,
+}
+
+impl ComparisonOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let is_empty =
+            |load: &ComparedLoad| load.frames_per_second == Load::ZERO || load.trial_ns == Nanos::ZERO;
+        first_problem(&[
+            (self.loads.is_empty(), "loads", "must have at least one load"),
+            (self.loads.iter().any(is_empty), "loads", "must have rates and times above 0"),
+            (self.pairs == 0, "pairs", "must be at least 1"),
+        ])
+    }
+}
+
+/// What both devices get.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparedLoad {
+    /// `None` for the sizes of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame_size_bytes: Option<FrameSize>,
+    pub frames_per_second: Load,
+    pub trial_ns: Nanos,
+}
+
+/// The method at work.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    options: ComparisonOptions,
+    /// Per pair, whether the second device is first.
+    is_second_first: Vec<bool>,
+    /// In the order in which they were made.
+    trials: Vec<TrialMeasures>,
+}
+
+/// Where a trial belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TrialPlace {
+    pair: usize,
+    load: usize,
+    device: u8,
+}
+
+impl Comparison {
+    pub fn new(options: ComparisonOptions) -> Self {
+        let is_second_first = schedule::draw_orders(options.pairs, options.seed);
+        Self { options, is_second_first, trials: Vec::new() }
+    }
+
+    /// Pair by pair, load by load, first and second device.
+    fn place(&self, trial: usize) -> Option<TrialPlace> {
+        let loads = self.options.loads.len().max(1);
+        let (pair, load) = (trial / 2 / loads, trial / 2 % loads);
+        let is_second = self.is_second_first.get(pair)? ^ (trial % 2 == 1);
+        (load < self.options.loads.len()).then_some(TrialPlace { pair, load, device: u8::from(is_second) })
+    }
+
+    /// What is known so far.
+    pub fn result(&self) -> ComparisonResult {
+        result::summarise(self)
+    }
+}
+
+impl TestMethod for Comparison {
+    fn next_order(&self) -> Option<TrialOrder> {
+        let place = self.place(self.trials.len())?;
+        let load = self.options.loads[place.load];
+        let length = TrialLength::Time(load.trial_ns);
+        let purpose = TrialPurpose::Repetition;
+        let order = TrialOrder::constant(purpose, load.frame_size_bytes, load.frames_per_second, length);
+        Some(TrialOrder { device: place.device, ..order })
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        if self.next_order().is_some() {
+            self.trials.push(TrialMeasures::read(result));
+        }
+    }
+
+    fn progress(&self) -> String {
+        let pairs = self.trials.len() / 2 / self.options.loads.len().max(1);
+        format!("comparison: {pairs} of {} pairs", self.options.pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

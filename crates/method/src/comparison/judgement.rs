@@ -1,0 +1,111 @@
+//! Whether the second device is too much worse than the first.
+
+use super::{ComparedMeasure, Comparison, DifferenceFinding, LoadComparison, MeasureComparison};
+use crate::confidence::ConfidenceInterval;
+use crate::verdict::ValueRange;
+use crate::{JudgedCriterion, MethodJudgement};
+use serde::{Deserialize, Serialize};
+
+/// By how much the second device may be worse in one measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MaximumWorsening {
+    pub measure: ComparedMeasure,
+    #[serde(flatten)]
+    pub limit: WorseningLimit,
+}
+
+/// How a worsening is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorseningLimit {
+    /// In the unit of the measure.
+    Absolute(f64),
+    /// In percent of the first device's mean.
+    PercentOfFirst(f64),
+}
+
+impl Comparison {
+    /// Judges the whole confidence interval of each worsening, not only its mean.
+    pub fn judge(&self) -> MethodJudgement {
+        let result = self.result();
+        let limits = || self.options.maximum_worsening.iter();
+        let criteria =
+            result.loads.iter().flat_map(|load| limits().map(|limit| self.judge_load(load, limit)));
+        let unknown = result.loads.iter().filter_map(|load| self.describe_unknown(load));
+        MethodJudgement::new(criteria.collect(), unknown.collect())
+    }
+
+    fn judge_load(&self, load: &LoadComparison, limit: &MaximumWorsening) -> JudgedCriterion {
+        let (name, unit) = (limit.measure.name(), limit.measure.unit());
+        let most = match limit.limit {
+            WorseningLimit::Absolute(most) => format!("{most} {unit}"),
+            WorseningLimit::PercentOfFirst(percent) => format!("{percent} %"),
+        };
+        let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
+        let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
+            return JudgedCriterion::unknown(criterion, "no pair measured it");
+        };
+        match compared.confidence_95 {
+            Some(interval) if compared.finding != DifferenceFinding::TooFewPairs => {
+                let most = match limit.limit {
+                    WorseningLimit::Absolute(most) => most,
+                    WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
+                };
+                let judged = JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit);
+                let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
+                judged.only_if_all(made, self.options.pairs)
+            }
+            _ => JudgedCriterion::unknown(
+                criterion,
+                format!("{} pairs are too few", compared.difference.count),
+            ),
+        }
+    }
+
+    fn describe_unknown(&self, load: &LoadComparison) -> Option<String> {
+        let missing = (self.options.pairs as usize).saturating_sub(load.pairs.len());
+        let of = describe_load(load);
+        if missing > 0 {
+            return Some(format!("{of}: {missing} pairs were not made"));
+        }
+        (load.unusable_pairs > 0)
+            .then(|| format!("{of}: the rig could not hold {} pairs", load.unusable_pairs))
+    }
+}
+
+fn describe_load(load: &LoadComparison) -> String {
+    match load.load.frame_size_bytes {
+        Some(size) => format!("{size} at {}", load.load.frames_per_second),
+        None => load.load.frames_per_second.to_string(),
+    }
+}
+
+/// Positive if the second device is worse.
+const fn worsening(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
+    if compared.measure.is_better_if_greater() {
+        ValueRange { low: -interval.high, high: -interval.low }
+    } else {
+        ValueRange { low: interval.low, high: interval.high }
+    }
+}
+
+impl ComparedMeasure {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LossPercent => "loss",
+            Self::ReceivedFramesPerSecond => "received rate",
+            Self::MeanLatencyNs => "mean latency",
+            Self::P99LatencyNs => "latency p99",
+            Self::MaxLatencyNs => "greatest latency",
+        }
+    }
+
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::LossPercent => "%",
+            Self::ReceivedFramesPerSecond => "frames/s",
+            Self::MeanLatencyNs | Self::P99LatencyNs | Self::MaxLatencyNs => "ns",
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a comparison found out.
+
+use super::{ComparedLoad, Comparison, LEAST_PAIRS};
+use crate::confidence::{ConfidenceInterval, mean_interval};
+use crate::{SampleStatistics, TrialResult};
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Result of the method `compare`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonResult {
+    pub pairs: u32,
+    pub loads: Vec<LoadComparison>,
+}
+
+/// Both devices at one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadComparison {
+    pub load: ComparedLoad,
+    pub pairs: Vec<ComparedPair>,
+    /// Pairs with a trial that the rig could not hold: they do not count.
+    pub unusable_pairs: u32,
+    pub measures: Vec<MeasureComparison>,
+}
+
+/// A trial with each device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparedPair {
+    /// Which device came first: 0 or 1.
+    pub began_with: u8,
+    pub devices: [TrialMeasures; 2],
+}
+
+/// What a comparison keeps of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialMeasures {
+    pub loss_percent: f64,
+    pub received_frames_per_second: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_latency_ns: Option<Nanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_latency_ns: Option<Nanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_latency_ns: Option<Nanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rig_fault: Option<String>,
+}
+
+/// What is compared; the unit is in the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComparedMeasure {
+    LossPercent,
+    ReceivedFramesPerSecond,
+    MeanLatencyNs,
+    P99LatencyNs,
+    MaxLatencyNs,
+}
+
+/// One measure of both devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasureComparison {
+    pub measure: ComparedMeasure,
+    pub first: SampleStatistics,
+    pub second: SampleStatistics,
+    /// Second minus first, pair by pair.
+    pub difference: SampleStatistics,
+    /// Of the mean difference, by Student's t.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence_95: Option<ConfidenceInterval>,
+    pub finding: DifferenceFinding,
+}
+
+/// What the pairs say about a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DifferenceFinding {
+    Differs,
+    /// The interval holds 0. This does not show that the devices are equal.
+    NoDifferenceShown,
+    TooFewPairs,
+}
+
+impl ComparedMeasure {
+    pub const ALL: [Self; 5] = [
+        Self::LossPercent,
+        Self::ReceivedFramesPerSecond,
+        Self::MeanLatencyNs,
+        Self::P99LatencyNs,
+        Self::MaxLatencyNs,
+    ];
+
+    /// Whether more of it is better.
+    pub const fn is_better_if_greater(self) -> bool {
+        matches!(self, Self::ReceivedFramesPerSecond)
+    }
+
+    fn read(self, trial: &TrialMeasures) -> Option<f64> {
+        let of_time = |time: Option<Nanos>| time.map(|time| time.as_u64() as f64);
+        match self {
+            Self::LossPercent => Some(trial.loss_percent),
+            Self::ReceivedFramesPerSecond => Some(trial.received_frames_per_second),
+            Self::MeanLatencyNs => of_time(trial.mean_latency_ns),
+            Self::P99LatencyNs => of_time(trial.p99_latency_ns),
+            Self::MaxLatencyNs => of_time(trial.max_latency_ns),
+        }
+    }
+}
+
+impl TrialMeasures {
+    pub(super) fn read(result: &TrialResult) -> Self {
+        let seconds = result.sending.as_secs_f64();
+        Self {
+            loss_percent: result.loss_share() * 100.0,
+            received_frames_per_second: if seconds > 0.0 { result.received as f64 / seconds } else { 0.0 },
+            mean_latency_ns: result.latency.map(|latency| latency.mean),
+            p99_latency_ns: result.latency.map(|latency| latency.p99),
+            max_latency_ns: result.latency.map(|latency| latency.max),
+            rig_fault: result.rig_fault.clone().filter(|_| !result.is_without_loss()),
+        }
+    }
+}
+
+impl ComparedPair {
+    fn is_usable(&self) -> bool {
+        self.devices.iter().all(|trial| trial.rig_fault.is_none())
+    }
+}
+
+pub(super) fn summarise(comparison: &Comparison) -> ComparisonResult {
+    let loads = comparison.options.loads.iter().enumerate();
+    ComparisonResult {
+        pairs: comparison.options.pairs,
+        loads: loads.map(|(index, load)| compare_load(*load, pairs_of_load(comparison, index))).collect(),
+    }
+}
+
+/// The whole pairs of a load.
+fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
+    let mut pairs = Vec::new();
+    for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
+        if let Some(place) = comparison.place(index * 2).filter(|place| place.load == load) {
+            let [first, second] = [&trials[0], &trials[1]].map(Clone::clone);
+            let devices = if place.device == 0 { [first, second] } else { [second, first] };
+            pairs.push(ComparedPair { began_with: place.device, devices });
+        }
+    }
+    pairs
+}
+
+fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison {
+    let usable: Vec<&ComparedPair> = pairs.iter().filter(|pair| pair.is_usable()).collect();
+    let measures = ComparedMeasure::ALL.into_iter().filter_map(|measure| compare_measure(measure, &usable));
+    LoadComparison {
+        load,
+        unusable_pairs: u32::try_from(pairs.len() - usable.len()).unwrap_or(u32::MAX),
+        measures: measures.collect(),
+        pairs,
+    }
+}
+
+fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<MeasureComparison> {
+    let read = |pair: &&ComparedPair| {
+        let [first, second] = &pair.devices;
+        Some([measure.read(first)?, measure.read(second)?])
+    };
+    let values: Vec<[f64; 2]> = pairs.iter().filter_map(read).collect();
+    let of =
+        |select: fn(&[f64; 2]) -> f64| SampleStatistics::of(&values.iter().map(select).collect::<Vec<_>>());
+    let difference = of(|[first, second]| second - first)?;
+    let interval = mean_interval(&difference);
+    let finding = match interval {
+        Some(interval) if difference.count >= LEAST_PAIRS => judge_difference(interval),
+        _ => DifferenceFinding::TooFewPairs,
+    };
+    let (first, second) = (of(|[first, _]| *first)?, of(|[_, second]| *second)?);
+    Some(MeasureComparison { measure, first, second, difference, confidence_95: interval, finding })
+}
+
+fn judge_difference(interval: ConfidenceInterval) -> DifferenceFinding {
+    if interval.contains(0.0) { DifferenceFinding::NoDifferenceShown } else { DifferenceFinding::Differs }
+}

@@ -1,0 +1,131 @@
+use super::*;
+use crate::sim::SimulatedDevice;
+use crate::{MethodSession, MethodVerdict};
+use proptest::prelude::*;
+
+fn options(pairs: u32, seed: u64) -> ComparisonOptions {
+    let load = |size, rate| ComparedLoad {
+        frame_size_bytes: Some(FrameSize::new(size)),
+        frames_per_second: Load::new(rate),
+        trial_ns: Nanos::from_secs(1),
+    };
+    ComparisonOptions {
+        loads: vec![load(64, 100_000.0), load(512, 50_000.0)],
+        pairs,
+        seed,
+        waits: TrialWaits::QUICK,
+        maximum_worsening: Vec::new(),
+    }
+}
+
+fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Comparison {
+    let mut session = MethodSession::new(Comparison::new(options.clone()));
+    while let Some(order) = session.next_order() {
+        assert!(session.trials() < 10_000);
+        session.tell(&devices[usize::from(order.device)].perform(&order));
+    }
+    session.method().clone()
+}
+
+fn finding(method: &Comparison, load: usize, measure: ComparedMeasure) -> DifferenceFinding {
+    let result = method.result();
+    result.loads[load].measures.iter().find(|row| row.measure == measure).unwrap().finding
+}
+
+#[test]
+fn a_device_that_loses_more_is_found_and_equal_ones_are_not() {
+    let mut devices = [SimulatedDevice::new(90_000.0, 0), SimulatedDevice::new(80_000.0, 0)];
+    let method = run(&options(6, 3), &mut devices);
+    assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::Differs);
+    assert_eq!(finding(&method, 0, ComparedMeasure::ReceivedFramesPerSecond), DifferenceFinding::Differs);
+    assert_eq!(finding(&method, 1, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
+    let result = method.result();
+    let loss = &result.loads[0].measures[0];
+    assert!((loss.difference.mean - 10.0).abs() < 1e-9, "{loss:?}");
+    assert!(result.loads[0].measures.iter().all(|row| row.measure != ComparedMeasure::MeanLatencyNs));
+}
+
+#[test]
+fn four_pairs_are_too_few() {
+    let mut devices = [SimulatedDevice::new(90_000.0, 0), SimulatedDevice::new(80_000.0, 0)];
+    let method = run(&options(4, 3), &mut devices);
+    assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::TooFewPairs);
+}
+
+#[test]
+fn a_worsening_is_judged_by_its_whole_interval() {
+    let slow = |us| SimulatedDevice { latency: Some(Nanos::from_micros(us)), ..SimulatedDevice::new(1e6, 0) };
+    let verdict = |limit| {
+        let mut options = options(5, 1);
+        options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::P99LatencyNs, limit }];
+        run(&options, &mut [slow(100), slow(110)]).judge().verdict
+    };
+    assert_eq!(verdict(WorseningLimit::PercentOfFirst(11.0)), Some(MethodVerdict::Pass));
+    assert_eq!(verdict(WorseningLimit::PercentOfFirst(9.0)), Some(MethodVerdict::Fail));
+    assert_eq!(verdict(WorseningLimit::Absolute(10_500.0)), Some(MethodVerdict::Pass));
+    let mut fewer = options(5, 1);
+    let limit = WorseningLimit::Absolute(-1.0);
+    let measure = ComparedMeasure::ReceivedFramesPerSecond;
+    fewer.maximum_worsening = vec![MaximumWorsening { measure, limit }];
+    let devices = &mut [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(80_000.0, 0)];
+    assert_eq!(run(&fewer, devices).judge().verdict, Some(MethodVerdict::Fail));
+}
+
+#[test]
+fn a_comparison_that_was_interrupted_does_not_pass() {
+    let mut options = options(10, 1);
+    let limit = WorseningLimit::Absolute(1.0);
+    options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
+    let (mut method, mut device) = (Comparison::new(options), SimulatedDevice::new(1e6, 0));
+    for _ in 0..28 {
+        method.tell(&device.perform(&method.next_order().unwrap()));
+    }
+    assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn pairs_that_the_rig_could_not_hold_do_not_count() {
+    let rig = SimulatedDevice { rig_limit: 70_000.0, ..SimulatedDevice::new(1e6, 0) };
+    let mut options = options(6, 1);
+    let limit = WorseningLimit::Absolute(0.1);
+    options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
+    let method = run(&options, &mut [SimulatedDevice::new(1e6, 0), rig]);
+    let result = method.result();
+    assert_eq!((result.loads[0].unusable_pairs, result.loads[0].measures.len()), (6, 0));
+    assert_eq!((result.loads[1].unusable_pairs, result.loads[1].measures.len()), (0, 2));
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+proptest! {
+    #[test]
+    fn each_load_gets_both_devices_in_a_balanced_order(pairs in 1u32..30, seed in any::<u64>()) {
+        let devices = || [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(1e6, 0)];
+        let method = run(&options(pairs, seed), &mut devices());
+        for load in method.result().loads {
+            prop_assert_eq!(load.pairs.len(), pairs as usize);
+            let second_first = load.pairs.iter().filter(|pair| pair.began_with == 1).count();
+            prop_assert!(second_first.abs_diff(pairs as usize - second_first) <= 1);
+        }
+        prop_assert_eq!(run(&options(pairs, seed), &mut devices()).result(), method.result());
+    }
+
+    #[test]
+    fn the_order_of_a_pair_is_drawn_from_the_seed(seed in any::<u64>()) {
+        let orders = schedule::draw_orders(64, seed);
+        prop_assert!(orders.chunks(2).all(|pair| pair[0] != pair[1]));
+        prop_assert!(orders != schedule::draw_orders(64, seed.wrapping_add(1)));
+    }
+}
+
+#[test]
+fn equal_devices_with_stalls_are_rarely_said_to_differ() {
+    let claimed = (0..400).filter(|seed| {
+        let stalling = |seed| SimulatedDevice::new(1e6, 0).stalling(0.5, 100, seed);
+        let method = run(&options(20, *seed), &mut [stalling(2 * seed), stalling(2 * seed + 1)]);
+        finding(&method, 0, ComparedMeasure::LossPercent) == DifferenceFinding::Differs
+    });
+    let claimed = claimed.count();
+    // 5 % of 400 are 20; four standard deviations are 17.
+    assert!((3..=37).contains(&claimed), "{claimed}");
+}

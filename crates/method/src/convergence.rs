@@ -1,0 +1,234 @@
+//! Loss of service when a link or a route changes: the loss-derived method of RFC 6413.
+//!
+//! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided by
+//! its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
+
+use crate::any_method::{OptionProblem, first_problem};
+use crate::rounding::time_of_frames;
+use crate::{
+    Load, SampleStatistics, StreamTrial, TestMethod, TrialEvent, TrialLength, TrialOrder, TrialPurpose,
+    TrialResult, TrialWaits,
+};
+use packetrig_units::{FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+mod judgement;
+
+/// Options of the method `convergence`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvergenceOptions {
+    /// `None` for the sizes of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame_size_bytes: Option<FrameSize>,
+    pub frames_per_second: Load,
+    pub trial_ns: Nanos,
+    /// When the event is caused, after the first frame.
+    pub event_at_ns: Nanos,
+    pub repetitions: u32,
+    #[serde(default)]
+    pub waits: TrialWaits,
+    /// No stream may lose connectivity for longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_convergence_ns: Option<Nanos>,
+}
+
+impl ConvergenceOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        first_problem(&[
+            (self.frames_per_second == Load::ZERO, "frames_per_second", "must be above 0"),
+            (self.trial_ns <= self.event_at_ns, "trial_ns", "must be longer than event_at_ns"),
+            (self.repetitions == 0, "repetitions", "must be at least 1"),
+        ])
+    }
+}
+
+/// Result of the method `convergence`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConvergenceResult {
+    pub trials: Vec<ConvergenceTrial>,
+    pub repetitions: u32,
+    /// Over the measured trials: the loss of connectivity of the stream that lost it for the longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convergence_ns: Option<SampleStatistics>,
+    pub streams: Vec<StreamConvergence>,
+    /// Streams that lost nothing in any measured trial.
+    pub unaffected_streams: Vec<String>,
+}
+
+/// A repetition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvergenceTrial {
+    pub outcome: ConvergenceOutcome,
+    /// Why it measured nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_at_ns: Option<Nanos>,
+    pub streams: Vec<StreamConnectivity>,
+}
+
+/// What a repetition is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConvergenceOutcome {
+    /// The event happened. A loss of 0 means that nothing was lost.
+    Measured,
+    EventDidNotHappen,
+    /// The rig could not hold the trial.
+    RigFault,
+}
+
+/// A stream in a repetition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamConnectivity {
+    pub stream: String,
+    pub frames_per_second: f64,
+    pub sent_frames: u64,
+    pub least_lost_frames: u64,
+    pub most_lost_frames: u64,
+    /// Lost frames / rate: the truth is between the two. Absent without a rate.
+    pub least_loss_of_connectivity_ns: Option<Nanos>,
+    pub loss_of_connectivity_ns: Option<Nanos>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_outage_ns: Option<Nanos>,
+}
+
+/// A stream over all measured repetitions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamConvergence {
+    pub stream: String,
+    /// In how many repetitions it lost frames.
+    pub affected_trials: u32,
+    pub loss_of_connectivity_ns: SampleStatistics,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_outage_ns: Option<SampleStatistics>,
+}
+
+/// The method at work.
+#[derive(Clone, Debug)]
+pub struct Convergence {
+    options: ConvergenceOptions,
+    trials: Vec<ConvergenceTrial>,
+}
+
+impl Convergence {
+    pub const fn new(options: ConvergenceOptions) -> Self {
+        Self { options, trials: Vec::new() }
+    }
+
+    /// What is known so far.
+    pub fn result(&self) -> ConvergenceResult {
+        let streams = summarise_streams(&self.trials);
+        let unaffected = streams.iter().filter(|stream| stream.affected_trials == 0);
+        ConvergenceResult {
+            repetitions: self.options.repetitions,
+            convergence_ns: SampleStatistics::of(&slowest_of_each_trial(&self.trials)),
+            unaffected_streams: unaffected.map(|stream| stream.stream.clone()).collect(),
+            trials: self.trials.clone(),
+            streams,
+        }
+    }
+}
+
+impl TestMethod for Convergence {
+    fn next_order(&self) -> Option<TrialOrder> {
+        let options = &self.options;
+        let length = TrialLength::Time(options.trial_ns);
+        let purpose = TrialPurpose::Convergence;
+        let order =
+            TrialOrder::constant(purpose, options.frame_size_bytes, options.frames_per_second, length);
+        let order = TrialOrder { event: Some(TrialEvent { at: options.event_at_ns }), ..order };
+        (self.trials.len() < options.repetitions as usize).then_some(order)
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        let Some(order) = self.next_order() else { return };
+        self.trials.push(read_trial(result, order.load));
+    }
+
+    fn progress(&self) -> String {
+        let done = format!("convergence: {} of {} trials", self.trials.len(), self.options.repetitions);
+        match SampleStatistics::of(&slowest_of_each_trial(&self.trials)) {
+            Some(found) => format!("{done}, {:.3} to {:.3} ms", found.min / 1e6, found.max / 1e6),
+            None => done,
+        }
+    }
+}
+
+fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
+    let (outcome, reason) = match (&result.rig_fault, result.event_at) {
+        (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
+        (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
+        _ => (ConvergenceOutcome::Measured, None),
+    };
+    let streams = match &result.streams[..] {
+        [] => vec![read_stream(&all_streams(result, load))],
+        streams => streams.iter().map(read_stream).collect(),
+    };
+    ConvergenceTrial { outcome, reason, event_at_ns: result.event_at, streams }
+}
+
+/// A trial without rows of its streams is one stream.
+fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
+    StreamTrial {
+        name: "all streams".to_owned(),
+        sent: result.sent,
+        lost: result.lost,
+        rate: load.frames_per_second(),
+        ..StreamTrial::default()
+    }
+}
+
+fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
+    StreamConnectivity {
+        stream: stream.name.clone(),
+        frames_per_second: stream.rate,
+        sent_frames: stream.sent,
+        least_lost_frames: stream.lost.least,
+        most_lost_frames: stream.lost.most,
+        least_loss_of_connectivity_ns: time_of_frames(stream.lost.least, stream.rate),
+        loss_of_connectivity_ns: time_of_frames(stream.lost.most, stream.rate),
+        longest_outage_ns: stream.longest_outage,
+    }
+}
+
+fn measured(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTrial> {
+    trials.iter().filter(|trial| trial.outcome == ConvergenceOutcome::Measured)
+}
+
+fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
+    let slowest =
+        |trial: &ConvergenceTrial| trial.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
+    measured(trials).filter_map(slowest).map(|time| time.as_u64() as f64).collect()
+}
+
+fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {
+    // The order of the plan, not that of the names.
+    let mut order = Vec::new();
+    let mut rows: BTreeMap<&str, Vec<&StreamConnectivity>> = BTreeMap::new();
+    for row in measured(trials).flat_map(|trial| &trial.streams) {
+        let known = rows.entry(&row.stream).or_default();
+        if known.is_empty() {
+            order.push(row.stream.as_str());
+        }
+        known.push(row);
+    }
+    order.into_iter().filter_map(|name| summarise_stream(name, &rows[name])).collect()
+}
+
+fn summarise_stream(name: &str, rows: &[&StreamConnectivity]) -> Option<StreamConvergence> {
+    let times = |read: fn(&StreamConnectivity) -> Option<Nanos>| -> Vec<f64> {
+        rows.iter().filter_map(|row| read(row)).map(|time| time.as_u64() as f64).collect()
+    };
+    let affected = rows.iter().filter(|row| row.most_lost_frames > 0).count();
+    Some(StreamConvergence {
+        stream: name.to_owned(),
+        affected_trials: u32::try_from(affected).unwrap_or(u32::MAX),
+        loss_of_connectivity_ns: SampleStatistics::of(&times(|row| row.loss_of_connectivity_ns))?,
+        longest_outage_ns: SampleStatistics::of(&times(|row| row.longest_outage_ns)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

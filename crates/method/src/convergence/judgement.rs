@@ -1,0 +1,42 @@
+//! Whether the device converged fast enough.
+
+use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured};
+use crate::verdict::ValueRange;
+use crate::{JudgedCriterion, MethodJudgement};
+use packetrig_units::Nanos;
+
+impl Convergence {
+    /// Judges every stream of every measured trial. Trials that measured nothing make the result unknown.
+    pub fn judge(&self) -> MethodJudgement {
+        let missing = (self.options.repetitions as usize).saturating_sub(self.trials.len());
+        let unmade = (missing > 0).then(|| format!("{missing} trials were not made"));
+        let unknown =
+            self.trials.iter().zip(1..).filter_map(|(trial, number)| describe_unknown(trial, number));
+        let criteria = self.options.maximum_convergence_ns.map(|most| self.judge_convergence(most));
+        MethodJudgement::new(criteria.into_iter().collect(), unknown.chain(unmade).collect())
+    }
+
+    fn judge_convergence(&self, most: Nanos) -> JudgedCriterion {
+        let criterion = format!("loss of connectivity of at most {most}");
+        let rows = || measured(&self.trials).flat_map(|trial| &trial.streams);
+        // The slowest stream decides; of its loss, the rig may have caused a part.
+        let least = rows().filter_map(|row| row.least_loss_of_connectivity_ns).max();
+        let greatest = rows().filter_map(|row| row.loss_of_connectivity_ns).max();
+        let milliseconds = |time: Nanos| time.as_u64() as f64 / 1e6;
+        match (least, greatest) {
+            (Some(low), Some(high)) => {
+                let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };
+                let judged = JudgedCriterion::at_most(criterion, range, milliseconds(most), "ms");
+                // The repetitions that measured nothing may have been slower.
+                let count = u32::try_from(measured(&self.trials).count()).unwrap_or(u32::MAX);
+                judged.only_if_all(count, self.options.repetitions)
+            }
+            _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
+        }
+    }
+}
+
+fn describe_unknown(trial: &ConvergenceTrial, number: u32) -> Option<String> {
+    let reason = trial.reason.as_deref().unwrap_or("no reason is known");
+    (trial.outcome != ConvergenceOutcome::Measured).then(|| format!("trial {number}: {reason}"))
+}

@@ -1,0 +1,106 @@
+use super::*;
+use crate::sim::SimulatedDevice;
+use crate::{LostFrames, MethodSession, MethodVerdict};
+
+fn options() -> ConvergenceOptions {
+    ConvergenceOptions {
+        frame_size_bytes: None,
+        frames_per_second: Load::new(10_000.0),
+        trial_ns: Nanos::from_secs(10),
+        event_at_ns: Nanos::from_secs(2),
+        repetitions: 3,
+        waits: TrialWaits::QUICK,
+        maximum_convergence_ns: Some(Nanos::from_millis(50)),
+    }
+}
+
+/// A stream of 1000 frames per second that loses some.
+fn stream(name: &str, lost: u64) -> StreamTrial {
+    let lost = LostFrames { least: lost, most: lost };
+    StreamTrial { name: name.to_owned(), sent: 10_000, lost, rate: 1000.0, ..StreamTrial::default() }
+}
+
+fn trial(lost: [u64; 2]) -> TrialResult {
+    TrialResult {
+        sent: 20_000,
+        intended: 20_000,
+        lost: LostFrames { least: lost[0] + lost[1], most: lost[0] + lost[1] },
+        streams: vec![stream("west", lost[0]), stream("east", lost[1])],
+        event_at: Some(Nanos::from_millis(2001)),
+        ..TrialResult::default()
+    }
+}
+
+fn run(trials: &[TrialResult]) -> Convergence {
+    let mut session = MethodSession::new(Convergence::new(options()));
+    for trial in trials {
+        assert_eq!(session.next_order().unwrap().event, Some(TrialEvent { at: Nanos::from_secs(2) }));
+        session.tell(trial);
+    }
+    session.method().clone()
+}
+
+#[test]
+fn the_loss_of_connectivity_is_lost_frames_by_rate() {
+    let method = run(&[trial([30, 0]), trial([10, 0]), trial([20, 0])]);
+    assert_eq!(method.next_order(), None);
+    let result = method.result();
+    let found = result.convergence_ns.unwrap();
+    assert!((found.mean - 20e6).abs() < 1e-6 && (found.max - 30e6).abs() < 1e-6 && found.count == 3);
+    assert_eq!(result.unaffected_streams, ["east"]);
+    let affected: Vec<_> =
+        result.streams.iter().map(|row| (row.stream.as_str(), row.affected_trials)).collect();
+    assert_eq!(affected, [("west", 3), ("east", 0)]);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    assert_eq!(
+        run(&[trial([30, 0]), trial([10, 51]), trial([0, 0])]).judge().verdict,
+        Some(MethodVerdict::Fail)
+    );
+}
+
+#[test]
+fn a_trial_without_loss_is_told_apart_from_one_without_its_event() {
+    let no_event = TrialResult { event_at: None, ..trial([0, 0]) };
+    let method = run(&[trial([0, 0]), no_event, trial([4, 0])]);
+    let outcomes: Vec<_> = method.result().trials.iter().map(|trial| trial.outcome).collect();
+    let wanted =
+        [ConvergenceOutcome::Measured, ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured];
+    assert_eq!(outcomes, wanted);
+    let found = method.result().convergence_ns.unwrap();
+    assert!(found.count == 2 && found.min.abs() < 1e-12);
+    let judgement = method.judge();
+    assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(judgement.unknown, ["trial 2: the event did not happen"]);
+}
+
+#[test]
+fn a_fault_of_the_rig_is_no_convergence_time() {
+    let faulty = TrialResult { rig_fault: Some("frames were not sent".to_owned()), ..trial([900, 0]) };
+    // The session repeats it twice before the method hears of it.
+    let method = run(&[faulty.clone(), faulty.clone(), faulty, trial([5, 0]), trial([5, 0])]);
+    let result = method.result();
+    assert_eq!(result.trials[0].outcome, ConvergenceOutcome::RigFault);
+    assert!((result.convergence_ns.unwrap().max - 5e6).abs() < 1e-6);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn what_the_rig_may_have_lost_leaves_the_limit_open() {
+    let mut doubtful = trial([60, 0]);
+    doubtful.streams[0].lost.least = 40;
+    let method = run(&[doubtful, trial([5, 0]), trial([5, 0])]);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn an_outage_of_a_simulated_device_is_found() {
+    let mut device =
+        SimulatedDevice { outage: Some(Nanos::from_millis(250)), ..SimulatedDevice::new(20_000.0, 0) };
+    let mut method = Convergence::new(options());
+    while let Some(order) = method.next_order() {
+        method.tell(&device.perform(&order));
+    }
+    let found = method.result().streams[0].clone();
+    assert!((found.loss_of_connectivity_ns.mean - 250e6).abs() < 1e5);
+    assert!((found.longest_outage_ns.unwrap().mean - 250e6).abs() < 1.0);
+}

@@ -1,0 +1,211 @@
+//! What a method will take: it is rehearsed with simulated devices.
+//!
+//! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
+//! in between bound it from both sides, but a device with stalls may need more trials than any of them.
+
+use crate::mlrsearch::MlrSearch;
+use crate::sim::SimulatedDevice;
+use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
+use packetrig_units::Nanos;
+
+/// A rehearsal that orders more trials than this is cut. Options for so many take weeks.
+const MOST_TRIALS: usize = 100_000;
+
+/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest frames: the
+/// least shares are devices that carry no size at the line rate, not even jumbo frames.
+const LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
+
+/// Trials and time of a rehearsed method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RehearsedCost {
+    pub trials: u32,
+    /// The sum of the sending times.
+    pub sending: Nanos,
+    /// The sum of the waits around the trials.
+    pub waits: Nanos,
+}
+
+impl RehearsedCost {
+    /// Without what the rig needs between trials.
+    pub fn total(&self) -> Nanos {
+        self.sending + self.waits
+    }
+
+    /// The one that takes longer.
+    fn max_of(self, other: Self) -> Self {
+        if other.total() > self.total() { other } else { self }
+    }
+
+    /// The cost of these orders.
+    pub fn of(options: &MethodOptions, orders: &[TrialOrder]) -> Self {
+        let mut cost = Self { trials: u32::try_from(orders.len()).unwrap_or(u32::MAX), ..Self::default() };
+        for order in orders {
+            cost.sending += order.sending();
+            cost.waits += options.waits(order).sum();
+        }
+        cost
+    }
+}
+
+/// The least and the most that a method takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CostRange {
+    pub least: RehearsedCost,
+    pub most: RehearsedCost,
+}
+
+impl MethodOptions {
+    /// The trials that the method orders if the device is this one: the plan of a dry run.
+    pub fn rehearse(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+        Ok(play(self.start()?, device.clone()))
+    }
+
+    /// A device in between, for the plan of a dry run: it carries half of the highest load.
+    pub fn typical_device(&self) -> Result<SimulatedDevice, MethodOptionsError> {
+        Ok(simulate_device(self.highest_load()? * 0.5))
+    }
+
+    /// The least and the most trials and time, over several simulated devices. Trials that the rig cannot hold are repeated:
+    /// they come on top.
+    pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
+        let CostRange { least, most } = self.to_go(&self.start()?)?;
+        Ok(CostRange { least, most: self.wavering_cost()?.unwrap_or(most).max_of(most) })
+    }
+
+    /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
+    pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
+        let highest = self.highest_load()?;
+        let play_device = |share| play(method.clone(), simulate_device(highest * share));
+        let costs = LIMITS.map(|share| RehearsedCost::of(self, &play_device(share)));
+        let least = costs.into_iter().min_by_key(RehearsedCost::total);
+        let most = costs.into_iter().max_by_key(RehearsedCost::total);
+        Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
+    }
+
+    /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
+    fn wavering_cost(&self) -> Result<Option<RehearsedCost>, MethodOptionsError> {
+        let Self::Mlrsearch(options) = self else { return Ok(None) };
+        let most = MlrSearch::new(options.search.clone())?.to_go().most;
+        let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
+        Ok(Some(RehearsedCost { trials: most.trials, sending: most.sending, waits: Nanos::new(waits) }))
+    }
+
+    /// The highest load that a device which never loses frames gets.
+    fn highest_load(&self) -> Result<f64, MethodOptionsError> {
+        let orders = self.rehearse(&simulate_device(f64::INFINITY))?;
+        Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
+    }
+}
+
+/// The trials that a method still orders.
+fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+    let mut orders = Vec::new();
+    while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
+        method.tell(&device.perform(&order));
+        orders.push(order);
+    }
+    orders
+}
+
+/// One whose events happen, so that trials with events are no failures.
+fn simulate_device(limit: f64) -> SimulatedDevice {
+    SimulatedDevice { outage: Some(Nanos::ZERO), ..SimulatedDevice::new(limit, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convergence::ConvergenceOptions;
+    use crate::mlrsearch::{Goal, MlrOptions};
+    use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
+    use crate::{Load, TrialWaits};
+    use packetrig_units::{BitRate, FrameSize};
+
+    fn rfc2544(tests: &[Rfc2544Test]) -> MethodOptions {
+        MethodOptions::Rfc2544(Box::new(Rfc2544Options {
+            tests: tests.iter().copied().collect(),
+            frame_sizes_bytes: vec![FrameSize::MIN],
+            ..Rfc2544Options::standard(BitRate::new(1_000_000_000))
+        }))
+    }
+
+    #[test]
+    fn a_search_costs_least_if_the_maximum_is_carried() {
+        let cost = rfc2544(&[Rfc2544Test::Throughput]).cost().unwrap();
+        // One short trial, one long one, and nine seconds around each.
+        assert_eq!((cost.least.trials, cost.least.sending), (2, Nanos::from_secs(70)));
+        assert_eq!(cost.least.waits, Nanos::from_secs(18));
+        assert!(cost.most.trials >= 11 && cost.most.total() > Nanos::from_secs(180), "{cost:?}");
+    }
+
+    #[test]
+    fn the_latency_of_one_size_takes_the_time_that_rfc_2544_has_it_take() {
+        let options = rfc2544(&[Rfc2544Test::Latency]);
+        let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
+        let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
+        assert_eq!(latency, 20);
+    }
+
+    #[test]
+    fn the_most_includes_a_device_that_every_size_overloads() {
+        let options = MethodOptions::Rfc2544(Box::new(Rfc2544Options::standard(BitRate::new(1_000_000_000))));
+        // Seven sizes with twenty trials of 120 s and fifty searches for the longest burst.
+        let most = options.cost().unwrap().most;
+        assert!(most.sending > Nanos::from_secs(7 * 20 * 120) && most.trials > 7 * 50 * 16, "{most:?}");
+    }
+
+    #[test]
+    fn what_is_still_to_do_shrinks_to_nothing() {
+        let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
+        let (mut method, mut device) = (options.start().unwrap(), options.typical_device().unwrap());
+        let mut done = 0;
+        while let Some(order) = method.next_order() {
+            let to_go = options.to_go(&method).unwrap();
+            let total = u32::try_from(options.rehearse(&device).unwrap().len()).unwrap();
+            assert!(
+                to_go.least.trials >= 1 && to_go.least.trials <= total - done,
+                "{to_go:?} {done} {total}"
+            );
+            method.tell(&device.perform(&order));
+            done += 1;
+        }
+        assert_eq!(options.to_go(&method).unwrap(), CostRange::default());
+    }
+
+    #[test]
+    fn a_search_that_may_waver_costs_more_than_any_steady_device() {
+        let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
+            search: MlrOptions {
+                goals: vec![Goal::NDR],
+                min: Load::new(1000.0),
+                max: Load::new(1e6),
+                size: None,
+                warmup: None,
+                fail_fast: false,
+            },
+            waits: TrialWaits::QUICK,
+            required_frames_per_second: None,
+        });
+        let steady = options.rehearse(&options.typical_device().unwrap()).unwrap();
+        let CostRange { least, most } = options.cost().unwrap();
+        assert!(least.trials <= u32::try_from(steady.len()).unwrap());
+        assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
+        assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
+    }
+
+    #[test]
+    fn a_method_without_a_search_has_one_cost() {
+        let options = MethodOptions::Convergence(ConvergenceOptions {
+            frame_size_bytes: None,
+            frames_per_second: Load::new(1000.0),
+            trial_ns: Nanos::from_secs(10),
+            event_at_ns: Nanos::from_secs(3),
+            repetitions: 4,
+            waits: TrialWaits::QUICK,
+            maximum_convergence_ns: None,
+        });
+        let CostRange { least, most } = options.cost().unwrap();
+        assert_eq!(least, most);
+        assert_eq!((least.trials, least.total()), (4, Nanos::from_millis(40_800)));
+    }
+}

@@ -1,0 +1,138 @@
+//! The numbers of a result that can be compared with those of another test: what `report diff` and `report trend` read.
+
+use crate::bisection::BisectionResult;
+use crate::comparison::ComparisonResult;
+use crate::convergence::ConvergenceResult;
+use crate::loss_share::LossShareResult;
+use crate::mlrsearch::GoalResult;
+use crate::rfc2544::{Rfc2544Result, SizeBenchmark, ThroughputBounds};
+use crate::{BoundCause, Load, MethodResult, SampleStatistics};
+use packetrig_stats::figure::{BetterDirection, ReportFigure};
+
+const RATE: &str = "frames/s";
+const TIME: &str = "ns";
+
+impl MethodResult {
+    /// The figures of this result.
+    pub fn figures(&self) -> Vec<ReportFigure> {
+        match self {
+            Self::Rfc2544(result) => of_rfc2544(result),
+            Self::Mlrsearch(result) => result.goals.iter().flat_map(of_goal).collect(),
+            Self::Bisect(result) => vec![of_bisection(result)],
+            Self::Convergence(result) => of_convergence(result),
+            Self::Compare(result) => of_comparison(result),
+            Self::LossShare(result) => of_loss_share(result),
+        }
+    }
+}
+
+fn of_rfc2544(result: &Rfc2544Result) -> Vec<ReportFigure> {
+    let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(of_size).collect();
+    if let Some(reset) = result.reset.as_ref().and_then(|reset| reset.measured()) {
+        let value = Some(reset.outage_ns.as_u64() as f64);
+        figures.push(lower("reset", reset.frame_size_bytes.to_string(), value, TIME));
+    }
+    figures
+}
+
+fn of_size(size: &SizeBenchmark) -> Vec<ReportFigure> {
+    let subject = || size.frame_size_bytes.to_string();
+    let throughput = size.throughput.as_ref().map(|bounds| of_throughput(bounds, subject()));
+    let latency = size.latency.as_ref().and_then(|part| part.measured()).map(|latency| {
+        let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
+        lower("latency-mean", subject(), mean(latency.mean_latency_ns), TIME).with_uncertainty(bound)
+    });
+    let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
+        let doubt = point.most_loss_percent - point.least_loss_percent;
+        lower("frame-loss-at-maximum", subject(), Some(point.most_loss_percent), "%")
+            .with_uncertainty(Some(doubt))
+    });
+    let burst = size.back_to_back.as_ref().and_then(|part| part.measured()).map(|burst| {
+        let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
+        higher("back-to-back", subject(), mean(burst.burst_frames), "frames").with_uncertainty(spread)
+    });
+    let recovery = size
+        .recovery
+        .as_ref()
+        .and_then(|part| part.measured())
+        .map(|recovery| lower("recovery", subject(), mean(recovery.recovery_ns), TIME));
+    [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
+}
+
+fn of_throughput(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
+    let lost_at = bounds.lost_at_frames_per_second;
+    of_bounds("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by)
+}
+
+/// A searched load. If the rig set the bound, the value is not known.
+fn of_bounds(
+    name: &str,
+    subject: String,
+    lower: Option<Load>,
+    upper: Option<Load>,
+    cause: BoundCause,
+) -> ReportFigure {
+    let number = |load: Load| load.frames_per_second();
+    let value = lower.map_or(Some(0.0), |load| Some(number(load))).filter(|_| cause != BoundCause::Rig);
+    let doubt = lower.zip(upper).map(|(lower, upper)| number(upper) - number(lower));
+    higher(name, subject, value, RATE).with_uncertainty(doubt)
+}
+
+fn of_goal(result: &GoalResult) -> Vec<ReportFigure> {
+    let subject = || result.goal.to_string();
+    let bound = of_bounds("lower-bound", subject(), result.lower_bound, result.upper_bound, result.cause);
+    let conditional = result.conditional_throughput.map(Load::frames_per_second);
+    let known = conditional.filter(|_| result.cause != BoundCause::Rig);
+    vec![bound, higher("conditional-throughput", subject(), known, RATE)]
+}
+
+fn of_bisection(result: &BisectionResult) -> ReportFigure {
+    of_bounds("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause)
+}
+
+fn of_convergence(result: &ConvergenceResult) -> Vec<ReportFigure> {
+    let spread = result.convergence_ns.map(|times| times.standard_deviation);
+    vec![lower("convergence", String::new(), mean(result.convergence_ns), TIME).with_uncertainty(spread)]
+}
+
+fn of_comparison(result: &ComparisonResult) -> Vec<ReportFigure> {
+    let figures = result.loads.iter().flat_map(|load| {
+        load.measures.iter().map(|measure| {
+            let doubt = measure.confidence_95.map(|interval| (interval.high - interval.low) / 2.0);
+            let name = format!("difference of {}", measure.measure.name());
+            let subject = load.load.frames_per_second.to_string();
+            let value = Some(measure.difference.mean);
+            ReportFigure::new(name, subject, value, measure.measure.unit(), BetterDirection::Neither)
+                .with_uncertainty(doubt)
+        })
+    });
+    figures.collect()
+}
+
+fn of_loss_share(result: &LossShareResult) -> Vec<ReportFigure> {
+    let mut figures: Vec<ReportFigure> = result
+        .rates
+        .iter()
+        .map(|rate| {
+            let percent = rate.share_with_loss.map(|share| share * 100.0);
+            let doubt = rate.confidence_95.map(|interval| (interval.high - interval.low) * 50.0);
+            let subject = rate.frames_per_second.to_string();
+            lower("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
+        })
+        .collect();
+    let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
+    figures.push(higher("highest-rate-without-loss", String::new(), Some(highest), RATE));
+    figures
+}
+
+fn mean(samples: Option<SampleStatistics>) -> Option<f64> {
+    samples.map(|samples| samples.mean)
+}
+
+fn higher(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+    ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
+}
+
+fn lower(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+    ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
+}

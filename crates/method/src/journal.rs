@@ -1,0 +1,105 @@
+//! The journal of a method: its options, then each trial as one line of JSON.
+//!
+//! A method that was interrupted, by Ctrl-C or a crash, resumes when its journal is replayed. A last line that was cut is
+//! ignored; a line in the middle that cannot be read is an error.
+
+use crate::{TrialOrder, TrialResult};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// A trial as the journal keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// From 1.
+    pub number: u32,
+    /// When it began, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    pub order: TrialOrder,
+    pub result: TrialResult,
+}
+
+/// Why a journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {source}")]
+pub struct JournalError {
+    pub line: usize,
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// A line of JSON with its end of line.
+pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut text = serde_json::to_string(value)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Reads a journal: its first line, and the trials.
+pub fn read<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
+    let at = |index: usize| move |source| JournalError { line: index + 1, source };
+    let mut lines = text.lines().enumerate();
+    let first = lines.next().map_or("", |(_, line)| line);
+    let head = serde_json::from_str(first).map_err(at(0))?;
+    let mut trials = Vec::new();
+    for (index, line) in lines {
+        match serde_json::from_str(line) {
+            Ok(entry) => trials.push(entry),
+            // The process ended while it wrote.
+            Err(_) if is_last(text, index) && !text.ends_with('\n') => break,
+            Err(source) => return Err(at(index)(source)),
+        }
+    }
+    Ok(Journal { head, trials })
+}
+
+fn is_last(text: &str, index: usize) -> bool {
+    text.lines().count() == index + 1
+}
+
+/// What a journal holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Journal<H> {
+    /// The first line: what the method was asked for.
+    pub head: H,
+    pub trials: Vec<JournalEntry>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Load, TrialLength, TrialPurpose};
+    use packetrig_units::Nanos;
+
+    fn entry(number: u32) -> JournalEntry {
+        let order = TrialOrder::constant(
+            TrialPurpose::Search,
+            None,
+            Load::new(1000.5),
+            TrialLength::Time(Nanos::from_secs(1)),
+        );
+        JournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
+    }
+
+    #[test]
+    fn a_journal_that_was_cut_in_its_last_line_is_read_without_it() {
+        let whole = [line(&"head").unwrap(), line(&entry(1)).unwrap(), line(&entry(2)).unwrap()].concat();
+        let read_back = read::<String>(&whole).unwrap();
+        assert_eq!(read_back, Journal { head: "head".to_owned(), trials: vec![entry(1), entry(2)] });
+        let cut = &whole[..whole.len() - 10];
+        assert_eq!(read::<String>(cut).unwrap().trials, [entry(1)]);
+    }
+
+    #[test]
+    fn a_load_comes_back_to_the_last_bit() {
+        let mut odd = entry(1);
+        odd.order.load = Load::new(1_105.415_554_370_269_3);
+        let text = [line(&"head").unwrap(), line(&odd).unwrap()].concat();
+        assert_eq!(read::<String>(&text).unwrap().trials, [odd]);
+    }
+
+    #[test]
+    fn a_damaged_line_in_the_middle_is_named() {
+        let text = format!("{}nonsense\n{}", line(&"head").unwrap(), line(&entry(2)).unwrap());
+        assert_eq!(read::<String>(&text).unwrap_err().line, 2);
+        assert_eq!(read::<String>("").unwrap_err().line, 1);
+    }
+}

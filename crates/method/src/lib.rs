@@ -1,0 +1,74 @@
+//! Test methods: how many frames per second a device carries, how long it takes to recover, whether two devices differ.
+//!
+//! A method is a state machine ([`TestMethod`]). It orders a trial, gets the result of that trial, and orders the next one.
+//! It knows nothing of interfaces and reads no clock. So the rig, a simulated device ([`sim`]) and a recorded
+//! [`journal`] drive a method alike, and a method that was interrupted resumes from its journal.
+//!
+//! A trial that the rig could not hold is no fact about the device. [`MethodSession`] repeats such a trial. If the rig fails
+//! again, the method hears of it, and the bound that it draws from that trial is the rig's ([`BoundCause::Rig`]).
+#![forbid(unsafe_code)]
+
+mod any_method;
+pub mod bisection;
+pub mod comparison;
+pub mod confidence;
+pub mod convergence;
+mod cost;
+mod figures;
+pub mod journal;
+pub mod line_rate;
+mod load;
+pub mod loss_share;
+pub mod mlrsearch;
+pub mod rfc2544;
+mod rounding;
+mod sample_statistics;
+mod search_options;
+mod session;
+pub mod sim;
+pub mod tables;
+mod trial;
+mod verdict;
+mod waits;
+
+pub use any_method::{
+    MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION, StartedMethod,
+};
+pub use cost::{CostRange, RehearsedCost};
+pub use load::Load;
+pub use sample_statistics::SampleStatistics;
+pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
+pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
+pub use trial::{
+    LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
+    TrialResult,
+};
+pub use verdict::{JudgedCriterion, MethodJudgement, MethodVerdict};
+pub use waits::TrialWaits;
+
+use serde::{Deserialize, Serialize};
+
+/// A test method.
+pub trait TestMethod {
+    /// The trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell) returns the
+    /// same order.
+    fn next_order(&self) -> Option<TrialOrder>;
+
+    /// Takes the result of the trial that [`next_order`](Self::next_order) ordered.
+    fn tell(&mut self, result: &TrialResult);
+
+    /// What is known so far, in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.
+    fn progress(&self) -> String;
+}
+
+/// What keeps a searched load from being higher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoundCause {
+    /// The device lost frames above it.
+    Device,
+    /// The rig could not hold the trials above it: the device may carry more.
+    Rig,
+    /// The highest load that was asked for is carried.
+    Range,
+}

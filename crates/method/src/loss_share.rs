@@ -1,0 +1,244 @@
+//! How many of many equal runs lose frames, against the rate.
+//!
+//! At each rate the same number of frames is sent again and again. One run without loss proves little about the next one: the
+//! share of runs with loss has a confidence interval.
+
+use crate::any_method::{OptionProblem, first_problem};
+use crate::confidence::{ConfidenceInterval, wilson_interval};
+use crate::{
+    JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialLength, TrialOrder, TrialPurpose,
+    TrialResult, TrialWaits,
+};
+use packetrig_units::FrameSize;
+use serde::{Deserialize, Serialize};
+
+/// Options of the method `loss-share`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossShareOptions {
+    /// `None` for the sizes of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frame_size_bytes: Option<FrameSize>,
+    pub frames_per_run: u64,
+    pub runs_per_rate: u32,
+    pub rates_frames_per_second: Vec<Load>,
+    #[serde(default)]
+    pub waits: TrialWaits,
+    /// No run at this or a lower rate may lose frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_lossless_frames_per_second: Option<Load>,
+}
+
+impl LossShareOptions {
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let rates = &self.rates_frames_per_second;
+        first_problem(&[
+            (rates.is_empty(), "rates_frames_per_second", "must name at least one rate"),
+            (rates.contains(&Load::ZERO), "rates_frames_per_second", "must be above 0"),
+            (self.frames_per_run == 0, "frames_per_run", "must be at least 1"),
+            (self.runs_per_rate == 0, "runs_per_rate", "must be at least 1"),
+        ])
+    }
+}
+
+/// Result of the method `loss-share`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossShareResult {
+    pub frames_per_run: u64,
+    pub runs_per_rate: u32,
+    /// In the order of the options.
+    pub rates: Vec<RateLossShare>,
+    /// The highest rate at which, as at all lower rates, no run lost a frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_lossless_frames_per_second: Option<Load>,
+}
+
+/// A rate and its runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RateLossShare {
+    pub frames_per_second: Load,
+    /// Runs that say something about the device.
+    pub runs: u32,
+    pub runs_with_loss: u32,
+    /// Runs that the rig could not hold.
+    pub unknown_runs: u32,
+    /// `runs_with_loss` of `runs`, with the 95 % interval of Wilson. Absent without runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_with_loss: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence_95: Option<ConfidenceInterval>,
+    pub sent_frames: u64,
+    pub lost_frames: u64,
+    pub worst_run_loss_percent: f64,
+}
+
+/// The method at work.
+#[derive(Clone, Debug)]
+pub struct LossShare {
+    options: LossShareOptions,
+    rates: Vec<RateLossShare>,
+}
+
+impl LossShareOptions {
+    /// A million frames per run, ten runs per rate.
+    pub fn new(rates: Vec<Load>) -> Self {
+        Self {
+            frame_size_bytes: None,
+            frames_per_run: 1_000_000,
+            runs_per_rate: 10,
+            rates_frames_per_second: rates,
+            waits: TrialWaits::default(),
+            minimum_lossless_frames_per_second: None,
+        }
+    }
+
+    /// Rates from the lowest to the highest; the highest is always among them.
+    pub fn stepped_rates(lowest: Load, highest: Load, step: Load) -> Vec<Load> {
+        let [low, high, step] = [lowest, highest, step].map(Load::frames_per_second);
+        if step <= 0.0 || low > high {
+            return vec![highest];
+        }
+        // Not by repeated addition: rounding would add up.
+        let steps = crate::rounding::whole(((high - low) / step).floor()).min(100_000);
+        let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
+        if rates.last().is_some_and(|last| last.frames_per_second() < high) {
+            rates.push(highest);
+        }
+        rates
+    }
+}
+
+impl LossShare {
+    pub fn new(options: LossShareOptions) -> Self {
+        let rates = options.rates_frames_per_second.iter().map(|rate| RateLossShare::new(*rate)).collect();
+        Self { options, rates }
+    }
+
+    /// What is known so far.
+    pub fn result(&self) -> LossShareResult {
+        LossShareResult {
+            frames_per_run: self.options.frames_per_run,
+            runs_per_rate: self.options.runs_per_rate,
+            rates: self.rates.clone(),
+            highest_lossless_frames_per_second: self.highest_lossless(),
+        }
+    }
+
+    fn highest_lossless(&self) -> Option<Load> {
+        let mut sorted: Vec<&RateLossShare> = self.rates.iter().collect();
+        sorted.sort_by(|a, b| {
+            a.frames_per_second.frames_per_second().total_cmp(&b.frames_per_second.frames_per_second())
+        });
+        let lossless = sorted.into_iter().take_while(|rate| self.is_lossless(rate));
+        lossless.last().map(|rate| rate.frames_per_second)
+    }
+
+    const fn is_lossless(&self, rate: &RateLossShare) -> bool {
+        rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
+    }
+
+    /// The rate that still needs runs.
+    fn next_rate(&self) -> Option<usize> {
+        self.rates.iter().position(|rate| rate.runs + rate.unknown_runs < self.options.runs_per_rate)
+    }
+
+    /// Judges the rates up to the wanted one.
+    pub fn judge(&self) -> MethodJudgement {
+        let unknown = self.rates.iter().filter_map(|rate| self.describe_unknown(rate)).collect();
+        let criterion =
+            self.options.minimum_lossless_frames_per_second.map(|wanted| self.judge_lossless(wanted));
+        MethodJudgement::new(criterion.into_iter().collect(), unknown)
+    }
+
+    fn describe_unknown(&self, rate: &RateLossShare) -> Option<String> {
+        let missing = self.options.runs_per_rate.saturating_sub(rate.runs + rate.unknown_runs);
+        let rate_of = rate.frames_per_second;
+        match (rate.unknown_runs, missing) {
+            (0, 0) => None,
+            (0, missing) => Some(format!("{rate_of}: {missing} runs were not made")),
+            (faulty, _) => Some(format!("{rate_of}: the rig could not hold {faulty} runs")),
+        }
+    }
+
+    fn judge_lossless(&self, wanted: Load) -> JudgedCriterion {
+        let criterion = format!("no run with loss up to {wanted}");
+        let below = || self.rates.iter().filter(|rate| rate.frames_per_second <= wanted);
+        if let Some(lossy) = below().find(|rate| rate.runs_with_loss > 0) {
+            let reason = format!(
+                "{}: {} of {} runs lost frames",
+                lossy.frames_per_second, lossy.runs_with_loss, lossy.runs
+            );
+            return JudgedCriterion { criterion, verdict: MethodVerdict::Fail, reason };
+        }
+        if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
+            return JudgedCriterion::unknown(criterion, "no rate was as high");
+        }
+        // A higher rate without loss stands for the wanted one.
+        match self.highest_lossless() {
+            Some(highest) if highest >= wanted => {
+                let reason = format!("no run up to {highest} lost a frame");
+                JudgedCriterion { criterion, verdict: MethodVerdict::Pass, reason }
+            }
+            _ => JudgedCriterion::unknown(criterion, "the runs at this rate and around it do not tell"),
+        }
+    }
+}
+
+impl TestMethod for LossShare {
+    fn next_order(&self) -> Option<TrialOrder> {
+        let rate = self.rates[self.next_rate()?].frames_per_second;
+        let length = TrialLength::Frames(self.options.frames_per_run);
+        Some(TrialOrder::constant(TrialPurpose::Repetition, self.options.frame_size_bytes, rate, length))
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        if let Some(index) = self.next_rate() {
+            self.rates[index].add(result);
+        }
+    }
+
+    fn progress(&self) -> String {
+        match self.next_rate().map(|index| &self.rates[index]) {
+            None => "loss share: all runs are made".to_owned(),
+            Some(rate) => format!(
+                "loss share: {}, {} of {} runs, {} with loss",
+                rate.frames_per_second,
+                rate.runs + rate.unknown_runs,
+                self.options.runs_per_rate,
+                rate.runs_with_loss
+            ),
+        }
+    }
+}
+
+impl RateLossShare {
+    const fn new(frames_per_second: Load) -> Self {
+        Self {
+            frames_per_second,
+            runs: 0,
+            runs_with_loss: 0,
+            unknown_runs: 0,
+            share_with_loss: None,
+            confidence_95: None,
+            sent_frames: 0,
+            lost_frames: 0,
+            worst_run_loss_percent: 0.0,
+        }
+    }
+
+    fn add(&mut self, result: &TrialResult) {
+        if result.rig_fault.is_some() && !result.is_without_loss() {
+            self.unknown_runs += 1;
+            return;
+        }
+        self.runs += 1;
+        self.runs_with_loss += u32::from(!result.is_without_loss());
+        self.sent_frames += result.sent;
+        self.lost_frames += result.lost.most;
+        self.worst_run_loss_percent = self.worst_run_loss_percent.max(result.loss_share() * 100.0);
+        self.share_with_loss = Some(f64::from(self.runs_with_loss) / f64::from(self.runs));
+        self.confidence_95 = wilson_interval(self.runs_with_loss, self.runs);
+    }
+}
+
+#[cfg(test)]
+mod tests;

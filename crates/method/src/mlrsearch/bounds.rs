@@ -1,0 +1,149 @@
+//! Classification of loads: lower bound, upper bound, or undecided.
+
+use super::Goal;
+use super::scale::KnownBounds;
+use super::targets::Target;
+use std::collections::BTreeMap;
+
+/// What the trials at a load say about a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoundClass {
+    Lower,
+    Upper,
+    /// Further trials decide.
+    Undecided,
+}
+
+/// A trial at a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LoadTrial {
+    seconds: f64,
+    loss_ratio: f64,
+    is_rig_fault: bool,
+}
+
+/// All trials at one load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadTrials(Vec<LoadTrial>);
+
+impl LoadTrials {
+    /// Adds a trial. `is_rig_fault`: its loss may be the rig's.
+    pub fn add(&mut self, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
+        self.0.push(LoadTrial { seconds, loss_ratio, is_rig_fault });
+    }
+
+    /// What they say about a goal.
+    pub fn classify(&self, goal: &Goal) -> BoundClass {
+        self.classify_for(&Target::of_goal(goal, 0))
+    }
+
+    /// The share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial
+    /// time does not exceed.
+    pub fn conditional_share(&self, goal: &Goal) -> f64 {
+        1.0 - self.conditional_loss(&Target::of_goal(goal, 0))
+    }
+
+    pub(super) fn classify_for(&self, target: &Target) -> BoundClass {
+        classify(&TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio), target)
+    }
+
+    /// Whether the load is an upper bound only because of trials whose loss may be the rig's.
+    pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
+        let is_bad = |trial: &LoadTrial| trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault;
+        self.classify_for(target) == BoundClass::Upper
+            && classify(&TrialSums::of(&self.0, target, is_bad), target) != BoundClass::Upper
+    }
+
+    fn conditional_loss(&self, target: &Target) -> f64 {
+        let mut long: Vec<LoadTrial> =
+            self.0.iter().copied().filter(|trial| trial.seconds >= target.trial).collect();
+        long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
+        let sums = TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio);
+        let mut remaining = target.sum.max(sums.good_long + sums.bad_long) * (1.0 - target.exceed_ratio);
+        let mut ratio = None;
+        for equal in long.chunk_by(|one, other| one.loss_ratio.to_bits() == other.loss_ratio.to_bits()) {
+            if ratio.is_some() && remaining <= 0.0 {
+                return ratio.unwrap_or(1.0);
+            }
+            ratio = equal.first().map(|trial| trial.loss_ratio);
+            remaining -= equal.iter().fold(0.0, |sum, trial| sum + trial.seconds);
+        }
+        // Time that was not tried counts as lost.
+        if remaining > 0.0 { 1.0 } else { ratio.unwrap_or(1.0) }
+    }
+}
+
+/// Seconds of trials, added in the order in which they were made.
+#[derive(Default)]
+struct TrialSums {
+    good_long: f64,
+    bad_long: f64,
+    good_short: f64,
+    bad_short: f64,
+}
+
+impl TrialSums {
+    fn of(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
+        let mut sums = Self::default();
+        for trial in trials {
+            let sum = match (trial.seconds >= target.trial, is_bad(trial)) {
+                (true, false) => &mut sums.good_long,
+                (true, true) => &mut sums.bad_long,
+                (false, false) => &mut sums.good_short,
+                (false, true) => &mut sums.bad_short,
+            };
+            *sum += trial.seconds;
+        }
+        sums
+    }
+}
+
+/// A load is decided when the rest of the trial time, all good or all bad, could not change its class. Short bad trials count
+/// only beyond the share of bad time that the short good ones excuse.
+fn classify(sums: &TrialSums, target: &Target) -> BoundClass {
+    let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
+    let bad = sums.bad_long + (sums.bad_short - excused).max(0.0);
+    let whole = (sums.good_long + bad).max(target.sum);
+    let allowed = whole * target.exceed_ratio;
+    let can_be_lower = bad <= allowed;
+    let must_be_lower = whole - sums.good_long <= allowed;
+    match (can_be_lower, must_be_lower) {
+        (true, true) => BoundClass::Lower,
+        (false, false) => BoundClass::Upper,
+        _ => BoundClass::Undecided,
+    }
+}
+
+/// All trials of a search, by the number of their load.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TrialBook(BTreeMap<i64, LoadTrials>);
+
+impl TrialBook {
+    pub(super) fn add(&mut self, load: i64, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
+        self.0.entry(load).or_default().add(seconds, loss_ratio, is_rig_fault);
+    }
+
+    pub(super) fn trials_at(&self, load: i64) -> Option<&LoadTrials> {
+        self.0.get(&load)
+    }
+
+    /// The smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
+    pub(super) fn relevant_bounds(&self, target: &Target) -> KnownBounds {
+        let mut bounds = KnownBounds::default();
+        for (load, trials) in &self.0 {
+            match trials.classify_for(target) {
+                BoundClass::Lower => bounds.lower = Some(*load),
+                BoundClass::Undecided => {}
+                BoundClass::Upper => {
+                    bounds.upper = Some(*load);
+                    break;
+                }
+            }
+        }
+        bounds
+    }
+
+    pub(super) fn conditional_loss(&self, load: i64, target: &Target) -> f64 {
+        self.trials_at(load).map_or(1.0, |trials| trials.conditional_loss(target))
+    }
+}

@@ -1,0 +1,94 @@
+//! How much a search still needs: it is played to its end against assumed devices.
+
+use super::MlrSearch;
+use super::bounds::{BoundClass, LoadTrials};
+use super::targets::Target;
+use crate::{MethodCost, MethodToGo};
+
+/// Limits of assumed devices, spread over what is still possible.
+const LIMITS: i64 = 5;
+/// A search that needs more is not played further.
+const MOST_TRIALS: u32 = 20_000;
+
+/// How the trials of an assumed device vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AssumedDevice {
+    /// Equal trials: each load is decided as soon as possible.
+    Steady,
+    /// Good and bad trials in turn: each load is decided as late as possible.
+    Wavering,
+}
+
+impl MlrSearch {
+    /// What the search still needs for a device with a fixed limit, from one whose trials at a load are all alike to one
+    /// whose trials vary as much as can be. A device that changes its limit meanwhile may need more.
+    pub fn to_go(&self) -> MethodToGo {
+        let mut to_go: Option<MethodToGo> = None;
+        for limit in self.possible_limits() {
+            let fewest = self.play(limit, AssumedDevice::Steady);
+            let most = self.play(limit, AssumedDevice::Wavering);
+            let known = to_go.unwrap_or(MethodToGo { fewest, most: fewest });
+            to_go = Some(MethodToGo {
+                fewest: least_of(known.fewest, fewest),
+                most: greatest_of(greatest_of(known.most, fewest), most),
+            });
+        }
+        to_go.unwrap_or_default()
+    }
+
+    /// Numbers of loads that may be the highest that is carried; one below the scale stands for none.
+    fn possible_limits(&self) -> impl Iterator<Item = i64> {
+        let (mut low, mut high) = (i64::MAX, -1);
+        for selector in self.selectors() {
+            let bounds = self.book().relevant_bounds(selector.final_target());
+            low = low.min(bounds.lower.unwrap_or(-1));
+            high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top()));
+        }
+        (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
+    }
+
+    fn play(&self, limit: i64, device: AssumedDevice) -> MethodCost {
+        let mut search = self.clone();
+        let (mut trials, mut seconds) = (0, 0.0);
+        while let Some((_, length)) = search.next_trial() {
+            if trials == MOST_TRIALS {
+                break;
+            }
+            trials += 1;
+            seconds += length;
+            let loss = search.assumed_loss(limit, length, device);
+            search.tell_loss(loss, false);
+        }
+        MethodCost { trials, sending: super::search::to_nanos(seconds) }
+    }
+
+    fn assumed_loss(&self, limit: i64, seconds: f64, device: AssumedDevice) -> f64 {
+        let Some((load, target)) = self.next_target() else { return 0.0 };
+        let wavering = target.filter(|_| device == AssumedDevice::Wavering);
+        let undecided = wavering.and_then(|target| self.undecided_loss(load, target, seconds));
+        undecided.unwrap_or_else(|| match limit {
+            ..0 => 1.0,
+            _ if load <= limit => 0.0,
+            _ => 1.0 - self.scale().load(limit) / self.scale().load(load),
+        })
+    }
+
+    /// A loss ratio after which the load is still undecided, if there is one.
+    fn undecided_loss(&self, load: i64, target: &Target, seconds: f64) -> Option<f64> {
+        let known = self.book().trials_at(load).cloned().unwrap_or_default();
+        [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))
+    }
+}
+
+fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64) -> bool {
+    trials.add(seconds, loss, false);
+    trials.classify_for(target) == BoundClass::Undecided
+}
+
+fn least_of(one: MethodCost, other: MethodCost) -> MethodCost {
+    MethodCost { trials: one.trials.min(other.trials), sending: one.sending.min(other.sending) }
+}
+
+fn greatest_of(one: MethodCost, other: MethodCost) -> MethodCost {
+    MethodCost { trials: one.trials.max(other.trials), sending: one.sending.max(other.sending) }
+}

@@ -1,0 +1,245 @@
+//! Goals of a search, and how they are written on the command line.
+
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What one search for a load must show.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// A trial is good if its loss ratio is not above this. 0 to 1, without 1.
+    pub loss_ratio: f64,
+    /// The share of trial time that may be bad at a lower bound. 0 to 1, without 1.
+    pub exceed_ratio: f64,
+    /// Trial time that classifies a load.
+    #[serde(rename = "duration_sum_ns", alias = "duration_sum")]
+    pub duration_sum: Nanos,
+    /// Length of the trials that count in full.
+    #[serde(rename = "final_trial_ns", alias = "final_trial")]
+    pub final_trial: Nanos,
+    /// Length of the first trials; shorter than the final ones, they only guide the search.
+    #[serde(rename = "initial_trial_ns", alias = "initial_trial")]
+    pub initial_trial: Nanos,
+    /// The search ends when the bounds are this close, as a share of the upper one.
+    pub width: f64,
+    /// By how much a step grows when the searched bound is not found.
+    pub expansion: u32,
+    /// Coarser targets on the way to the goal.
+    pub preceding_targets: u32,
+}
+
+/// Why a goal cannot be searched, or a text is no goal.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GoalError {
+    #[error("`{0}` is not a goal; write ndr, pdr, rfc2544, tst009, or loss=0,duration=60s")]
+    NotAGoal(String),
+    #[error(
+        "a goal has no `{0}`; it has loss, duration, sum, exceed, width, initial, expansion and preceding"
+    )]
+    UnknownName(String),
+    #[error("the goal has `{0}` twice")]
+    Twice(&'static str),
+    #[error("the goal lacks `{0}`; write for example loss=0,duration=60s")]
+    Lacks(&'static str),
+    #[error("`{name}={text}` of the goal is not a {kind}; write it like {example}")]
+    Unreadable { name: &'static str, text: String, kind: &'static str, example: &'static str },
+    #[error("`{name}` of the goal is {value}, but must be {wanted}")]
+    OutOfRange { name: &'static str, value: String, wanted: &'static str },
+}
+
+impl Goal {
+    /// A goal without loss: the non-drop rate, as the FD.io project measures it.
+    pub const NDR: Self = Self {
+        loss_ratio: 0.0,
+        exceed_ratio: 0.5,
+        duration_sum: Nanos::from_secs(21),
+        final_trial: Nanos::from_secs(1),
+        initial_trial: Nanos::from_secs(1),
+        width: 0.005,
+        expansion: 2,
+        preceding_targets: 2,
+    };
+    /// The same with 0.5 % loss: the partial drop rate.
+    pub const PDR: Self = Self { loss_ratio: 0.005, ..Self::NDR };
+    /// The throughput of RFC 2544: one trial of 60 s without loss.
+    pub const RFC2544: Self = Self {
+        exceed_ratio: 0.0,
+        duration_sum: Nanos::from_secs(60),
+        final_trial: Nanos::from_secs(60),
+        ..Self::NDR
+    };
+    /// Binary search with loss verification (ETSI GS NFV-TST 009): one of two trials of 60 s without loss.
+    pub const TST009: Self = Self { exceed_ratio: 0.5, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
+
+    /// The goal of that name.
+    pub fn preset(name: &str) -> Option<Self> {
+        Some(match name {
+            "ndr" => Self::NDR,
+            "pdr" => Self::PDR,
+            "rfc2544" => Self::RFC2544,
+            "tst009" => Self::TST009,
+            _ => return None,
+        })
+    }
+
+    /// Checks what the search relies on.
+    pub fn check(&self) -> Result<(), GoalError> {
+        let out_of_range = |name, value: String, wanted| Err(GoalError::OutOfRange { name, value, wanted });
+        if !(0.0..1.0).contains(&self.loss_ratio) {
+            return out_of_range("loss", self.loss_ratio.to_string(), "from 0 to less than 1");
+        }
+        if !(0.0..1.0).contains(&self.exceed_ratio) {
+            return out_of_range("exceed", self.exceed_ratio.to_string(), "from 0 to less than 1");
+        }
+        if !(self.width > 0.0 && self.width < 1.0) {
+            return out_of_range("width", self.width.to_string(), "above 0 and below 1");
+        }
+        if self.initial_trial == Nanos::ZERO || self.initial_trial > self.final_trial {
+            return out_of_range("initial", self.initial_trial.to_string(), "above 0 and at most `duration`");
+        }
+        if self.duration_sum < self.final_trial {
+            return out_of_range("sum", self.duration_sum.to_string(), "at least `duration`");
+        }
+        if self.expansion < 2 {
+            return out_of_range("expansion", self.expansion.to_string(), "at least 2");
+        }
+        if self.preceding_targets == 0 && self.initial_trial < self.duration_sum {
+            return out_of_range("preceding", "0".to_owned(), "at least 1 unless `initial` equals `sum`");
+        }
+        Ok(())
+    }
+}
+
+/// A short name where there is one, for screens and tables.
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let presets =
+            [("NDR", Self::NDR), ("PDR", Self::PDR), ("RFC 2544", Self::RFC2544), ("TST 009", Self::TST009)];
+        match presets.iter().find(|(_, preset)| preset == self) {
+            Some((name, _)) => f.pad(name),
+            None => {
+                f.pad(&format!("loss {} % in {} s", self.loss_ratio * 100.0, self.duration_sum.as_secs_f64()))
+            }
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = GoalError;
+
+    /// A preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
+    /// (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
+    fn from_str(text: &str) -> Result<Self, GoalError> {
+        if let Some(preset) = Self::preset(&text.trim().to_ascii_lowercase()) {
+            return Ok(preset);
+        }
+        let fields = GoalFields::split(text)?;
+        let final_trial = fields.time("duration")?.ok_or(GoalError::Lacks("duration"))?;
+        let goal = Self {
+            loss_ratio: fields.ratio("loss")?.ok_or(GoalError::Lacks("loss"))?,
+            exceed_ratio: fields.ratio("exceed")?.unwrap_or(0.0),
+            duration_sum: fields.time("sum")?.unwrap_or(final_trial),
+            final_trial,
+            initial_trial: fields
+                .time("initial")?
+                .unwrap_or_else(|| Self::NDR.initial_trial.min(final_trial)),
+            width: fields.ratio("width")?.unwrap_or(Self::NDR.width),
+            expansion: fields.count("expansion")?.unwrap_or(Self::NDR.expansion),
+            preceding_targets: fields.count("preceding")?.unwrap_or(Self::NDR.preceding_targets),
+        };
+        goal.check()?;
+        Ok(goal)
+    }
+}
+
+const NAMES: [&str; 8] = ["loss", "duration", "sum", "exceed", "width", "initial", "expansion", "preceding"];
+
+/// The texts of a goal, in the order of [`NAMES`].
+struct GoalFields<'a>([Option<&'a str>; NAMES.len()]);
+
+impl<'a> GoalFields<'a> {
+    fn split(text: &'a str) -> Result<Self, GoalError> {
+        let mut texts = [None; NAMES.len()];
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(|| GoalError::NotAGoal(text.to_owned()))?;
+            let known = NAMES.iter().position(|known| *known == name.trim());
+            let index = known.ok_or_else(|| GoalError::UnknownName(name.trim().to_owned()))?;
+            if texts[index].replace(value.trim()).is_some() {
+                return Err(GoalError::Twice(NAMES[index]));
+            }
+        }
+        Ok(Self(texts))
+    }
+
+    fn read<T>(
+        &self,
+        name: &'static str,
+        kind: &'static str,
+        example: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, GoalError> {
+        let text = NAMES.iter().zip(self.0).find_map(|(known, text)| text.filter(|_| *known == name));
+        let unreadable = |text: &str| GoalError::Unreadable { name, text: text.to_owned(), kind, example };
+        text.map(|text| parse(text).ok_or_else(|| unreadable(text))).transpose()
+    }
+
+    fn time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {
+        self.read(name, "time", "60s or 500ms", |text| text.parse().ok())
+    }
+
+    fn ratio(&self, name: &'static str) -> Result<Option<f64>, GoalError> {
+        self.read(name, "ratio", "0.005 or 0.5%", |text| match text.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
+            None => text.parse().ok(),
+        })
+    }
+
+    fn count(&self, name: &'static str) -> Result<Option<u32>, GoalError> {
+        self.read(name, "whole number", "2", |text| text.parse().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_read_from_its_text() {
+        let goal: Goal = "loss=0,duration=60s".parse().unwrap();
+        assert_eq!(goal, Goal::RFC2544);
+        let goal: Goal = "loss=0.5%, duration=1s, sum=21s, exceed=50%".parse().unwrap();
+        assert_eq!(goal, Goal::PDR);
+        for (name, preset) in
+            [("ndr", Goal::NDR), ("PDR", Goal::PDR), ("rfc2544", Goal::RFC2544), ("tst009", Goal::TST009)]
+        {
+            assert_eq!(name.parse(), Ok(preset));
+            assert_eq!(preset.check(), Ok(()));
+        }
+        let goal: Goal =
+            "loss=0,duration=200ms,width=1%,preceding=1,expansion=3,initial=100ms".parse().unwrap();
+        assert_eq!(goal.initial_trial, Nanos::from_millis(100));
+        assert_eq!((goal.width, goal.preceding_targets, goal.expansion), (0.01, 1, 3));
+    }
+
+    #[test]
+    fn a_wrong_goal_is_refused_in_plain_words() {
+        let refusal = |text: &str| text.parse::<Goal>().unwrap_err().to_string();
+        assert!(refusal("fast").starts_with("`fast` is not a goal; write ndr,"));
+        assert!(refusal("loss=0").starts_with("the goal lacks `duration`"));
+        assert!(refusal("loss=0,duration=1s,speed=3").starts_with("a goal has no `speed`"));
+        assert_eq!(refusal("loss=0,loss=1,duration=1s"), "the goal has `loss` twice");
+        assert!(refusal("loss=x,duration=1s").starts_with("`loss=x` of the goal is not a ratio"));
+        assert_eq!(
+            refusal("loss=0,duration=2s,sum=1s"),
+            "`sum` of the goal is 1s, but must be at least `duration`"
+        );
+        assert_eq!(
+            refusal("loss=1,duration=2s"),
+            "`loss` of the goal is 1, but must be from 0 to less than 1"
+        );
+        assert!(refusal("loss=NaN,duration=2s").contains("`loss` of the goal is NaN"));
+        assert!(refusal("loss=0,duration=1s,width=0").contains("must be above 0 and below 1"));
+        assert!(refusal("loss=0,duration=1s,initial=2s").contains("`initial` of the goal is 2s"));
+    }
+}

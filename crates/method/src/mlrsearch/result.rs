@@ -1,0 +1,87 @@
+//! What a search found for each goal.
+
+use super::{Goal, MlrSearch};
+use crate::{BoundCause, Load};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The result of one goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GoalResult {
+    pub goal: Goal,
+    /// The largest load below the upper bound that is a lower bound.
+    #[serde(rename = "lower_bound_frames_per_second")]
+    pub lower_bound: Option<Load>,
+    /// What the device forwards at the lower bound, in the share of trial time that the goal wants to be good.
+    #[serde(rename = "conditional_throughput_frames_per_second")]
+    pub conditional_throughput: Option<Load>,
+    /// The smallest load that is an upper bound.
+    #[serde(rename = "upper_bound_frames_per_second")]
+    pub upper_bound: Option<Load>,
+    /// Set when the goal is reached without one of its bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub irregular: Option<GoalIrregularity>,
+    /// Why the lower bound is not higher. With `Rig`, what the device carries above the lower bound is unknown.
+    #[serde(rename = "limited_by")]
+    pub cause: BoundCause,
+    /// Whether the search for this goal is over.
+    pub is_reached: bool,
+}
+
+/// A result without one of its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GoalIrregularity {
+    /// The lowest load is too high.
+    NoLowerBound,
+    /// The highest load is carried.
+    NoUpperBound,
+}
+
+impl MlrSearch {
+    /// What is known of each goal, in the order of the options.
+    pub fn results(&self) -> Vec<GoalResult> {
+        self.options().goals.iter().zip(0..).map(|(goal, index)| self.result(*goal, index)).collect()
+    }
+
+    fn result(&self, goal: Goal, index: usize) -> GoalResult {
+        let selector = &self.selectors()[index];
+        let target = selector.final_target();
+        let bounds = self.book().relevant_bounds(target);
+        let load = |index: i64| Load::new(self.scale().load(index));
+        let is_rig =
+            |index: i64| self.book().trials_at(index).is_some_and(|trials| trials.is_upper_by_rig(target));
+        let irregular = match (bounds.lower, bounds.upper) {
+            (None, Some(_)) => Some(GoalIrregularity::NoLowerBound),
+            (Some(_), None) => Some(GoalIrregularity::NoUpperBound),
+            _ => None,
+        };
+        GoalResult {
+            goal,
+            lower_bound: bounds.lower.map(load),
+            conditional_throughput: bounds.lower.map(|index| {
+                Load::new(self.scale().load(index) * (1.0 - self.book().conditional_loss(index, target)))
+            }),
+            upper_bound: bounds.upper.map(load),
+            irregular: irregular.filter(|_| selector.is_done()),
+            cause: match bounds.upper {
+                None => BoundCause::Range,
+                Some(index) if is_rig(index) => BoundCause::Rig,
+                Some(_) => BoundCause::Device,
+            },
+            is_reached: selector.is_done(),
+        }
+    }
+}
+
+impl fmt::Display for GoalResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let goal = self.goal;
+        match (self.lower_bound, self.upper_bound) {
+            (None, None) => write!(f, "{goal}: nothing known yet"),
+            (Some(lower), None) => write!(f, "{goal}: at least {lower}"),
+            (None, Some(upper)) => write!(f, "{goal}: below {upper}"),
+            (Some(lower), Some(upper)) => write!(f, "{goal}: {lower} to {upper}"),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Loads as whole numbers, even in logarithm, from 0 for the minimum load to the top for the maximum.
+//!
+//! Widths and steps are differences of these numbers. So a step up and the same step down lead back to the same load, which
+//! floats do not promise. Every float operation here is in the order of the reference library: loads are equal to the last bit.
+
+/// How closely a whole number of units must fit each width. Below 1, so that a result is never wider than asked for.
+const LEAST_FIT: f64 = 0.99;
+const MOST_FIT: f64 = 0.999_999;
+/// Candidates to try. Widths of a real search need some hundred.
+const MOST_CANDIDATES: u32 = 1_000_000;
+
+/// The scale of one search.
+#[derive(Clone, Debug)]
+pub(super) struct LoadScale {
+    min: f64,
+    max: f64,
+    top: i64,
+}
+
+impl LoadScale {
+    /// A scale on which every width is nearly a whole number of units; `None` if there is none.
+    pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
+        let whole = max.ln() - min.ln();
+        let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
+        let mut candidate = 1.0;
+        for _ in 0..MOST_CANDIDATES {
+            match next_candidate(whole, &logs, candidate) {
+                None => return Some(Self { min, max, top: to_index(candidate) }),
+                Some(next) => candidate = next,
+            }
+        }
+        None
+    }
+
+    /// The number of the maximum load.
+    pub(super) const fn top(&self) -> i64 {
+        self.top
+    }
+
+    /// The load of a number; numbers beyond the ends are those of the ends.
+    pub(super) fn load(&self, index: i64) -> f64 {
+        if index <= 0 {
+            return self.min;
+        }
+        if index >= self.top {
+            return self.max;
+        }
+        let mut interval = ScaleInterval::whole(self);
+        while interval.high - interval.low >= 2 {
+            let (middle, load) = interval.split();
+            match middle.cmp(&index) {
+                std::cmp::Ordering::Equal => return load,
+                std::cmp::Ordering::Less => interval.raise(middle, load),
+                std::cmp::Ordering::Greater => interval.lower(middle, load),
+            }
+        }
+        interval.low_load
+    }
+
+    /// The number of a load, rounded down.
+    pub(super) fn index(&self, load: f64) -> i64 {
+        if load <= self.min {
+            return 0;
+        }
+        if load >= self.max {
+            return self.top;
+        }
+        let mut interval = ScaleInterval::whole(self);
+        while interval.high - interval.low >= 2 {
+            let (middle, middle_load) = interval.split();
+            if middle_load < load {
+                interval.raise(middle, middle_load);
+            } else if middle_load > load {
+                interval.lower(middle, middle_load);
+            } else {
+                return middle;
+            }
+        }
+        interval.low
+    }
+
+    /// The number of units of a relative width, rounded down.
+    pub(super) fn width(&self, relative: f64) -> i64 {
+        let increased = self.min / (1.0 - relative);
+        let width = self.index(increased);
+        if self.load(width) > increased { width - 1 } else { width }
+    }
+}
+
+/// The next number of units to try, or `None` if this one fits all widths.
+fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
+    let unit = whole / candidate;
+    let mut next: Option<f64> = None;
+    for log in logs {
+        let units = log / unit;
+        let fit = units.floor() / units;
+        if !(LEAST_FIT..=MOST_FIT).contains(&fit) {
+            let wanted = (units.floor() + 1.0) / MOST_FIT;
+            let further = (wanted / units) * candidate;
+            next = Some(next.unwrap_or(candidate + 1.0).max(further));
+        }
+    }
+    next.map(f64::ceil)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a whole number far below 2^53")]
+const fn to_index(whole: f64) -> i64 {
+    whole as i64
+}
+
+/// Two numbers and their loads. Halving the whole scale leads to each number on one way only, so its load is always the same.
+struct ScaleInterval {
+    low: i64,
+    high: i64,
+    low_load: f64,
+    high_load: f64,
+}
+
+impl ScaleInterval {
+    const fn whole(scale: &LoadScale) -> Self {
+        Self { low: 0, high: scale.top, low_load: scale.min, high_load: scale.max }
+    }
+
+    /// The middle number and its load.
+    fn split(&self) -> (i64, f64) {
+        let middle = self.low.midpoint(self.high);
+        let share = (middle - self.low) as f64 / (self.high - self.low) as f64;
+        let log = (self.high_load.ln() - self.low_load.ln()) * share;
+        (middle, self.low_load * log.exp())
+    }
+
+    const fn raise(&mut self, middle: i64, load: f64) {
+        self.low = middle;
+        self.low_load = load;
+    }
+
+    const fn lower(&mut self, middle: i64, load: f64) {
+        self.high = middle;
+        self.high_load = load;
+    }
+}
+
+/// An interval of known loads, as numbers; without a bound it ends at the end of the range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KnownBounds {
+    pub(super) lower: Option<i64>,
+    pub(super) upper: Option<i64>,
+}
+
+impl KnownBounds {
+    /// Whether a trial at a load can teach nothing more at this width.
+    pub(super) fn is_worthless(self, load: i64, width: i64) -> bool {
+        let is_narrow = matches!((self.lower, self.upper), (Some(low), Some(high)) if high - low <= width);
+        is_narrow || self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high)
+    }
+
+    /// Moves a load away from the bounds by the width. `None` if no load is worth a trial.
+    pub(super) fn keep_away(self, load: i64, width: i64, top: i64) -> Option<i64> {
+        let load = load.clamp(0, top);
+        if self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high) {
+            return None;
+        }
+        let (low, high) = (self.lower.unwrap_or(0), self.upper.unwrap_or(top));
+        // An end that is no bound was not tried: the load may become that end.
+        let low_end = self.lower.is_none().then_some(low);
+        let high_end = self.upper.is_none().then_some(high);
+        if high - low <= width {
+            return low_end.or(high_end);
+        }
+        let (mut soft_low, mut soft_high) = (low + width, high - width);
+        if soft_low > soft_high {
+            soft_low = middle(low, high, width);
+            soft_high = soft_low;
+        }
+        if load < soft_low {
+            return Some(low_end.unwrap_or(soft_low));
+        }
+        if load > soft_high {
+            return Some(high_end.unwrap_or(soft_high));
+        }
+        Some(load)
+    }
+}
+
+/// Where to split an interval that is wider than `width`: one part is the width times a power of two, as near to half as
+/// possible, and the smaller part is the low one.
+pub(super) fn middle(low: i64, high: i64, width: i64) -> i64 {
+    let whole = high - low;
+    if whole == 2 * width {
+        return low + width;
+    }
+    if whole < 2 * width {
+        return if width % 2 == 0 && width > 1 { middle(low, high, width / 2) } else { low + whole / 2 };
+    }
+    let mut part = width.max(1);
+    while whole - 2 * part > 2 * part {
+        part *= 2;
+    }
+    let (smaller, larger) = (part, whole - part);
+    let (next_larger, next_smaller) = (2 * part, whole - 2 * part);
+    // The numbers of a fine scale are large, their products larger.
+    let is_first_more_even =
+        i128::from(smaller) * i128::from(larger) > i128::from(next_larger) * i128::from(next_smaller);
+    low + if is_first_more_even { smaller } else { next_smaller }
+}

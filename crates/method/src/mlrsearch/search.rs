@@ -1,0 +1,226 @@
+//! The search: whose nomination is tried, and when all goals are reached.
+
+use super::bounds::TrialBook;
+use super::scale::{KnownBounds, LoadScale};
+use super::selector::{Nomination, SearchView, Selector};
+use super::start::{StartStage, StartStep, StartTarget};
+use super::targets::{Target, chain_targets};
+use super::{Goal, GoalError};
+use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// What a search is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MlrOptions {
+    pub goals: Vec<Goal>,
+    /// Lowest and highest load.
+    #[serde(rename = "min_frames_per_second", alias = "min")]
+    pub min: Load,
+    #[serde(rename = "max_frames_per_second", alias = "max")]
+    pub max: Load,
+    /// Of all frames; `None` for the sizes of the plan.
+    #[serde(rename = "frame_size_bytes", alias = "size")]
+    pub size: Option<FrameSize>,
+    /// Length of a first trial at the highest load that does not count.
+    #[serde(rename = "warmup_ns", alias = "warmup")]
+    pub warmup: Option<Nanos>,
+    /// Ends the search when the lowest load turns out too high for a goal.
+    pub fail_fast: bool,
+}
+
+/// Why a search cannot start.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MlrOptionsError {
+    #[error("the search has no goal; name one, for example ndr")]
+    NoGoal,
+    #[error("the goal {0} is there twice; leave one out")]
+    SameGoal(Goal),
+    #[error(transparent)]
+    Goal(#[from] GoalError),
+    #[error("the lowest load, {min}, must be above 0 and below the highest, {max}")]
+    Range { min: Load, max: Load },
+    #[error("the widths of the goals have no common unit; choose widths that are less different")]
+    Widths,
+}
+
+/// A search with MLRsearch.
+#[derive(Clone, Debug)]
+pub struct MlrSearch {
+    options: MlrOptions,
+    scale: LoadScale,
+    start: StartTarget,
+    selectors: Vec<Selector>,
+    book: TrialBook,
+    /// The step of the trial before.
+    step: i64,
+    phase: SearchPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum SearchPhase {
+    WarmUp(Nanos),
+    Start {
+        stage: StartStage,
+        load: i64,
+    },
+    /// Tries the nomination of this selector.
+    Search {
+        nomination: Nomination,
+        selector: usize,
+    },
+    Over,
+}
+
+impl MlrSearch {
+    pub fn new(options: MlrOptions) -> Result<Self, MlrOptionsError> {
+        check(&options)?;
+        let [min, max] = [options.min, options.max].map(Load::frames_per_second);
+        let widths: Vec<f64> = options.goals.iter().map(|goal| goal.width).collect();
+        let scale = LoadScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
+        let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| chain_targets(goal, &scale)).collect();
+        let start = StartTarget::of(chains.iter().filter_map(|chain| chain.first()));
+        let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top() };
+        let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
+        let selectors = chains.into_iter().map(Selector::new).collect();
+        Ok(Self { options, scale, start, selectors, book: TrialBook::default(), step: 0, phase })
+    }
+
+    pub const fn options(&self) -> &MlrOptions {
+        &self.options
+    }
+
+    /// The load of the next trial, and its seconds to the last bit; `None` if the search is over.
+    pub fn next_trial(&self) -> Option<(Load, f64)> {
+        let (load, seconds) = match self.phase {
+            SearchPhase::WarmUp(time) => (self.scale.top(), time.as_secs_f64()),
+            SearchPhase::Start { load, .. } => (load, self.start.seconds),
+            SearchPhase::Search { nomination, .. } => (nomination.load, nomination.seconds),
+            SearchPhase::Over => return None,
+        };
+        Some((Load::new(self.scale.load(load)), seconds))
+    }
+
+    /// Takes the loss ratio of that trial, and whether the loss may be the rig's.
+    pub fn tell_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
+        match self.phase {
+            SearchPhase::WarmUp(_) => {
+                self.phase = SearchPhase::Start { stage: StartStage::Max, load: self.scale.top() };
+            }
+            SearchPhase::Start { stage, load } => {
+                self.book.add(load, self.start.seconds, loss_ratio, is_rig_fault);
+                match self.start.next_step(&self.scale, stage, load, loss_ratio) {
+                    StartStep::Trial { stage, load } => self.phase = SearchPhase::Start { stage, load },
+                    StartStep::Ready(low, high) => self.start_selectors(low, high),
+                }
+            }
+            SearchPhase::Search { nomination, selector } => {
+                self.book.add(nomination.load, nomination.seconds, loss_ratio, is_rig_fault);
+                self.step = nomination.step;
+                if let Some(step) = self.selectors[selector].note_trial(nomination.load, &self.book) {
+                    self.step = step;
+                }
+                self.choose_nomination();
+            }
+            SearchPhase::Over => {}
+        }
+    }
+
+    fn start_selectors(&mut self, low: i64, high: i64) {
+        self.step = high - low;
+        let start = KnownBounds { lower: Some(low), upper: Some(high) };
+        for selector in &mut self.selectors {
+            selector.start_at(start);
+        }
+        self.choose_nomination();
+    }
+
+    /// Lets all goals nominate and picks the next trial.
+    fn choose_nomination(&mut self) {
+        let view = SearchView { book: &self.book, top: self.scale.top(), step: self.step };
+        let mut chosen: Option<(Nomination, usize)> = None;
+        for (index, selector) in self.selectors.iter_mut().enumerate() {
+            let Some(nomination) = selector.nominate(view) else {
+                if self.options.fail_fast
+                    && view.book.relevant_bounds(selector.final_target()).lower.is_none()
+                {
+                    self.phase = SearchPhase::Over;
+                    return;
+                }
+                continue;
+            };
+            if chosen.is_none_or(|(best, _)| nomination.is_before(&best, view.top)) {
+                chosen = Some((nomination, index));
+            }
+        }
+        self.phase = chosen
+            .map_or(SearchPhase::Over, |(nomination, selector)| SearchPhase::Search { nomination, selector });
+    }
+
+    pub(super) const fn scale(&self) -> &LoadScale {
+        &self.scale
+    }
+
+    pub(super) const fn book(&self) -> &TrialBook {
+        &self.book
+    }
+
+    pub(super) fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// The number of the next load, and the target that wants it; no target in the first trials.
+    pub(super) fn next_target(&self) -> Option<(i64, Option<&Target>)> {
+        match self.phase {
+            SearchPhase::WarmUp(_) => Some((self.scale.top(), None)),
+            SearchPhase::Start { load, .. } => Some((load, None)),
+            SearchPhase::Search { nomination, selector } => {
+                Some((nomination.load, Some(self.selectors[selector].target())))
+            }
+            SearchPhase::Over => None,
+        }
+    }
+}
+
+impl TestMethod for MlrSearch {
+    fn next_order(&self) -> Option<TrialOrder> {
+        let (load, seconds) = self.next_trial()?;
+        let length = TrialLength::Time(to_nanos(seconds));
+        Some(TrialOrder::constant(TrialPurpose::Search, self.options.size, load, length))
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        self.tell_loss(result.loss_share(), result.rig_fault.is_some());
+    }
+
+    fn progress(&self) -> String {
+        let goals: Vec<String> = self.results().iter().map(ToString::to_string).collect();
+        goals.join("; ")
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates; seconds are not negative"
+)]
+pub(super) fn to_nanos(seconds: f64) -> Nanos {
+    Nanos::new((seconds * 1e9).round() as u64)
+}
+
+fn check(options: &MlrOptions) -> Result<(), MlrOptionsError> {
+    if options.goals.is_empty() {
+        return Err(MlrOptionsError::NoGoal);
+    }
+    for (index, goal) in options.goals.iter().enumerate() {
+        goal.check()?;
+        if options.goals[..index].contains(goal) {
+            return Err(MlrOptionsError::SameGoal(*goal));
+        }
+    }
+    let [min, max] = [options.min, options.max];
+    if min.frames_per_second() > 0.0 && min < max && max.frames_per_second().is_finite() {
+        return Ok(());
+    }
+    Err(MlrOptionsError::Range { min, max })
+}

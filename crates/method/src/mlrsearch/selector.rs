@@ -1,0 +1,197 @@
+//! What a goal wants to try next.
+
+use super::bounds::TrialBook;
+use super::scale::{KnownBounds, middle};
+use super::targets::Target;
+use std::cmp::Ordering;
+
+/// A load that a goal wants to try.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Nomination {
+    pub(super) load: i64,
+    pub(super) seconds: f64,
+    /// The step that led here; it becomes the step of the whole search.
+    pub(super) step: i64,
+}
+
+impl Nomination {
+    /// Whether it goes first: the smaller load, then the longer trial, then the larger step.
+    pub(super) fn is_before(&self, other: &Self, top: i64) -> bool {
+        // Steps beyond the whole range are equal.
+        let steps = other.step.min(top).cmp(&self.step.min(top));
+        self.load.cmp(&other.load).then(other.seconds.total_cmp(&self.seconds)).then(steps) == Ordering::Less
+    }
+}
+
+/// A bound that an extending step does not look for. If the trial makes it again, steps grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissedBound {
+    Lower,
+    Upper,
+}
+
+/// The way of one goal through its targets.
+#[derive(Clone, Debug)]
+pub(super) struct Selector {
+    /// Coarse to fine.
+    targets: Vec<Target>,
+    stage: usize,
+    /// The bounds of the target before, or the loads of the first trials.
+    start: KnownBounds,
+    /// The next step of an extension.
+    step: i64,
+    /// Of the present nomination.
+    grows_at: Option<MissedBound>,
+    is_done: bool,
+}
+
+/// What all selectors share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchView<'a> {
+    pub(super) book: &'a TrialBook,
+    pub(super) top: i64,
+    /// The step of the trial before, of whichever goal.
+    pub(super) step: i64,
+}
+
+impl Selector {
+    pub(super) fn new(targets: Vec<Target>) -> Self {
+        Self { targets, stage: 0, start: KnownBounds::default(), step: 0, grows_at: None, is_done: false }
+    }
+
+    /// Takes the loads of the first trials.
+    pub(super) fn start_at(&mut self, start: KnownBounds) {
+        self.start = start;
+        self.restart_step();
+    }
+
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// The present target.
+    pub(super) fn target(&self) -> &Target {
+        &self.targets[self.stage]
+    }
+
+    /// The target that is the goal.
+    pub(super) fn final_target(&self) -> &Target {
+        &self.targets[self.targets.len() - 1]
+    }
+
+    /// The load that this goal wants to try; `None` if the goal is reached.
+    pub(super) fn nominate(&mut self, view: SearchView<'_>) -> Option<Nomination> {
+        loop {
+            let bounds = view.book.relevant_bounds(self.target());
+            self.grows_at = None;
+            if let Some((load, step)) = self.choose(bounds, view) {
+                return Some(Nomination { load, seconds: self.target().trial, step });
+            }
+            if self.stage + 1 == self.targets.len() {
+                self.is_done = true;
+                return None;
+            }
+            self.stage += 1;
+            self.start = bounds;
+            self.restart_step();
+        }
+    }
+
+    /// Takes note that its nomination was tried. Returns the new step of the whole search, if that grows.
+    pub(super) fn note_trial(&mut self, load: i64, book: &TrialBook) -> Option<i64> {
+        let bounds = book.relevant_bounds(self.target());
+        let bound = match self.grows_at? {
+            MissedBound::Lower => bounds.lower,
+            MissedBound::Upper => bounds.upper,
+        };
+        (bound == Some(load)).then(|| {
+            self.step = self.step.saturating_mul(self.target().expansion);
+            self.step
+        })
+    }
+
+    fn restart_step(&mut self) {
+        let distance = match self.start {
+            KnownBounds { lower: Some(low), upper: Some(high) } => high - low,
+            _ => 0,
+        };
+        self.set_step(distance);
+    }
+
+    fn set_step(&mut self, last: i64) {
+        let target = self.target();
+        self.step = last.max(target.width).saturating_mul(target.expansion);
+    }
+
+    /// The first rule that applies: its load and step.
+    fn choose(&mut self, bounds: KnownBounds, view: SearchView<'_>) -> Option<(i64, i64)> {
+        let width = self.target().width;
+        if let Some(load) = self.choose_start_load(bounds) {
+            self.set_step(width);
+            return Some((load, width));
+        }
+        let step = self.step.max(view.step);
+        match (bounds.lower, bounds.upper) {
+            (None, Some(high)) => self.extend(bounds, high.saturating_sub(step), MissedBound::Upper, view),
+            (Some(low), None) => self.extend(bounds, low.saturating_add(step), MissedBound::Lower, view),
+            (Some(low), Some(high)) if high - low > width => self.bisect(low, high, view),
+            _ => None,
+        }
+    }
+
+    /// Halves the start interval if it is nearly narrow enough, then tries its ends.
+    fn choose_start_load(&self, bounds: KnownBounds) -> Option<i64> {
+        let width = self.target().width;
+        let half = match self.start {
+            KnownBounds { lower: Some(low), upper: Some(high) }
+                if width < high - low && high - low <= 2 * width =>
+            {
+                Some(middle(low, high, width))
+            }
+            _ => None,
+        };
+        let loads = [half, self.start.lower, self.start.upper];
+        loads.into_iter().flatten().find(|load| !bounds.is_worthless(*load, width))
+    }
+
+    /// A step beyond the only known bound.
+    fn extend(
+        &mut self,
+        bounds: KnownBounds,
+        wanted: i64,
+        missed: MissedBound,
+        view: SearchView<'_>,
+    ) -> Option<(i64, i64)> {
+        let width = self.target().width;
+        let load = bounds.keep_away(wanted, width, view.top)?;
+        if bounds.is_worthless(load, width) {
+            return None;
+        }
+        self.grows_at = Some(missed);
+        Some((load, self.step.max(view.step)))
+    }
+
+    /// The middle of both bounds, unless a step from one of them ends between the middle and a start load.
+    fn bisect(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
+        let width = self.target().width;
+        let bounds = KnownBounds { lower: Some(low), upper: Some(high) };
+        let middle = middle(low, high, width);
+        let step = self.step.max(view.step);
+        let down = bounds.keep_away(high.saturating_sub(step), width, view.top);
+        if down.is_some_and(|load| load > middle && self.start.upper.is_some_and(|start| load < start)) {
+            self.grows_at = Some(MissedBound::Upper);
+            return down.map(|load| (load, step));
+        }
+        let up = bounds.keep_away(low.saturating_add(step), width, view.top);
+        if up.is_some_and(|load| load < middle && self.start.lower.is_some_and(|start| load > start)) {
+            self.grows_at = Some(MissedBound::Lower);
+            return up.map(|load| (load, step));
+        }
+        if bounds.is_worthless(middle, width) {
+            return None;
+        }
+        let half = (middle - low).min(high - middle);
+        self.set_step(half);
+        Some((middle, half))
+    }
+}

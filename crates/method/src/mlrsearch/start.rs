@@ -1,0 +1,84 @@
+//! The first trials: they find the region of the search from what the device forwards under overload.
+
+use super::scale::{KnownBounds, LoadScale};
+use super::targets::Target;
+
+/// What the first trials have in common: those of the coarsest targets of all goals.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartTarget {
+    loss_ratio: f64,
+    pub(super) seconds: f64,
+    width: i64,
+}
+
+/// How far the first trials are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartStage {
+    /// At the maximum load.
+    Max,
+    /// At what the device forwarded.
+    Forwarded,
+    /// Above or below that load.
+    Second { first: i64 },
+}
+
+/// What follows a first trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartStep {
+    Trial {
+        stage: StartStage,
+        load: i64,
+    },
+    /// Two loads, low and high, or the same twice.
+    Ready(i64, i64),
+}
+
+impl StartTarget {
+    /// Of the coarsest target of each goal.
+    pub(super) fn of<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
+        Self {
+            loss_ratio: coarsest.clone().map(|target| target.loss_ratio).fold(1.0, f64::min),
+            seconds: coarsest.clone().map(|target| target.trial).fold(0.0, f64::max),
+            width: coarsest.map(|target| target.width).max().unwrap_or(1),
+        }
+    }
+
+    /// What follows a trial at this load with this loss.
+    pub(super) fn next_step(
+        &self,
+        scale: &LoadScale,
+        stage: StartStage,
+        load: i64,
+        loss_ratio: f64,
+    ) -> StartStep {
+        let forwarded = scale.load(load) * (1.0 - loss_ratio);
+        // All load above the searched one is lost. The reciprocal first, as the reference library does.
+        let carried = scale.index(forwarded * (1.0 / (1.0 - self.loss_ratio)));
+        let top = scale.top();
+        match stage {
+            StartStage::Max if carried >= top => StartStep::Ready(load, load),
+            StartStage::Max => {
+                let below = KnownBounds { lower: None, upper: Some(top) };
+                continue_at(below.keep_away(carried, self.width, top), StartStage::Forwarded, load)
+            }
+            StartStage::Forwarded => {
+                let second = if loss_ratio > self.loss_ratio {
+                    KnownBounds { lower: None, upper: Some(load) }.keep_away(carried, self.width, top)
+                } else {
+                    let between = KnownBounds { lower: Some(load), upper: Some(top) };
+                    between.keep_away(load + self.width, self.width, top)
+                };
+                continue_at(second, StartStage::Second { first: load }, load)
+            }
+            StartStage::Second { first } => StartStep::Ready(first.min(load), first.max(load)),
+        }
+    }
+}
+
+/// A trial at `next`; without one, the start is where the last trial was.
+fn continue_at(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
+    match next {
+        Some(load) => StartStep::Trial { stage, load },
+        None => StartStep::Ready(load, load),
+    }
+}

@@ -1,0 +1,50 @@
+//! Targets: a goal and its coarser steps.
+
+use super::Goal;
+use super::scale::LoadScale;
+
+/// One step on the way to a goal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) loss_ratio: f64,
+    pub(super) exceed_ratio: f64,
+    /// Units of the load scale.
+    pub(super) width: i64,
+    /// Seconds of a trial that counts in full.
+    pub(super) trial: f64,
+    /// Seconds that classify a load.
+    pub(super) sum: f64,
+    pub(super) expansion: i64,
+}
+
+impl Target {
+    /// The target that is the goal itself.
+    pub(super) fn of_goal(goal: &Goal, width: i64) -> Self {
+        Self {
+            loss_ratio: goal.loss_ratio,
+            exceed_ratio: goal.exceed_ratio,
+            width,
+            trial: goal.final_trial.as_secs_f64(),
+            sum: goal.duration_sum.as_secs_f64(),
+            expansion: i64::from(goal.expansion),
+        }
+    }
+}
+
+/// The targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
+pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
+    let last = Target::of_goal(goal, scale.width(goal.width));
+    let initial = goal.initial_trial.as_secs_f64();
+    let count = goal.preceding_targets;
+    let factor = (initial / last.sum).powf(1.0 / f64::from(count.max(1)));
+    let mut chain = vec![last];
+    let mut width = last.width;
+    for step in 1..=count {
+        // By pow, as the reference library: powi rounds otherwise.
+        let sum = if step == count { initial } else { last.sum * factor.powf(f64::from(step)) };
+        width = width.saturating_mul(2);
+        chain.push(Target { width, trial: last.trial.min(sum), sum, ..last });
+    }
+    chain.reverse();
+    chain
+}

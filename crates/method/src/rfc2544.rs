@@ -1,0 +1,270 @@
+//! The benchmarks of RFC 2544, with back-to-back frames by RFC 9004.
+//!
+//! Test by test, each with all sizes. Tests at the throughput use what the search for it found. If the rig kept it from going
+//! higher, they use the highest load that was carried, and say so.
+
+use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+use std::collections::VecDeque;
+
+mod back_to_back;
+mod criteria;
+mod frame_loss;
+mod judgement;
+mod latency;
+mod options;
+mod recovery;
+mod reset;
+mod result;
+mod throughput;
+
+pub use criteria::{MinimumThroughput, Rfc2544Criteria, ThroughputFloor};
+pub use options::{LatencyDefinition, Rfc2544Durations, Rfc2544Options, Rfc2544Repetitions, Rfc2544Test};
+pub use result::{
+    BackToBackBenchmark, BurstSearch, FrameLossCurve, FrameLossPoint, LatencyBenchmark, LatencySample,
+    PartOutcome, RecoveryBenchmark, RecoveryTrial, ResetTime, Rfc2544Result, SizeBenchmark, ThroughputBasis,
+    ThroughputBounds,
+};
+
+/// The method at work.
+#[derive(Clone, Debug)]
+pub struct Rfc2544 {
+    options: Rfc2544Options,
+    /// What comes after the present part.
+    queue: VecDeque<PlannedPart>,
+    part: Option<BenchmarkPart>,
+    result: Rfc2544Result,
+}
+
+/// A test with one of the sizes.
+#[derive(Clone, Copy, Debug)]
+struct PlannedPart {
+    test: Rfc2544Test,
+    /// Index of the size.
+    size: usize,
+}
+
+/// A test with one size, at work.
+#[derive(Clone, Debug)]
+struct BenchmarkPart {
+    size: usize,
+    work: PartWork,
+}
+
+#[derive(Clone, Debug)]
+enum PartWork {
+    Throughput(throughput::ThroughputSearch),
+    Latency(latency::LatencyTrials),
+    FrameLoss(frame_loss::FrameLossTrials),
+    BackToBack(back_to_back::BurstSearches),
+    Recovery(recovery::RecoveryTrials),
+    Reset(reset::ResetTrial),
+}
+
+impl Rfc2544 {
+    pub fn new(options: Rfc2544Options) -> Self {
+        let sizes =
+            options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
+        let result = Rfc2544Result { shortfalls: options.shortfalls(), sizes, reset: None };
+        let mut method = Self { queue: plan_parts(&options), part: None, result, options };
+        method.start_next_part();
+        method
+    }
+
+    /// What is known so far.
+    pub const fn result(&self) -> &Rfc2544Result {
+        &self.result
+    }
+
+    /// Starts the next part that needs a trial. Parts that cannot be measured only leave their reason.
+    fn start_next_part(&mut self) {
+        self.part = None;
+        while let Some(planned) = self.queue.pop_front() {
+            let work = self.start_work(planned);
+            if let Some(work) = work {
+                work.store(&mut self.result, planned.size);
+                if work.next_order().is_some() {
+                    self.part = Some(BenchmarkPart { size: planned.size, work });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// `None` if the test has no trials with this size; the reason is then in the result.
+    fn start_work(&mut self, planned: PlannedPart) -> Option<PartWork> {
+        let row = &mut self.result.sizes[planned.size];
+        let options = &self.options;
+        match planned.test {
+            Rfc2544Test::Throughput => {
+                Some(PartWork::Throughput(throughput::ThroughputSearch::new(options, row)))
+            }
+            Rfc2544Test::FrameLoss => {
+                Some(PartWork::FrameLoss(frame_loss::FrameLossTrials::new(options, row)))
+            }
+            Rfc2544Test::Latency => {
+                let trials = row.basis().map(|basis| latency::LatencyTrials::new(options, row, basis));
+                keep_reason(trials, &mut row.latency).map(PartWork::Latency)
+            }
+            Rfc2544Test::BackToBack => {
+                let searches = back_to_back::BurstSearches::start(options, row);
+                keep_reason(searches, &mut row.back_to_back).map(PartWork::BackToBack)
+            }
+            Rfc2544Test::Recovery => {
+                let trials = recovery::RecoveryTrials::start(options, row);
+                keep_reason(trials, &mut row.recovery).map(PartWork::Recovery)
+            }
+            Rfc2544Test::Reset => {
+                let trial = row.basis().map(|basis| reset::ResetTrial::new(options, row, basis));
+                keep_reason(trial, &mut self.result.reset).map(PartWork::Reset)
+            }
+        }
+    }
+}
+
+/// Why a part has no trials.
+#[derive(Clone, Debug)]
+enum SkippedPart {
+    NotApplicable(String),
+    NotMeasured(String),
+}
+
+fn keep_reason<P, T>(part: Result<P, SkippedPart>, outcome: &mut Option<PartOutcome<T>>) -> Option<P> {
+    match part {
+        Ok(part) => return Some(part),
+        Err(SkippedPart::NotApplicable(reason)) => *outcome = Some(PartOutcome::NotApplicable { reason }),
+        Err(SkippedPart::NotMeasured(reason)) => *outcome = Some(PartOutcome::NotMeasured { reason }),
+    }
+    None
+}
+
+fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
+    let needs_throughput = options.tests.iter().any(|test| test.needs_throughput());
+    let sizes = options.frame_sizes_bytes.iter();
+    let smallest = sizes.enumerate().min_by_key(|(_, size)| **size).map(|(index, _)| index);
+    let mut parts = VecDeque::new();
+    for test in Rfc2544Test::ALL {
+        let is_wanted =
+            options.tests.contains(&test) || (test == Rfc2544Test::Throughput && needs_throughput);
+        let with_size = |size: &usize| test != Rfc2544Test::Reset || Some(*size) == smallest;
+        if is_wanted {
+            let with_sizes = (0..options.frame_sizes_bytes.len()).filter(with_size);
+            parts.extend(with_sizes.map(|size| PlannedPart { test, size }));
+        }
+    }
+    parts
+}
+
+impl TestMethod for Rfc2544 {
+    fn next_order(&self) -> Option<TrialOrder> {
+        self.part.as_ref()?.work.next_order()
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        let Some(part) = &mut self.part else { return };
+        part.work.tell(result);
+        part.work.store(&mut self.result, part.size);
+        if part.work.next_order().is_none() {
+            self.start_next_part();
+        }
+    }
+
+    fn progress(&self) -> String {
+        match &self.part {
+            None => "RFC 2544: all tests are made".to_owned(),
+            Some(part) => {
+                let size = self.result.sizes[part.size].frame_size_bytes;
+                let (done, all) =
+                    (plan_parts(&self.options).len() - self.queue.len(), plan_parts(&self.options).len());
+                format!("{size} {} (part {done} of {all})", part.work.progress())
+            }
+        }
+    }
+}
+
+impl PartWork {
+    fn next_order(&self) -> Option<TrialOrder> {
+        match self {
+            Self::Throughput(work) => work.next_order(),
+            Self::Latency(work) => work.next_order(),
+            Self::FrameLoss(work) => work.next_order(),
+            Self::BackToBack(work) => work.next_order(),
+            Self::Recovery(work) => work.next_order(),
+            Self::Reset(work) => work.next_order(),
+        }
+    }
+
+    fn tell(&mut self, result: &TrialResult) {
+        match self {
+            Self::Throughput(work) => work.tell(result),
+            Self::Latency(work) => work.tell(result),
+            Self::FrameLoss(work) => work.tell(result),
+            Self::BackToBack(work) => work.tell(result),
+            Self::Recovery(work) => work.tell(result),
+            Self::Reset(work) => work.tell(result),
+        }
+    }
+
+    /// Puts what is known so far into the result.
+    fn store(&self, result: &mut Rfc2544Result, size: usize) {
+        let row = &mut result.sizes[size];
+        match self {
+            Self::Throughput(work) => row.throughput = Some(work.bounds()),
+            Self::Latency(work) => row.latency = Some(PartOutcome::Measured(work.benchmark())),
+            Self::FrameLoss(work) => row.frame_loss = Some(work.curve()),
+            Self::BackToBack(work) => row.back_to_back = Some(PartOutcome::Measured(work.benchmark())),
+            Self::Recovery(work) => row.recovery = Some(PartOutcome::Measured(work.benchmark())),
+            Self::Reset(work) => result.reset = Some(work.outcome()),
+        }
+    }
+
+    fn progress(&self) -> String {
+        match self {
+            Self::Throughput(work) => work.progress(),
+            Self::Latency(work) => work.progress(),
+            Self::FrameLoss(work) => work.progress(),
+            Self::BackToBack(work) => work.progress(),
+            Self::Recovery(work) => work.progress(),
+            Self::Reset(_) => "reset: the trial is under way".to_owned(),
+        }
+    }
+}
+
+impl SizeBenchmark {
+    fn new(options: &Rfc2544Options, size: FrameSize) -> Self {
+        Self {
+            frame_size_bytes: size,
+            theoretical_frames_per_second: options.theoretical_load(size),
+            maximum_frames_per_second: options.maximum_load(size),
+            throughput: None,
+            latency: None,
+            frame_loss: None,
+            back_to_back: None,
+            recovery: None,
+        }
+    }
+
+    /// The load for tests at the throughput.
+    fn basis(&self) -> Result<ThroughputBasis, SkippedPart> {
+        let throughput = self.throughput.as_ref();
+        match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
+            Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
+            None => Err(SkippedPart::NotMeasured(
+                "there is no load that was carried without loss: no throughput".to_owned(),
+            )),
+        }
+    }
+}
+
+fn timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialOrder {
+    TrialOrder::constant(purpose, Some(size), load, TrialLength::Time(time))
+}
+
+/// Why the trial says nothing about the device, if so.
+fn rig_fault(result: &TrialResult) -> Option<String> {
+    // A trial without loss is a fact, whatever the rig thinks of itself.
+    result.rig_fault.clone().filter(|_| !result.is_without_loss())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Back-to-back frames (RFC 9004): the longest burst at the maximum load that is forwarded without loss.
+//!
+//! Each repetition is a whole binary search of its own, as RFC 9004 wants it.
+
+use super::{BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
+use crate::bisection::{Bisection, BisectionOptions};
+use crate::rounding::whole;
+use crate::{BoundCause, Load, SampleStatistics, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::FrameSize;
+
+/// A mean above this share of the longest burst is not valid: the buffer may hold more.
+const NEAR_LONGEST: f64 = 0.95;
+
+#[derive(Clone, Debug)]
+pub(super) struct BurstSearches {
+    size: FrameSize,
+    basis: ThroughputBasis,
+    theoretical: Load,
+    maximum: Load,
+    options: BisectionOptions<u64>,
+    search: Bisection<u64>,
+    searches: Vec<BurstSearch>,
+    repetitions: u32,
+}
+
+impl BurstSearches {
+    pub(super) fn start(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+        let basis = row.basis()?;
+        let (maximum, theoretical) = (row.maximum_frames_per_second, row.theoretical_frames_per_second);
+        if basis.frames_per_second >= maximum {
+            let what =
+                if maximum < theoretical { "highest load that was asked for" } else { "theoretical maximum" };
+            let reason = format!("the throughput is the {what}: no burst fills the buffer");
+            return Err(SkippedPart::NotApplicable(reason));
+        }
+        let seconds = options.durations.longest_burst_ns.as_secs_f64();
+        let longest = whole(maximum.frames_per_second() * seconds).max(1);
+        let options_of_search = BisectionOptions::plain(0, longest, options.burst_step_frames.max(1));
+        Ok(Self {
+            size: row.frame_size_bytes,
+            basis,
+            theoretical,
+            maximum,
+            options: options_of_search,
+            search: Bisection::new(options_of_search),
+            searches: Vec::new(),
+            repetitions: options.repetitions.back_to_back,
+        })
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let length = TrialLength::Frames(self.search.next_value()?);
+        Some(TrialOrder::constant(TrialPurpose::BackToBack, Some(self.size), self.maximum, length))
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        self.search.tell(result);
+        if let Some(found) = self.search.found() {
+            self.searches.push(BurstSearch {
+                burst_frames: found.lower.unwrap_or(0),
+                lost_at_frames: found.upper,
+                limited_by: found.cause,
+            });
+            // A search that says nothing about the device will not say more the next time.
+            if found.cause == BoundCause::Device && self.searches.len() < self.repetitions as usize {
+                self.search = Bisection::new(self.options);
+            }
+        }
+    }
+
+    pub(super) fn benchmark(&self) -> BackToBackBenchmark {
+        let bursts: Vec<f64> = self.searches.iter().map(|search| search.burst_frames as f64).collect();
+        let statistics = SampleStatistics::of(&bursts);
+        let invalid = self.describe_invalid(statistics);
+        let valid = statistics.filter(|_| invalid.is_none());
+        let theoretical = self.theoretical.frames_per_second();
+        let implied = valid.map(|bursts| bursts.mean * 1e9 / theoretical);
+        let unused = 1.0 - self.basis.frames_per_second.frames_per_second() / theoretical;
+        BackToBackBenchmark {
+            basis: self.basis,
+            burst_frames_per_second: self.maximum,
+            step_frames: self.options.resolution,
+            longest_burst_frames: self.options.max,
+            searches: self.searches.clone(),
+            repetitions: self.repetitions,
+            burst_frames: valid,
+            implied_buffer_time_ns: implied,
+            corrected_buffer_time_ns: implied.map(|time| time * unused),
+            invalid,
+        }
+    }
+
+    fn describe_invalid(&self, bursts: Option<SampleStatistics>) -> Option<String> {
+        let longest = self.options.max;
+        let cause = self.searches.last()?.limited_by;
+        match cause {
+            BoundCause::Rig => {
+                Some("the rig could not hold the bursts above the longest that passed".to_owned())
+            }
+            BoundCause::Range => Some(format!("a burst of {longest} frames passed: allow longer bursts")),
+            BoundCause::Device
+                if bursts.is_some_and(|bursts| bursts.mean > longest as f64 * NEAR_LONGEST) =>
+            {
+                Some(format!(
+                    "the result is next to the longest burst of {longest} frames: allow longer bursts"
+                ))
+            }
+            BoundCause::Device => None,
+        }
+    }
+
+    pub(super) fn progress(&self) -> String {
+        let bounds = self.search.bounds();
+        let (lower, upper) = (bounds.lower.unwrap_or(0), bounds.upper.unwrap_or(self.options.max));
+        let number = (self.searches.len() + 1).min(self.repetitions as usize);
+        format!("back-to-back: search {number} of {}: {lower} to {upper} frames", self.repetitions)
+    }
+}

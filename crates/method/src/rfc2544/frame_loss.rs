@@ -1,0 +1,76 @@
+//! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing.
+
+use super::{FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, rig_fault, timed_order};
+use crate::{Load, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos, Ratio};
+
+#[derive(Clone, Debug)]
+pub(super) struct FrameLossTrials {
+    size: FrameSize,
+    maximum: Load,
+    time: Nanos,
+    step_percent: f64,
+    points: Vec<FrameLossPoint>,
+    /// Successive trials without loss, up to the last one.
+    lossless: u32,
+}
+
+impl FrameLossTrials {
+    pub(super) const fn new(options: &Rfc2544Options, row: &SizeBenchmark) -> Self {
+        Self {
+            size: row.frame_size_bytes,
+            maximum: row.maximum_frames_per_second,
+            time: options.durations.loss_trial_ns,
+            step_percent: options.loss_step_percent,
+            points: Vec::new(),
+            lossless: 0,
+        }
+    }
+
+    /// The next share of the maximum load.
+    fn next_percent(&self) -> Option<f64> {
+        let percent = self.points.len() as f64 * -self.step_percent + 100.0;
+        // Steps that are no whole number may end next to 0.
+        (!self.is_complete() && percent > self.step_percent * 1e-6).then_some(percent)
+    }
+
+    const fn is_complete(&self) -> bool {
+        self.lossless >= 2
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let load = self.maximum.scaled(self.next_percent()? / 100.0);
+        Some(timed_order(TrialPurpose::LossRate, self.size, load, self.time))
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        let Some(percent) = self.next_percent() else { return };
+        self.lossless = if result.is_without_loss() { self.lossless + 1 } else { 0 };
+        self.points.push(FrameLossPoint {
+            percent_of_maximum: percent,
+            frames_per_second: self.maximum.scaled(percent / 100.0),
+            sent_frames: result.sent,
+            received_frames: result.received,
+            unsent_frames: result.unsent(),
+            least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
+            most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
+            rig_fault: rig_fault(result),
+        });
+    }
+
+    pub(super) fn curve(&self) -> FrameLossCurve {
+        FrameLossCurve { points: self.points.clone(), is_complete: self.is_complete() }
+    }
+
+    pub(super) fn progress(&self) -> String {
+        match self.points.last() {
+            None => "frame loss".to_owned(),
+            Some(point) => {
+                let FrameLossPoint { percent_of_maximum, most_loss_percent, .. } = point;
+                format!(
+                    "frame loss: {most_loss_percent:.3} % at {percent_of_maximum:.0} % of the maximum load"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Whether the device reaches what the user wants.
+
+use super::{
+    LatencyBenchmark, LatencySample, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544,
+    Rfc2544Test, SizeBenchmark, ThroughputBasis, ThroughputBounds,
+};
+use crate::verdict::ValueRange;
+use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod};
+use packetrig_units::Nanos;
+
+impl Rfc2544 {
+    /// Judges all sizes. A bound that the rig set is never a reason for FAIL.
+    pub fn judge(&self) -> MethodJudgement {
+        let criteria = self.result.sizes.iter().flat_map(|row| self.judge_size(row));
+        let reset =
+            self.options.criteria.maximum_reset_ns.map(|most| judge_reset(self.result.reset.as_ref(), most));
+        let open = self.next_order().is_some().then(|| "the benchmark is not over".to_owned());
+        let unknown = self.result.sizes.iter().flat_map(describe_unknown);
+        let unknown = unknown.chain(not_measured("reset", self.result.reset.as_ref())).chain(open);
+        MethodJudgement::new(criteria.chain(reset).collect(), unknown.collect())
+    }
+
+    fn judge_size(&self, row: &SizeBenchmark) -> Vec<JudgedCriterion> {
+        let criteria = &self.options.criteria;
+        let is_wanted = |test| self.options.tests.contains(&test);
+        let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
+        let latency = criteria.maximum_latency_ns.filter(|_| is_wanted(Rfc2544Test::Latency));
+        let recovery = criteria.maximum_recovery_ns.filter(|_| is_wanted(Rfc2544Test::Recovery));
+        let latency = latency.map(|most| judge_latency(row, most));
+        floors.chain(latency).chain(recovery.map(|most| judge_recovery(row, most))).collect()
+    }
+}
+
+fn judge_throughput(row: &SizeBenchmark, floor: &MinimumThroughput) -> Option<JudgedCriterion> {
+    let wanted = floor.load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
+    let criterion = format!("{} throughput of at least {wanted}", row.frame_size_bytes);
+    let Some(bounds) = &row.throughput else {
+        return Some(JudgedCriterion::unknown(criterion, "it was not measured"));
+    };
+    let carried = bounds.frames_per_second.unwrap_or(Load::ZERO);
+    let lost_at = bounds.lost_at_frames_per_second;
+    let (verdict, reason) = if carried >= wanted {
+        (MethodVerdict::Pass, format!("{carried} are carried"))
+    } else {
+        match (lost_at, bounds.limited_by) {
+            (Some(lost_at), BoundCause::Device) if lost_at <= wanted => {
+                (MethodVerdict::Fail, format!("{carried} are carried; frames are lost at {lost_at}"))
+            }
+            _ => (MethodVerdict::Unknown, describe_bounds(bounds)),
+        }
+    };
+    Some(JudgedCriterion { criterion, verdict, reason })
+}
+
+fn describe_bounds(bounds: &ThroughputBounds) -> String {
+    let carried = bounds.frames_per_second.unwrap_or(Load::ZERO);
+    match (bounds.limited_by, bounds.lost_at_frames_per_second) {
+        (BoundCause::Rig, Some(load)) => {
+            format!(
+                "{carried} are carried; the rig could not hold the trial at {load}: the device may carry more"
+            )
+        }
+        (BoundCause::Device, Some(load)) => format!("{carried} are carried; frames are lost at {load}"),
+        _ => format!("{carried} are carried; no higher load was tried"),
+    }
+}
+
+fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
+    let criterion = format!("{} mean latency of at most {most}", row.frame_size_bytes);
+    let latency =
+        match measured_at_throughput(row.latency.as_ref(), |latency: &LatencyBenchmark| latency.basis) {
+            Ok(latency) => latency,
+            Err(reason) => return JudgedCriterion::unknown(criterion, reason),
+        };
+    let Some(mean) = latency.mean_latency_ns else {
+        return JudgedCriterion::unknown(criterion, "no trial measured it");
+    };
+    let bound = latency.bound_ns.map_or(0.0, |bound| bound.as_u64() as f64);
+    let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
+    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us");
+    judged.only_if_all(mean.count, latency.repetitions)
+}
+
+fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
+    let criterion = format!("{} recovery within {most}", row.frame_size_bytes);
+    if let Some(PartOutcome::NotApplicable { reason }) = &row.recovery {
+        // With a cap below the line, a higher load might overload it.
+        let is_line = row.maximum_frames_per_second >= row.theoretical_frames_per_second;
+        let verdict = if is_line { MethodVerdict::Pass } else { MethodVerdict::Unknown };
+        return JudgedCriterion { criterion, verdict, reason: reason.clone() };
+    }
+    let recovery = match measured_at_throughput(row.recovery.as_ref(), |part: &RecoveryBenchmark| part.basis)
+    {
+        Ok(recovery) => recovery,
+        Err(reason) => return JudgedCriterion::unknown(criterion, reason),
+    };
+    let Some(mean) = recovery.recovery_ns else {
+        return JudgedCriterion::unknown(criterion, "no trial measured it");
+    };
+    let mut known = recovery.trials.iter().filter(|trial| trial.recovery_ns.is_some());
+    let high = if known.all(|trial| trial.is_recovered) { mean.mean / 1e6 } else { f64::INFINITY };
+    let range = ValueRange { low: mean.mean / 1e6, high };
+    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
+    judged.only_if_all(mean.count, recovery.repetitions)
+}
+
+fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedCriterion {
+    let criterion = format!("outage of at most {most} after a reset");
+    let reset = match measured_at_throughput(outcome, |reset| reset.basis) {
+        Ok(reset) => reset,
+        Err(reason) => return JudgedCriterion::unknown(criterion, reason),
+    };
+    let low = reset.outage_ns.as_u64() as f64 / 1e6;
+    let range = ValueRange { low, high: if reset.is_back { low } else { f64::INFINITY } };
+    JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
+}
+
+/// The value of a part, if it was measured at the throughput.
+fn measured_at_throughput<T>(
+    part: Option<&PartOutcome<T>>,
+    basis: fn(&T) -> ThroughputBasis,
+) -> Result<&T, String> {
+    match part {
+        None => Err("it was not measured".to_owned()),
+        Some(PartOutcome::NotApplicable { reason } | PartOutcome::NotMeasured { reason }) => {
+            Err(reason.clone())
+        }
+        Some(PartOutcome::Measured(value)) => {
+            let ThroughputBasis { frames_per_second, is_throughput } = basis(value);
+            let reason = format!(
+                "it was measured at {frames_per_second}, the highest load that was carried: the throughput is unknown, \
+                 because the rig could not hold the trials above it"
+            );
+            if is_throughput { Ok(value) } else { Err(reason) }
+        }
+    }
+}
+
+fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
+    let size = row.frame_size_bytes;
+    let throughput = row.throughput.as_ref().filter(|bounds| bounds.is_complete && !bounds.is_known());
+    let throughput = throughput.map(|bounds| format!("{size} throughput: {}", describe_bounds(bounds)));
+    let invalid =
+        row.back_to_back.as_ref().and_then(PartOutcome::measured).and_then(|part| part.invalid.clone());
+    let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
+    let faults = faults.map(|(what, count)| format!("{size} {what}: {count} trials did not measure it"));
+    let parts = not_measured(&format!("{size} latency"), row.latency.as_ref())
+        .into_iter()
+        .chain(not_measured(&format!("{size} back-to-back"), row.back_to_back.as_ref()))
+        .chain(not_measured(&format!("{size} recovery"), row.recovery.as_ref()));
+    let invalid = invalid.map(|reason| format!("{size} back-to-back: {reason}"));
+    throughput.into_iter().chain(parts).chain(invalid).chain(faults).collect()
+}
+
+/// Trials of the parts that say nothing about the device.
+fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
+    let latency = row.latency.as_ref().and_then(PartOutcome::measured);
+    let is_unknown = |sample: &&LatencySample| sample.rig_fault.is_some() || sample.latency.is_none();
+    let samples = latency.iter().flat_map(|part| &part.samples).filter(is_unknown);
+    let points =
+        row.frame_loss.iter().flat_map(|curve| &curve.points).filter(|point| point.rig_fault.is_some());
+    let recovery = row.recovery.as_ref().and_then(PartOutcome::measured);
+    let unknown = recovery.iter().flat_map(|part| &part.trials).filter(|trial| trial.recovery_ns.is_none());
+    [("latency", samples.count()), ("frame loss", points.count()), ("recovery", unknown.count())]
+}
+
+fn not_measured<T>(what: &str, part: Option<&PartOutcome<T>>) -> Option<String> {
+    match part {
+        Some(PartOutcome::NotMeasured { reason }) => Some(format!("{what}: {reason}")),
+        _ => None,
+    }
+}

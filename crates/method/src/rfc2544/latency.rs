@@ -1,0 +1,80 @@
+//! Latency at the throughput (RFC 2544, 26.2).
+
+use super::{
+    LatencyBenchmark, LatencyDefinition, LatencySample, Rfc2544Options, SizeBenchmark, ThroughputBasis,
+};
+use super::{rig_fault, timed_order};
+use crate::line_rate::transmission_time;
+use crate::{SampleStatistics, TrialLatency, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+
+#[derive(Clone, Debug)]
+pub(super) struct LatencyTrials {
+    size: FrameSize,
+    basis: ThroughputBasis,
+    time: Nanos,
+    repetitions: u32,
+    definition: LatencyDefinition,
+    /// What the definition subtracts.
+    subtracted: Nanos,
+    samples: Vec<LatencySample>,
+}
+
+impl LatencyTrials {
+    pub(super) fn new(options: &Rfc2544Options, row: &SizeBenchmark, basis: ThroughputBasis) -> Self {
+        let size = row.frame_size_bytes;
+        let subtracted = match options.latency_definition {
+            LatencyDefinition::BitForwarding => Nanos::ZERO,
+            LatencyDefinition::StoreAndForward => transmission_time(options.line_bits_per_second, size),
+        };
+        Self {
+            size,
+            basis,
+            time: options.durations.latency_trial_ns,
+            repetitions: options.repetitions.latency,
+            definition: options.latency_definition,
+            subtracted,
+            samples: Vec::new(),
+        }
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let order = timed_order(TrialPurpose::Latency, self.size, self.basis.frames_per_second, self.time);
+        (self.samples.len() < self.repetitions as usize).then_some(order)
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        self.samples.push(LatencySample {
+            latency: result.latency,
+            sent_frames: result.sent,
+            lost_frames: result.lost.most,
+            rig_fault: rig_fault(result),
+        });
+    }
+
+    /// The latencies that say something about the device.
+    fn usable(&self) -> impl Iterator<Item = TrialLatency> {
+        self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
+    }
+
+    pub(super) fn benchmark(&self) -> LatencyBenchmark {
+        let by_definition = |measured: Nanos| measured.saturating_sub(self.subtracted);
+        let means: Vec<f64> =
+            self.usable().map(|latency| by_definition(latency.mean).as_u64() as f64).collect();
+        LatencyBenchmark {
+            basis: self.basis,
+            definition: self.definition,
+            subtracted_ns: self.subtracted,
+            mean_latency_ns: SampleStatistics::of(&means),
+            min_latency_ns: self.usable().map(|latency| by_definition(latency.min)).min(),
+            max_latency_ns: self.usable().map(|latency| by_definition(latency.max)).max(),
+            bound_ns: self.usable().map(|latency| latency.bound).max(),
+            samples: self.samples.clone(),
+            repetitions: self.repetitions,
+        }
+    }
+
+    pub(super) fn progress(&self) -> String {
+        format!("latency: {} of {} trials", self.samples.len(), self.repetitions)
+    }
+}

@@ -1,0 +1,273 @@
+//! What a benchmark by RFC 2544 is asked for.
+
+use super::criteria::Rfc2544Criteria;
+use crate::any_method::{OptionProblem, first_problem};
+use crate::{Load, TrialOrder, TrialPurpose, TrialWaits, line_rate::theoretical_load};
+use packetrig_units::{BitRate, FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Options of the method `rfc2544`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rfc2544Options {
+    /// The line rate of all senders together.
+    pub line_bits_per_second: BitRate,
+    pub frame_sizes_bytes: Vec<FrameSize>,
+    /// The throughput is always measured if another test needs it.
+    pub tests: BTreeSet<Rfc2544Test>,
+    pub durations: Rfc2544Durations,
+    pub repetitions: Rfc2544Repetitions,
+    /// The highest load for all sizes, if it is below what the line carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_frames_per_second: Option<Load>,
+    /// The same as a percentage of what the line carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum_percent_of_line: Option<f64>,
+    /// How close the throughput is searched, in percent of the maximum load.
+    pub resolution_percent: f64,
+    /// The step of the frame-loss curve, in percent of the maximum load.
+    pub loss_step_percent: f64,
+    /// How close the longest burst is searched.
+    pub burst_step_frames: u64,
+    pub latency_definition: LatencyDefinition,
+    #[serde(default)]
+    pub criteria: Rfc2544Criteria,
+}
+
+/// The tests of section 26.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rfc2544Test {
+    Throughput,
+    Latency,
+    FrameLoss,
+    BackToBack,
+    Recovery,
+    Reset,
+}
+
+impl Rfc2544Test {
+    /// In the order in which they are made.
+    pub const ALL: [Self; 6] =
+        [Self::Throughput, Self::Latency, Self::FrameLoss, Self::BackToBack, Self::Recovery, Self::Reset];
+
+    /// Whether its load or its result depends on the throughput.
+    pub const fn needs_throughput(self) -> bool {
+        matches!(self, Self::Throughput | Self::Latency | Self::BackToBack | Self::Recovery | Self::Reset)
+    }
+}
+
+/// From which bit to which bit the latency of a device is measured (RFC 1242).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencyDefinition {
+    /// First bit in to first bit out, for devices that begin to send a frame before they have all of it.
+    #[default]
+    BitForwarding,
+    /// Last bit in to first bit out: the transmission time of the frame is subtracted.
+    StoreAndForward,
+}
+
+/// How long the trials last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rfc2544Durations {
+    /// Guides the search for the throughput.
+    pub search_trial_ns: Nanos,
+    /// Confirms the throughput.
+    pub final_trial_ns: Nanos,
+    pub latency_trial_ns: Nanos,
+    pub loss_trial_ns: Nanos,
+    /// The longest burst at the maximum load.
+    pub longest_burst_ns: Nanos,
+    pub recovery_overload_ns: Nanos,
+    /// How long the lower load is sent after the overload.
+    pub recovery_after_ns: Nanos,
+    pub reset_trial_ns: Nanos,
+    /// When the device is reset, after the first frame.
+    pub reset_at_ns: Nanos,
+    pub waits: TrialWaits,
+}
+
+/// How often trials and searches are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rfc2544Repetitions {
+    pub latency: u32,
+    /// Independent searches for the longest burst. RFC 2544 says 50, RFC 9004 leaves the number open and wants it reported.
+    pub back_to_back: u32,
+    pub recovery: u32,
+}
+
+impl Rfc2544Durations {
+    /// Those of RFC 2544 and RFC 9004.
+    pub const STANDARD: Self = Self {
+        search_trial_ns: Nanos::from_secs(10),
+        final_trial_ns: Nanos::from_secs(60),
+        latency_trial_ns: Nanos::from_secs(120),
+        loss_trial_ns: Nanos::from_secs(60),
+        longest_burst_ns: Nanos::from_secs(30),
+        recovery_overload_ns: Nanos::from_secs(60),
+        recovery_after_ns: Nanos::from_secs(60),
+        reset_trial_ns: Nanos::from_secs(300),
+        reset_at_ns: Nanos::from_secs(10),
+        waits: TrialWaits::RFC2544,
+    };
+
+    /// Seconds. The results are not those of RFC 2544.
+    pub const QUICK: Self = Self {
+        search_trial_ns: Nanos::from_secs(1),
+        final_trial_ns: Nanos::from_secs(2),
+        latency_trial_ns: Nanos::from_secs(1),
+        loss_trial_ns: Nanos::from_secs(1),
+        longest_burst_ns: Nanos::from_secs(2),
+        recovery_overload_ns: Nanos::from_secs(2),
+        recovery_after_ns: Nanos::from_secs(2),
+        reset_trial_ns: Nanos::from_secs(20),
+        reset_at_ns: Nanos::from_secs(2),
+        waits: TrialWaits::QUICK,
+    };
+}
+
+impl Rfc2544Options {
+    /// The sizes of RFC 2544 for Ethernet, section 9.1.
+    pub const SIZES: [FrameSize; 7] = [
+        FrameSize::new(64),
+        FrameSize::new(128),
+        FrameSize::new(256),
+        FrameSize::new(512),
+        FrameSize::new(1024),
+        FrameSize::new(1280),
+        FrameSize::new(1518),
+    ];
+
+    /// Throughput, latency, frame loss and back-to-back as the RFCs have them: hours.
+    pub fn standard(line: BitRate) -> Self {
+        Self {
+            line_bits_per_second: line,
+            frame_sizes_bytes: Self::SIZES.to_vec(),
+            tests: Rfc2544Test::ALL.into_iter().filter(|test| *test <= Rfc2544Test::BackToBack).collect(),
+            durations: Rfc2544Durations::STANDARD,
+            repetitions: Rfc2544Repetitions { latency: 20, back_to_back: 50, recovery: 5 },
+            maximum_frames_per_second: None,
+            maximum_percent_of_line: None,
+            resolution_percent: 0.1,
+            loss_step_percent: 10.0,
+            burst_step_frames: 1,
+            latency_definition: LatencyDefinition::default(),
+            criteria: Rfc2544Criteria::default(),
+        }
+    }
+
+    /// The same in minutes. The results are not those of RFC 2544.
+    pub fn quick(line: BitRate) -> Self {
+        Self {
+            durations: Rfc2544Durations::QUICK,
+            repetitions: Rfc2544Repetitions { latency: 5, back_to_back: 3, recovery: 1 },
+            ..Self::standard(line)
+        }
+    }
+
+    pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
+        let durations = &self.durations;
+        let times = [
+            durations.search_trial_ns,
+            durations.final_trial_ns,
+            durations.latency_trial_ns,
+            durations.loss_trial_ns,
+            durations.longest_burst_ns,
+            durations.recovery_overload_ns,
+            durations.recovery_after_ns,
+            durations.reset_trial_ns,
+        ];
+        let repetitions =
+            [self.repetitions.latency, self.repetitions.back_to_back, self.repetitions.recovery];
+        let is_percent = |percent: f64| percent > 0.0 && percent <= 100.0;
+        // With the least step, a curve has ten thousand points.
+        first_problem(&[
+            (self.line_bits_per_second.bits_per_second() == 0, "line_bits_per_second", "must be above 0"),
+            (self.frame_sizes_bytes.is_empty(), "frame_sizes_bytes", "must name at least one size"),
+            (self.tests.is_empty(), "tests", "must name at least one test"),
+            (times.contains(&Nanos::ZERO), "durations", "must not be 0"),
+            (repetitions.contains(&0), "repetitions", "must be at least 1"),
+            (
+                self.maximum_frames_per_second == Some(Load::ZERO),
+                "maximum_frames_per_second",
+                "must be above 0",
+            ),
+            (!is_percent(self.resolution_percent), "resolution_percent", "must be above 0 and at most 100"),
+            (
+                !is_percent(self.loss_step_percent) || self.loss_step_percent < 0.01,
+                "loss_step_percent",
+                "must be at least 0.01 and at most 100",
+            ),
+        ])
+    }
+
+    /// What the line carries of this size.
+    pub fn theoretical_load(&self, size: FrameSize) -> Load {
+        theoretical_load(self.line_bits_per_second, size)
+    }
+
+    /// The highest load that is tried with this size.
+    pub fn maximum_load(&self, size: FrameSize) -> Load {
+        let line = self.theoretical_load(size).scaled(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
+        match self.maximum_frames_per_second {
+            Some(cap) if cap < line => cap,
+            _ => line,
+        }
+    }
+
+    /// The waits around a trial. After a burst, as long again as the burst: the buffer must be empty before the next one.
+    pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
+        let waits = self.durations.waits;
+        match order.purpose {
+            TrialPurpose::BackToBack => {
+                TrialWaits { late_frames_ns: waits.late_frames_ns.max(order.sending()), ..waits }
+            }
+            _ => waits,
+        }
+    }
+
+    /// In which points trials are shorter or fewer than the RFCs say. If there are any, the results are not those of RFC 2544.
+    pub fn shortfalls(&self) -> Vec<String> {
+        let (asked, full) = (&self.durations, &Rfc2544Durations::STANDARD);
+        let times = [
+            (Rfc2544Test::Throughput, "throughput trials", asked.final_trial_ns, full.final_trial_ns),
+            (Rfc2544Test::Latency, "latency trials", asked.latency_trial_ns, full.latency_trial_ns),
+            (Rfc2544Test::FrameLoss, "frame-loss trials", asked.loss_trial_ns, full.loss_trial_ns),
+            (Rfc2544Test::BackToBack, "the longest burst", asked.longest_burst_ns, Nanos::from_secs(2)),
+            (Rfc2544Test::Recovery, "the overload", asked.recovery_overload_ns, full.recovery_overload_ns),
+        ];
+        let short =
+            times.into_iter().filter(|(test, _, asked, full)| self.tests.contains(test) && asked < full);
+        let mut shortfalls: Vec<String> =
+            short.map(|(_, what, asked, full)| format!("{what}: {asked}, not {full}")).collect();
+        if self.tests.contains(&Rfc2544Test::Latency) && self.repetitions.latency < 20 {
+            shortfalls.push(format!("latency: {} repetitions, not 20", self.repetitions.latency));
+        }
+        if self.tests.contains(&Rfc2544Test::FrameLoss) && self.loss_step_percent > 10.0 {
+            shortfalls.push(format!("frame loss: steps of {} %, not 10 %", self.loss_step_percent));
+        }
+        shortfalls.extend(self.describe_cap());
+        shortfalls.extend(self.short_waits());
+        shortfalls
+    }
+
+    /// Throughput, loss curve and bursts are to begin at what the line carries.
+    fn describe_cap(&self) -> Option<String> {
+        let is_capped = |size: &&FrameSize| self.maximum_load(**size) < self.theoretical_load(**size);
+        let size = *self.frame_sizes_bytes.iter().find(is_capped)?;
+        let (most, theoretical) = (self.maximum_load(size), self.theoretical_load(size));
+        Some(format!("loads of {size}: up to {most}, not {theoretical}"))
+    }
+
+    fn short_waits(&self) -> Option<String> {
+        let (waits, full) = (self.durations.waits, TrialWaits::RFC2544);
+        let is_full = waits.before_ns >= full.before_ns
+            && waits.late_frames_ns >= full.late_frames_ns
+            && waits.settle_ns >= full.settle_ns;
+        let TrialWaits { before_ns, late_frames_ns, settle_ns } = waits;
+        (!is_full).then(|| {
+            format!("waits of a trial: {before_ns}, {late_frames_ns} and {settle_ns}, not 2s, 2s and 5s")
+        })
+    }
+}

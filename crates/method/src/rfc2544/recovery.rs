@@ -1,0 +1,111 @@
+//! System recovery (RFC 2544, 26.5): 110 % of the throughput, then half of that load; how long frames are still lost.
+
+use super::{RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
+use super::{rig_fault, timed_order};
+use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+
+/// Loss after this share of the lower load means that the device did not recover.
+const END_PERCENT: u64 = 99;
+
+#[derive(Clone, Debug)]
+pub(super) struct RecoveryTrials {
+    size: FrameSize,
+    basis: ThroughputBasis,
+    overload: Load,
+    overload_time: Nanos,
+    after: LoadStep,
+    trials: Vec<RecoveryTrial>,
+    repetitions: u32,
+}
+
+impl RecoveryTrials {
+    pub(super) fn start(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+        let basis = row.basis()?;
+        let maximum = row.maximum_frames_per_second;
+        if basis.frames_per_second >= maximum {
+            let reason = "the throughput is the highest load: the device cannot be overloaded";
+            return Err(SkippedPart::NotApplicable(reason.to_owned()));
+        }
+        let wanted = basis.frames_per_second.scaled(1.1);
+        let overload = if wanted < maximum { wanted } else { maximum };
+        Ok(Self {
+            size: row.frame_size_bytes,
+            basis,
+            overload,
+            overload_time: options.durations.recovery_overload_ns,
+            after: LoadStep { load: overload.scaled(0.5), time: options.durations.recovery_after_ns },
+            trials: Vec::new(),
+            repetitions: options.repetitions.recovery,
+        })
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let order = timed_order(TrialPurpose::Recovery, self.size, self.overload, self.overload_time);
+        let order = TrialOrder { then: Some(self.after), ..order };
+        (self.trials.len() < self.repetitions as usize).then_some(order)
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        self.trials.push(self.read(result));
+    }
+
+    fn read(&self, result: &TrialResult) -> RecoveryTrial {
+        // Each stream has a row at the overload, and one at the lower load after all of those.
+        let (overload, after) = result.streams.split_at(result.streams.len() / 2);
+        let overload_lost_frames = overload.iter().map(|stream| stream.lost.most).sum();
+        let after_lost_frames = after.iter().map(|stream| stream.lost.most).sum();
+        let trial = RecoveryTrial {
+            recovery_ns: None,
+            is_recovered: false,
+            overload_lost_frames,
+            after_lost_frames,
+            note: rig_fault(result),
+        };
+        if trial.note.is_some() {
+            return trial;
+        }
+        if after.is_empty() || overload.len() != after.len() {
+            let note = "the streams of the lower load are not told apart".to_owned();
+            return RecoveryTrial { note: Some(note), ..trial };
+        }
+        self.read_last_loss(after, trial)
+    }
+
+    fn read_last_loss(&self, after: &[StreamTrial], trial: RecoveryTrial) -> RecoveryTrial {
+        if trial.after_lost_frames == 0 {
+            let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
+            return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
+        }
+        let Some(last) = after.iter().filter_map(|stream| stream.last_loss).max() else {
+            let note = "it is not known when the last frame was lost".to_owned();
+            return RecoveryTrial { note: Some(note), ..trial };
+        };
+        let end = self.after.time.as_u64() / 100 * END_PERCENT;
+        let is_recovered = last.as_u64() < end;
+        let note =
+            (!is_recovered).then(|| "frames were lost until the end: the recovery takes longer".to_owned());
+        RecoveryTrial { recovery_ns: Some(last), is_recovered, note, ..trial }
+    }
+
+    pub(super) fn benchmark(&self) -> RecoveryBenchmark {
+        let times: Vec<f64> = self
+            .trials
+            .iter()
+            .filter_map(|trial| trial.recovery_ns)
+            .map(|time| time.as_u64() as f64)
+            .collect();
+        RecoveryBenchmark {
+            basis: self.basis,
+            overload_frames_per_second: self.overload,
+            after_frames_per_second: self.after.load,
+            trials: self.trials.clone(),
+            repetitions: self.repetitions,
+            recovery_ns: SampleStatistics::of(&times),
+        }
+    }
+
+    pub(super) fn progress(&self) -> String {
+        format!("recovery: {} of {} trials", self.trials.len(), self.repetitions)
+    }
+}

@@ -1,0 +1,73 @@
+//! Reset (RFC 2544, 26.6): how long the device forwards nothing when it is reset under its throughput.
+
+use super::{PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, rig_fault, timed_order};
+use crate::rounding::time_of_frames;
+use crate::{TrialEvent, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+
+/// Loss after this share of the trial means that the device did not come back.
+const END_PERCENT: u64 = 99;
+
+#[derive(Clone, Debug)]
+pub(super) struct ResetTrial {
+    size: FrameSize,
+    basis: ThroughputBasis,
+    time: Nanos,
+    event: TrialEvent,
+    outcome: Option<PartOutcome<ResetTime>>,
+}
+
+impl ResetTrial {
+    pub(super) const fn new(options: &Rfc2544Options, row: &SizeBenchmark, basis: ThroughputBasis) -> Self {
+        Self {
+            size: row.frame_size_bytes,
+            basis,
+            time: options.durations.reset_trial_ns,
+            event: TrialEvent { at: options.durations.reset_at_ns },
+            outcome: None,
+        }
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let order = timed_order(TrialPurpose::Reset, self.size, self.basis.frames_per_second, self.time);
+        self.outcome.is_none().then_some(TrialOrder { event: Some(self.event), ..order })
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        let not_measured = |reason: String| PartOutcome::NotMeasured { reason };
+        self.outcome = Some(match (result.event_at, rig_fault(result)) {
+            (None, _) => not_measured("the device was not reset: the event did not happen".to_owned()),
+            (Some(_), Some(fault)) => not_measured(fault),
+            (Some(event_at), None) => PartOutcome::Measured(self.read(result, event_at)),
+        });
+    }
+
+    fn read(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
+        let streams = &result.streams;
+        let last_loss = streams.iter().filter_map(|stream| stream.last_loss).max();
+        let is_back = last_loss.is_none_or(|last| last.as_u64() < self.time.as_u64() / 100 * END_PERCENT);
+        let outage = streams.iter().filter_map(|stream| stream.longest_outage).max();
+        // An outage has no end without an arrival after it: then the lost frames say how long it lasted at least.
+        let outage_ns = outage.filter(|_| is_back).or_else(|| self.outage_by_frames(result)).max(outage);
+        ResetTime {
+            frame_size_bytes: self.size,
+            basis: self.basis,
+            outage_ns: outage_ns.unwrap_or(Nanos::ZERO),
+            is_back,
+            lost_frames: result.lost.most,
+            event_at_ns,
+        }
+    }
+
+    fn outage_by_frames(&self, result: &TrialResult) -> Option<Nanos> {
+        let of_streams =
+            result.streams.iter().filter_map(|stream| time_of_frames(stream.lost.least, stream.rate));
+        let rate = self.basis.frames_per_second.frames_per_second();
+        of_streams.max().or_else(|| time_of_frames(result.lost.least, rate))
+    }
+
+    pub(super) fn outcome(&self) -> PartOutcome<ResetTime> {
+        let open = || PartOutcome::NotMeasured { reason: "the trial was not made".to_owned() };
+        self.outcome.clone().unwrap_or_else(open)
+    }
+}

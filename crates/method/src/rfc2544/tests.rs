@@ -1,0 +1,380 @@
+use super::*;
+use crate::journal::{self, JournalEntry};
+use crate::sim::SimulatedDevice;
+use crate::{BoundCause, MethodJudgement, MethodSession, MethodVerdict};
+use packetrig_units::BitRate;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const GIGABIT: BitRate = BitRate::new(1_000_000_000);
+
+fn quick(tests: &[Rfc2544Test], sizes: &[u32]) -> Rfc2544Options {
+    Rfc2544Options {
+        tests: tests.iter().copied().collect(),
+        frame_sizes_bytes: sizes.iter().copied().map(FrameSize::new).collect(),
+        ..Rfc2544Options::quick(GIGABIT)
+    }
+}
+
+/// A device that forwards this share of the line, of any size.
+fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialOrder) -> TrialResult) -> Rfc2544 {
+    let mut session = MethodSession::new(Rfc2544::new(options.clone()));
+    while let Some(order) = session.next_order() {
+        assert!(session.trials() < 20_000, "the method does not end: {order:?}");
+        assert!(!session.method().progress().is_empty());
+        session.tell(&device(&order));
+    }
+    session.method().clone()
+}
+
+fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544 {
+    let mut device = device.clone();
+    run(options, |order| device.perform(order))
+}
+
+fn fps(load: Load) -> f64 {
+    load.frames_per_second()
+}
+
+/// The longest burst that a device forwards without loss: see `sim`.
+fn longest_burst(load: f64, limit: f64, buffer: u64) -> f64 {
+    ((buffer + 1) as f64 / (1.0 - limit / load)).ceil() - 1.0
+}
+
+#[test]
+fn the_throughput_of_every_size_is_within_the_resolution_of_the_limit() {
+    let options =
+        Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..Rfc2544Options::standard(GIGABIT) };
+    // A device of 400 Mbit/s at layer 1: another limit for each size.
+    let device = |order: &TrialOrder| {
+        let size = order.size.unwrap();
+        SimulatedDevice::new(fps(options.theoretical_load(size)) * 0.4, 0).perform(order)
+    };
+    let method = run(&options, device);
+    assert_eq!(method.result().sizes.len(), 7);
+    for row in &method.result().sizes {
+        let bounds = row.throughput.as_ref().unwrap();
+        let (found, truth) =
+            (fps(bounds.frames_per_second.unwrap()), fps(row.theoretical_frames_per_second) * 0.4);
+        assert!(
+            found <= truth + 1.0 && truth - found <= fps(row.maximum_frames_per_second) / 1000.0,
+            "{row:?}"
+        );
+        assert_eq!((bounds.limited_by, bounds.is_complete), (BoundCause::Device, true));
+    }
+    assert_eq!(method.result().shortfalls, Vec::<String>::new());
+    assert_eq!(method.judge(), MethodJudgement::default());
+}
+
+#[test]
+fn a_load_that_only_short_trials_carry_is_no_throughput() {
+    let options = Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..quick(&[], &[64]) };
+    // The buffer hides an overload of 100 000 frames per second in a trial of one second, not in one of two.
+    let method = run_device(&options, &SimulatedDevice::new(500_000.0, 100_000));
+    let bounds = method.result().sizes[0].throughput.clone().unwrap();
+    let (carried, lost) = (bounds.frames_per_second.unwrap(), bounds.lost_at_frames_per_second.unwrap());
+    assert!(fps(carried) <= 550_001.0 && fps(carried) > 548_000.0, "{bounds:?}");
+    assert!(fps(lost) > 549_999.0 && fps(lost) - fps(carried) <= 1489.0, "{bounds:?}");
+}
+
+#[test]
+fn quick_durations_are_told_apart_from_the_rfc() {
+    let all = Rfc2544Options { tests: Rfc2544Test::ALL.into(), ..Rfc2544Options::standard(GIGABIT) };
+    assert_eq!(all.shortfalls(), Vec::<String>::new());
+    let shortfalls = Rfc2544Options::quick(GIGABIT).shortfalls();
+    let capped = Rfc2544Options { maximum_frames_per_second: Some(Load::new(1e6)), ..all };
+    assert_eq!(capped.shortfalls(), ["loads of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]);
+    for what in ["throughput trials: 2s, not 60s", "latency: 5 repetitions, not 20", "waits of a trial"] {
+        assert!(shortfalls.iter().any(|text| text.starts_with(what)), "{shortfalls:?}");
+    }
+}
+
+#[test]
+fn tests_that_need_the_throughput_measure_it_first() {
+    let mut device =
+        SimulatedDevice { latency: Some(Nanos::from_micros(50)), ..SimulatedDevice::new(3e5, 0) };
+    let mut purposes = Vec::new();
+    let method = run(&quick(&[Rfc2544Test::Latency], &[64, 512]), |order| {
+        purposes.push(order.purpose);
+        device.perform(order)
+    });
+    purposes.dedup();
+    assert_eq!(purposes, [TrialPurpose::Search, TrialPurpose::Latency]);
+    assert!(method.result().sizes.iter().all(|row| row.latency.as_ref().unwrap().measured().is_some()));
+}
+
+#[test]
+fn the_latency_is_measured_at_the_throughput_and_by_its_definition() {
+    let mut device =
+        SimulatedDevice { latency: Some(Nanos::from_micros(50)), ..SimulatedDevice::new(2e5, 0) };
+    let options = Rfc2544Options {
+        latency_definition: LatencyDefinition::StoreAndForward,
+        repetitions: Rfc2544Repetitions { latency: 20, back_to_back: 1, recovery: 1 },
+        ..quick(&[Rfc2544Test::Latency], &[512])
+    };
+    let mut loads = BTreeSet::new();
+    let method = run(&options, |order| {
+        if order.purpose == TrialPurpose::Latency {
+            loads.insert(order.load.to_string());
+        }
+        device.perform(order)
+    });
+    let row = &method.result().sizes[0];
+    let latency = row.latency.as_ref().unwrap().measured().unwrap();
+    assert_eq!(latency.samples.len(), 20);
+    assert_eq!(latency.subtracted_ns, Nanos::new(4096));
+    assert!((latency.mean_latency_ns.unwrap().mean - 45_904.0).abs() < 1e-6);
+    assert_eq!(latency.samples[0].latency.unwrap().mean, Nanos::from_micros(50));
+    let throughput = row.throughput.as_ref().unwrap().frames_per_second.unwrap();
+    assert_eq!(loads, [throughput.to_string()].into());
+    assert_eq!(latency.basis, ThroughputBasis { frames_per_second: throughput, is_throughput: true });
+}
+
+#[test]
+fn the_loss_curve_ends_after_two_trials_without_loss() {
+    let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &SimulatedDevice::new(1_000_000.0, 0));
+    let row = &method.result().sizes[0];
+    assert_eq!(row.throughput, None);
+    let curve = row.frame_loss.as_ref().unwrap();
+    let percents: Vec<String> =
+        curve.points.iter().map(|point| format!("{}", point.percent_of_maximum)).collect();
+    assert_eq!(percents, ["100", "90", "80", "70", "60", "50"]);
+    assert!(curve.is_complete);
+    for point in &curve.points {
+        let truth = (1.0 - 1_000_000.0 / fps(point.frames_per_second)).max(0.0) * 100.0;
+        assert!((point.most_loss_percent - truth).abs() < 0.001, "{point:?}");
+    }
+}
+
+#[test]
+fn a_curve_that_never_comes_to_rest_is_partial() {
+    let device = SimulatedDevice::new(1e9, 0).stalling(1.0, 5, 1);
+    let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &device);
+    let curve = method.result().sizes[0].frame_loss.as_ref().unwrap();
+    assert_eq!((curve.points.len(), curve.is_complete), (10, false));
+}
+
+#[test]
+fn bursts_do_not_fill_a_device_that_carries_the_line() {
+    let options = quick(&[Rfc2544Test::BackToBack, Rfc2544Test::Recovery], &[64]);
+    let method = run_device(&options, &SimulatedDevice::new(1e9, 0));
+    let row = &method.result().sizes[0];
+    assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })));
+    assert!(matches!(row.recovery, Some(PartOutcome::NotApplicable { .. })));
+    assert_eq!(method.judge(), MethodJudgement::default());
+}
+
+#[test]
+fn a_buffer_beyond_the_longest_burst_has_no_valid_result() {
+    let method =
+        run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(1e6, 10_000_000));
+    // The buffer is larger than a trial of the throughput fills.
+    let row = &method.result().sizes[0];
+    assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })), "{row:?}");
+    let options = Rfc2544Options {
+        durations: Rfc2544Durations { longest_burst_ns: Nanos::from_millis(100), ..Rfc2544Durations::QUICK },
+        ..quick(&[Rfc2544Test::BackToBack], &[64])
+    };
+    let method = run_device(&options, &SimulatedDevice::new(1e6, 100_000));
+    let part = method.result().sizes[0].back_to_back.as_ref().unwrap().measured().unwrap();
+    assert_eq!((part.burst_frames, part.searches.len()), (None, 1));
+    assert!(part.invalid.as_ref().unwrap().contains("allow longer bursts"));
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn the_corrected_buffer_time_is_that_of_rfc_9004() {
+    let method =
+        run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(744_047.619, 1000));
+    let row = &method.result().sizes[0];
+    let part = row.back_to_back.as_ref().unwrap().measured().unwrap();
+    let bursts = part.burst_frames.unwrap();
+    assert_eq!((bursts.count, part.repetitions), (3, 3));
+    assert!((bursts.mean - 2001.0).abs() <= 2.0 && bursts.standard_deviation < 1e-9);
+    // 2001 frames at 1 488 095 frames per second, and half of it.
+    assert!((part.implied_buffer_time_ns.unwrap() - 1_344_672.0).abs() < 1500.0);
+    assert!((part.corrected_buffer_time_ns.unwrap() - 672_336.0).abs() < 2000.0, "{part:?}");
+}
+
+#[test]
+fn the_recovery_is_the_time_of_the_last_loss_after_the_overload() {
+    let device = SimulatedDevice { recovery: Nanos::from_millis(120), ..SimulatedDevice::new(5e5, 0) };
+    let mut options = quick(&[Rfc2544Test::Recovery], &[64]);
+    options.criteria.maximum_recovery_ns = Some(Nanos::from_millis(100));
+    let method = run_device(&options, &device);
+    let part = method.result().sizes[0].recovery.as_ref().unwrap().measured().unwrap();
+    assert_eq!(part.trials[0].recovery_ns, Some(Nanos::from_millis(120)));
+    let [overload, after, basis] =
+        [part.overload_frames_per_second, part.after_frames_per_second, part.basis.frames_per_second]
+            .map(fps);
+    assert!((overload - basis * 1.1).abs() < 1e-6 && (after - overload / 2.0).abs() < 1e-6);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
+    let never = SimulatedDevice { recovery: Nanos::from_secs(60), ..device };
+    options.criteria.maximum_recovery_ns = Some(Nanos::from_secs(10));
+    let method = run_device(&options, &never);
+    assert!(!method.result().sizes[0].recovery.as_ref().unwrap().measured().unwrap().trials[0].is_recovered);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn the_reset_is_measured_with_the_smallest_size() {
+    let device = SimulatedDevice { outage: Some(Nanos::from_secs(3)), ..SimulatedDevice::new(1e5, 0) };
+    let mut options = quick(&[Rfc2544Test::Reset], &[512, 128]);
+    options.criteria.maximum_reset_ns = Some(Nanos::from_secs(5));
+    let method = run_device(&options, &device);
+    let reset = method.result().reset.as_ref().unwrap().measured().unwrap();
+    assert_eq!(
+        (reset.frame_size_bytes.bytes(), reset.outage_ns, reset.is_back),
+        (128, Nanos::from_secs(3), true)
+    );
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    let gone = SimulatedDevice { outage: Some(Nanos::from_secs(18)), ..device.clone() };
+    let method = run_device(&options, &gone);
+    assert!(!method.result().reset.as_ref().unwrap().measured().unwrap().is_back);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
+    let unharmed = SimulatedDevice { outage: None, ..device };
+    let method = run_device(&options, &unharmed);
+    assert!(matches!(method.result().reset, Some(PartOutcome::NotMeasured { .. })));
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn a_wanted_load_between_the_bounds_is_tried_itself() {
+    let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
+    let floor = ThroughputFloor::FramesPerSecond(Load::new(500_000.0));
+    options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
+    let verdict = |limit: f64| run_device(&options, &SimulatedDevice::new(limit, 0)).judge().verdict;
+    assert_eq!(verdict(500_000.0), Some(MethodVerdict::Pass));
+    assert_eq!(verdict(499_990.0), Some(MethodVerdict::Fail));
+}
+
+#[test]
+fn a_device_that_carries_nothing_fails_and_leaves_no_base_for_other_tests() {
+    let mut options = quick(&Rfc2544Test::ALL, &[64]);
+    let floor = ThroughputFloor::PercentOfLine(1.0);
+    options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
+    let method = run_device(&options, &SimulatedDevice::new(0.0, 0));
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
+    assert!(matches!(method.result().sizes[0].latency, Some(PartOutcome::NotMeasured { .. })));
+}
+
+/// All tests with all criteria.
+fn everything() -> Rfc2544Options {
+    let mut options = quick(&Rfc2544Test::ALL, &[64, 1518]);
+    let floor = ThroughputFloor::PercentOfLine(90.0);
+    options.criteria = Rfc2544Criteria {
+        minimum_throughput: vec![MinimumThroughput { frame_size_bytes: None, floor }],
+        maximum_latency_ns: Some(Nanos::new(1)),
+        maximum_recovery_ns: Some(Nanos::new(1)),
+        maximum_reset_ns: Some(Nanos::new(1)),
+    };
+    options
+}
+
+#[test]
+fn a_rig_in_the_way_is_unknown_and_named_with_its_load() {
+    let device = SimulatedDevice {
+        rig_limit: 50_000.0,
+        latency: Some(Nanos::from_micros(10)),
+        outage: Some(Nanos::from_secs(1)),
+        ..SimulatedDevice::new(1e9, 0)
+    };
+    let method = run_device(&everything(), &device);
+    let judgement = method.judge();
+    assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
+    let bounds = method.result().sizes[0].throughput.as_ref().unwrap();
+    assert_eq!(bounds.limited_by, BoundCause::Rig);
+    let carried = bounds.frames_per_second.unwrap();
+    assert!(fps(carried) <= 50_000.0 && fps(carried) > 48_000.0);
+    assert!(judgement.unknown[0].contains(&carried.to_string()), "{judgement:?}");
+    let latency = judgement.criteria.iter().find(|judged| judged.criterion.contains("latency")).unwrap();
+    assert!(latency.reason.contains(&carried.to_string()), "{latency:?}");
+}
+
+#[test]
+fn a_benchmark_that_was_interrupted_does_not_pass() {
+    let mut options = quick(&[Rfc2544Test::Latency], &[64]);
+    options.criteria.maximum_latency_ns = Some(Nanos::from_secs(1));
+    let mut device =
+        SimulatedDevice { latency: Some(Nanos::from_micros(10)), ..SimulatedDevice::new(1e9, 0) };
+    let mut method = Rfc2544::new(options);
+    let mut verdicts = Vec::new();
+    while let Some(order) = method.next_order() {
+        verdicts.push(method.judge().verdict);
+        method.tell(&device.perform(&order));
+    }
+    // Two trials of the throughput, five of the latency.
+    assert_eq!(verdicts, [Some(MethodVerdict::Unknown); 7]);
+    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+}
+
+/// Runs a method with the journal of its first `cut` trials, then with the device.
+fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544 {
+    let read_back = journal::read::<Rfc2544Options>(journal_text).unwrap();
+    let mut session = MethodSession::new(Rfc2544::new(read_back.head));
+    for entry in &read_back.trials {
+        session.replay(&entry.order, &entry.result).unwrap();
+    }
+    assert_eq!(&session.method().options, options);
+    let mut device = device.clone();
+    while let Some(order) = session.next_order() {
+        session.tell(&device.perform(&order));
+    }
+    session.method().clone()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_longest_burst_is_within_two_frames_of_the_buffer(
+        limit in 1e4..1.4e6f64, buffer in 0u64..20_000, size in prop::sample::select(Rfc2544Options::SIZES.to_vec()),
+    ) {
+        let options = quick(&[Rfc2544Test::BackToBack], &[size.bytes()]);
+        let load = fps(options.maximum_load(size));
+        // Above it, a trial of the throughput does not fill the buffer.
+        prop_assume!(load - limit > buffer as f64 * 1.2 + 2000.0);
+        let method = run_device(&options, &SimulatedDevice::new(limit, buffer));
+        let part = method.result().sizes[0].back_to_back.clone().unwrap();
+        let truth = longest_burst(load, limit, buffer);
+        let found = part.measured().and_then(|part| part.burst_frames).map(|bursts| bursts.mean);
+        prop_assert!(found.is_some_and(|found| (found - truth).abs() <= 2.0), "{truth}: {part:?}");
+    }
+
+    #[test]
+    fn a_journal_that_is_cut_anywhere_resumes_to_the_same_result(
+        limit in 1e3..2e6f64, buffer in 0u64..5000, cut_percent in 0usize..=100, rig_limit in 1e4..3e6f64,
+    ) {
+        let options = everything();
+        let device = SimulatedDevice {
+            rig_limit,
+            latency: Some(Nanos::from_micros(10)),
+            outage: Some(Nanos::from_secs(1)),
+            ..SimulatedDevice::new(limit, buffer)
+        };
+        let mut text = journal::line(&options).unwrap();
+        let mut number = 0;
+        let mut recorder = device.clone();
+        let mut session = MethodSession::new(Rfc2544::new(options.clone()));
+        while let Some(order) = session.next_order() {
+            let result = recorder.perform(&order);
+            session.tell(&result);
+            number += 1;
+            text += &journal::line(&JournalEntry { number, started_wall_ns: 0, order, result }).unwrap();
+        }
+        let head = text.find('\n').unwrap() + 1;
+        let cut = head + (text.len() - head) * cut_percent / 100;
+        let resumed = resume(&options, &text[..cut], &device);
+        prop_assert_eq!(resumed.result(), session.method().result());
+        prop_assert_eq!(resumed.judge(), session.method().judge());
+    }
+
+    #[test]
+    fn a_rig_that_is_the_only_limit_never_makes_a_device_fail(rig_limit in 1e3..1.2e6f64, buffer in 0u64..1000) {
+        let mut options = everything();
+        options.criteria.maximum_reset_ns = None;
+        let device = SimulatedDevice { rig_limit, ..SimulatedDevice::new(1e9, buffer) };
+        let judgement = run_device(&options, &device).judge();
+        prop_assert!(judgement.verdict != Some(MethodVerdict::Fail), "{:?}", judgement);
+    }
+}

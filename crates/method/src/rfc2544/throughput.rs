@@ -1,0 +1,134 @@
+//! Throughput (RFC 2544, 26.1): the highest load that is carried without loss.
+//!
+//! Short trials guide the search, because a load with loss in a short trial has it in a long one. What passed must then pass
+//! in trials of full length. If it does not, the search goes down in growing steps and bisects again, in full length.
+
+use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, rig_fault, timed_order};
+use crate::bisection::{Bisection, BisectionOptions};
+use crate::{BoundCause, Load, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_units::{FrameSize, Nanos};
+
+#[derive(Clone, Debug)]
+pub(super) struct ThroughputSearch {
+    size: FrameSize,
+    guide: Bisection<f64>,
+    guide_time: Nanos,
+    final_time: Nanos,
+    resolution: f64,
+    /// Loads that the user wants carried. Each is tried itself if it lies between the bounds.
+    floors: Vec<f64>,
+    /// The highest load that passed a trial of full length.
+    carried: Option<f64>,
+    /// The lowest load that failed one, and why.
+    failed: Option<FailedLoad>,
+    /// How far the next load is below `failed` as long as nothing passed.
+    step: f64,
+    trials: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FailedLoad {
+    load: f64,
+    cause: BoundCause,
+}
+
+impl ThroughputSearch {
+    pub(super) fn new(options: &Rfc2544Options, row: &SizeBenchmark) -> Self {
+        let maximum = row.maximum_frames_per_second;
+        let resolution = maximum.frames_per_second() * options.resolution_percent / 100.0;
+        let floors = options.criteria.minimum_throughput.iter();
+        let floor_of = |floor: &super::MinimumThroughput| {
+            floor.load(row.frame_size_bytes, row.theoretical_frames_per_second).map(Load::frames_per_second)
+        };
+        Self {
+            size: row.frame_size_bytes,
+            guide: Bisection::new(BisectionOptions::plain(0.0, maximum.frames_per_second(), resolution)),
+            guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
+            final_time: options.durations.final_trial_ns,
+            resolution,
+            floors: floors.filter_map(floor_of).collect(),
+            carried: None,
+            failed: None,
+            step: resolution,
+            trials: 0,
+        }
+    }
+
+    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+        let order = |load, time| timed_order(TrialPurpose::Search, self.size, Load::new(load), time);
+        match self.guide.next_value() {
+            Some(load) => Some(order(load, self.guide_time)),
+            None => self.next_final_load().map(|load| order(load, self.final_time)),
+        }
+    }
+
+    fn next_final_load(&self) -> Option<f64> {
+        let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
+        let upper = self.upper()?.load;
+        let middle = f64::midpoint(carried, upper);
+        if upper - carried > self.resolution && carried < middle && middle < upper {
+            return Some(middle);
+        }
+        self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
+    }
+
+    /// What the guide found, then ever lower.
+    fn next_unconfirmed_load(&self) -> Option<f64> {
+        let found = self.guide.bounds().lower?;
+        match self.failed {
+            None => Some(found),
+            Some(failed) if failed.load > self.resolution => {
+                Some((failed.load - self.step).max(self.resolution))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn upper(&self) -> Option<FailedLoad> {
+        let bounds = self.guide.bounds();
+        self.failed.or_else(|| bounds.upper.map(|load| FailedLoad { load, cause: bounds.cause }))
+    }
+
+    pub(super) fn tell(&mut self, result: &TrialResult) {
+        let Some(order) = self.next_order() else { return };
+        self.trials += 1;
+        if self.guide.next_value().is_some() {
+            self.guide.tell(result);
+            if self.guide_time == self.final_time {
+                self.carried = self.guide.bounds().lower;
+            }
+            return;
+        }
+        let load = order.load.frames_per_second();
+        if result.is_without_loss() {
+            self.carried = Some(load);
+            return;
+        }
+        if self.carried.is_none() && self.failed.is_some() {
+            self.step *= 2.0;
+        }
+        let is_rig = rig_fault(result).is_some();
+        self.failed =
+            Some(FailedLoad { load, cause: if is_rig { BoundCause::Rig } else { BoundCause::Device } });
+    }
+
+    pub(super) fn bounds(&self) -> ThroughputBounds {
+        let upper = self.upper();
+        ThroughputBounds {
+            frames_per_second: self.carried.map(Load::new),
+            lost_at_frames_per_second: upper.map(|failed| Load::new(failed.load)),
+            limited_by: upper.map_or(BoundCause::Range, |failed| failed.cause),
+            is_complete: self.next_order().is_none(),
+            trials: self.trials,
+        }
+    }
+
+    pub(super) fn progress(&self) -> String {
+        let bounds = self.guide.bounds();
+        let lower = self.carried.or(bounds.lower).map_or(Load::ZERO, Load::new);
+        match self.upper() {
+            Some(failed) => format!("throughput: {lower} to {}", Load::new(failed.load)),
+            None => format!("throughput: at least {lower}"),
+        }
+    }
+}

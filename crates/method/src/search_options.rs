@@ -1,0 +1,115 @@
+//! The searches for one load, as methods with waits and a criterion.
+
+use crate::bisection::{BisectionMethod, BisectionPlan};
+use crate::mlrsearch::{GoalResult, MlrOptions, MlrSearch};
+use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialWaits};
+use serde::{Deserialize, Serialize};
+
+/// Options of the method `mlrsearch`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MlrsearchOptions {
+    #[serde(flatten)]
+    pub search: MlrOptions,
+    #[serde(default)]
+    pub waits: TrialWaits,
+    /// What every goal must reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_frames_per_second: Option<Load>,
+}
+
+/// Options of the method `bisect`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BisectOptions {
+    #[serde(flatten)]
+    pub search: BisectionPlan,
+    #[serde(default)]
+    pub waits: TrialWaits,
+    /// What must be carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_frames_per_second: Option<Load>,
+}
+
+/// Result of the method `mlrsearch`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MlrsearchResult {
+    /// In the order of the options.
+    pub goals: Vec<GoalResult>,
+}
+
+/// What a search knows of a load.
+struct SearchedLoad {
+    /// `NDR`.
+    name: String,
+    /// What the device carries for sure.
+    carried: Option<Load>,
+    failed: Option<Load>,
+    cause: BoundCause,
+    is_over: bool,
+}
+
+pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> MethodJudgement {
+    let goals = method.results().into_iter().map(|goal| SearchedLoad {
+        name: goal.goal.to_string(),
+        carried: goal.conditional_throughput,
+        failed: goal.upper_bound,
+        cause: goal.cause,
+        is_over: goal.is_reached,
+    });
+    judge_loads(&goals.collect::<Vec<_>>(), least)
+}
+
+pub(crate) fn judge_bisection(method: &BisectionMethod, least: Option<Load>) -> MethodJudgement {
+    let result = method.result();
+    let load = SearchedLoad {
+        name: "throughput".to_owned(),
+        carried: result.lower_bound,
+        failed: result.upper_bound,
+        cause: result.cause,
+        is_over: method.next_order().is_none(),
+    };
+    judge_loads(&[load], least)
+}
+
+fn judge_loads(loads: &[SearchedLoad], least: Option<Load>) -> MethodJudgement {
+    let criteria = loads.iter().filter_map(|load| least.map(|least| load.judge(least)));
+    let unknown = loads.iter().filter_map(SearchedLoad::describe_unknown);
+    MethodJudgement::new(criteria.collect(), unknown.collect())
+}
+
+impl SearchedLoad {
+    fn judge(&self, least: Load) -> JudgedCriterion {
+        let criterion = format!("{} of at least {least}", self.name);
+        let carried = self.carried.unwrap_or(Load::ZERO);
+        let is_refuted =
+            self.cause == BoundCause::Device && self.failed.is_some_and(|failed| failed <= least);
+        let verdict = if carried >= least {
+            MethodVerdict::Pass
+        } else if is_refuted {
+            MethodVerdict::Fail
+        } else {
+            MethodVerdict::Unknown
+        };
+        let reason = match self.failed {
+            Some(failed) => format!("{carried} are carried, {failed} are not"),
+            None => format!("{carried} are carried"),
+        };
+        let reason = if verdict == MethodVerdict::Unknown {
+            self.describe_unknown().unwrap_or(reason)
+        } else {
+            reason
+        };
+        JudgedCriterion { criterion, verdict, reason }
+    }
+
+    fn describe_unknown(&self) -> Option<String> {
+        let carried = self.carried.unwrap_or(Load::ZERO);
+        match (self.cause, self.failed) {
+            (BoundCause::Rig, Some(failed)) => Some(format!(
+                "{}: {carried} are carried; the rig could not hold the trials at {failed}: the device may carry more",
+                self.name
+            )),
+            _ if !self.is_over => Some(format!("{}: the search is not over", self.name)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A method at work: numbers its trials, keeps its journal, and repeats trials that the rig could not hold.
+
+use crate::{TestMethod, TrialOrder, TrialResult};
+use packetrig_units::Nanos;
+
+/// A trial that the rig could not hold is repeated this often before the method hears of it.
+const REPEATS: u32 = 2;
+
+/// A method and how far it has come.
+#[derive(Debug)]
+pub struct MethodSession<M> {
+    method: M,
+    /// Trials so far, repeated ones included.
+    trials: u32,
+    /// How often the present order was repeated.
+    repeated: u32,
+}
+
+/// Why a journal does not belong to a method.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SessionError {
+    #[error(
+        "trial {number} of the journal is not the one that the method orders: it has {found:?}, not {expected:?}"
+    )]
+    OtherOrder { number: u32, expected: Box<TrialOrder>, found: Box<TrialOrder> },
+    #[error("the journal goes on after the end of the method, with trial {number}")]
+    BeyondEnd { number: u32 },
+}
+
+impl<M: TestMethod> MethodSession<M> {
+    pub const fn new(method: M) -> Self {
+        Self { method, trials: 0, repeated: 0 }
+    }
+
+    /// The trial to make next; `None` if the method is over.
+    pub fn next_order(&self) -> Option<TrialOrder> {
+        self.method.next_order()
+    }
+
+    /// Takes the result of that trial.
+    pub fn tell(&mut self, result: &TrialResult) {
+        self.trials += 1;
+        // A trial without loss is a fact, whatever the rig thinks of itself.
+        if result.rig_fault.is_some() && !result.is_without_loss() && self.repeated < REPEATS {
+            self.repeated += 1;
+            return;
+        }
+        self.repeated = 0;
+        self.method.tell(result);
+    }
+
+    /// Takes a trial of a journal. It must be the one that the method orders now.
+    pub fn replay(&mut self, order: &TrialOrder, result: &TrialResult) -> Result<(), SessionError> {
+        let number = self.trials + 1;
+        match self.next_order() {
+            None => Err(SessionError::BeyondEnd { number }),
+            Some(expected) if expected == *order => {
+                self.tell(result);
+                Ok(())
+            }
+            Some(expected) => Err(SessionError::OtherOrder {
+                number,
+                expected: Box::new(expected),
+                found: Box::new(order.clone()),
+            }),
+        }
+    }
+
+    /// Trials so far.
+    pub const fn trials(&self) -> u32 {
+        self.trials
+    }
+
+    pub const fn method(&self) -> &M {
+        &self.method
+    }
+}
+
+/// Trials and time that a method would need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodCost {
+    pub trials: u32,
+    /// The sum of the sending times.
+    pub sending: Nanos,
+}
+
+/// What a method still needs, as far as that can be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodToGo {
+    pub fewest: MethodCost,
+    pub most: MethodCost,
+}

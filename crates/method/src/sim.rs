@@ -1,0 +1,155 @@
+//! A simulated device with a known truth: methods are tested and evaluated with it in virtual time, and the cost of a method
+//! is estimated with it.
+//!
+//! A burst of `B` frames at a load `L` through a device that forwards `m` frames per second and keeps `b` loses nothing if the
+//! frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst without loss is the
+//! greatest `B` below `(b + 1) / (1 - m / L)`.
+
+use crate::rounding::{nearest_nanos, whole};
+use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialOrder, TrialResult};
+use packetrig_units::Nanos;
+
+/// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and the rig around it.
+#[derive(Clone, Debug)]
+pub struct SimulatedDevice {
+    /// Frames per second that it forwards.
+    pub limit: f64,
+    /// Frames that it keeps while more arrive than it forwards.
+    pub buffer: u64,
+    /// Probability that a second of a trial loses `stall_loss` frames, at any load.
+    pub stalls: f64,
+    pub stall_loss: u64,
+    /// What the rig sends at most. A trial above it is a fault of the rig.
+    pub rig_limit: f64,
+    /// Of every frame; without it, no latency is measured.
+    pub latency: Option<Nanos>,
+    /// How long it forwards nothing when an event happens to it; without it, no event happens.
+    pub outage: Option<Nanos>,
+    /// How long it forwards nothing after an overload.
+    pub recovery: Nanos,
+    /// The state of the random numbers; the seed at first.
+    pub random: u64,
+    /// What all trials took, in virtual time.
+    pub elapsed: Nanos,
+}
+
+impl SimulatedDevice {
+    /// One that forwards this many frames per second and never stalls.
+    pub const fn new(limit: f64, buffer: u64) -> Self {
+        Self {
+            limit,
+            buffer,
+            stalls: 0.0,
+            stall_loss: 0,
+            rig_limit: f64::INFINITY,
+            latency: None,
+            outage: None,
+            recovery: Nanos::ZERO,
+            random: 0,
+            elapsed: Nanos::ZERO,
+        }
+    }
+
+    /// The same with stalls drawn from `seed`: each second loses `loss` frames with probability `p`.
+    #[must_use]
+    pub const fn stalling(self, p: f64, loss: u64, seed: u64) -> Self {
+        Self { stalls: p, stall_loss: loss, random: seed, ..self }
+    }
+
+    /// Makes a trial.
+    pub fn perform(&mut self, order: &TrialOrder) -> TrialResult {
+        let sending = order.sending();
+        self.elapsed += sending;
+        let first = self.send_first_load(order);
+        let mut streams = vec![first.stream];
+        if let Some(step) = order.then {
+            streams.push(self.send_lower_load(
+                step.load.frames_per_second(),
+                step.time,
+                streams[0].lost.most > 0,
+            ));
+        }
+        let of_streams = |read: fn(&StreamTrial) -> u64| streams.iter().map(read).sum::<u64>();
+        let (sent, lost) = (of_streams(|stream| stream.sent), of_streams(|stream| stream.lost.most));
+        TrialResult {
+            intended: sent + first.unsent,
+            sent,
+            received: sent - lost,
+            lost: LostFrames { least: lost, most: lost },
+            sending,
+            latency: self.latency.map(|latency| constant_latency(latency, sent - lost)),
+            rig_fault: (first.unsent > 0)
+                .then(|| format!("the rig sends {} frames/s at most", self.rig_limit)),
+            event_at: order.event.and_then(|event| self.outage.map(|_| event.at)),
+            streams,
+            ..TrialResult::default()
+        }
+    }
+
+    fn send_first_load(&mut self, order: &TrialOrder) -> SentLoad {
+        let time = order.sending().saturating_sub(order.then.map_or(Nanos::ZERO, |step| step.time));
+        let seconds = time.as_secs_f64();
+        let intended_rate = order.load.frames_per_second();
+        let rate = intended_rate.min(self.rig_limit);
+        let intended = match order.length {
+            TrialLength::Frames(frames) => frames,
+            TrialLength::Time(_) => whole(intended_rate * seconds),
+        };
+        let sent = if rate < intended_rate { whole(rate * seconds).min(intended) } else { intended };
+        let excess = whole((rate - self.limit).max(0.0) * seconds).saturating_sub(self.buffer);
+        let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
+        let by_outage = outage.map_or(0, |outage| whole(rate * outage.as_secs_f64()));
+        let lost = (excess + self.stall(seconds) + by_outage).min(sent);
+        let outage_end = order.event.zip(outage).map(|(event, outage)| event.at + outage);
+        let last_loss = if excess > 0 { Some(time) } else { outage_end };
+        let lost = LostFrames { least: lost, most: lost };
+        let stream =
+            StreamTrial { sent, lost, longest_outage: outage, last_loss, ..simulated_stream(intended_rate) };
+        SentLoad { stream, unsent: intended - sent }
+    }
+
+    /// After an overload the device forwards nothing for a while.
+    fn send_lower_load(&self, rate: f64, time: Nanos, is_after_loss: bool) -> StreamTrial {
+        let outage = if is_after_loss { self.recovery.min(time) } else { Nanos::ZERO };
+        let lost = whole(rate * outage.as_secs_f64());
+        StreamTrial {
+            sent: whole(rate * time.as_secs_f64()),
+            lost: LostFrames { least: lost, most: lost },
+            last_loss: (lost > 0).then_some(outage),
+            ..simulated_stream(rate)
+        }
+    }
+
+    /// Frames that stalls lose in a trial of this length.
+    fn stall(&mut self, seconds: f64) -> u64 {
+        if self.stalls <= 0.0 {
+            return 0;
+        }
+        let stalls = (0..whole(seconds.ceil().max(1.0))).filter(|_| self.draw() < self.stalls).count() as u64;
+        stalls * self.stall_loss
+    }
+
+    /// A number from 0 to 1 (SplitMix64).
+    fn draw(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// What was sent of a load.
+struct SentLoad {
+    stream: StreamTrial,
+    unsent: u64,
+}
+
+fn simulated_stream(rate: f64) -> StreamTrial {
+    StreamTrial { name: "simulated".to_owned(), rate, ..StreamTrial::default() }
+}
+
+fn constant_latency(latency: Nanos, frames: u64) -> TrialLatency {
+    let bound = nearest_nanos(latency.as_u64() as f64 / 100.0);
+    TrialLatency { frames, min: latency, mean: latency, p50: latency, p99: latency, max: latency, bound }
+}

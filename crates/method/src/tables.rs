@@ -1,0 +1,245 @@
+//! Results as neutral tables: text with titles and units, from which terminal tables, CSV and Markdown are made.
+//!
+//! A cell is empty if there is no such value. Numbers have a decimal point and no grouping.
+
+use crate::journal::JournalEntry;
+use crate::{
+    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost, TrialLength, TrialOrder,
+    TrialPurpose,
+};
+use packetrig_units::{FrameSize, Nanos};
+use std::fmt;
+
+mod comparison;
+mod convergence;
+mod loss_share;
+mod rfc2544;
+mod searches;
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultTable {
+    /// For the name of a file: `throughput`.
+    pub name: &'static str,
+    pub title: String,
+    pub columns: Vec<TableColumn>,
+    /// As many cells as columns.
+    pub rows: Vec<Vec<String>>,
+    /// To be printed below it.
+    pub notes: Vec<String>,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableColumn {
+    pub heading: &'static str,
+    /// Of its values; empty for text and plain numbers.
+    pub unit: &'static str,
+}
+
+impl fmt::Display for TableColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            "" => f.write_str(self.heading),
+            unit => write!(f, "{} [{unit}]", self.heading),
+        }
+    }
+}
+
+impl ResultTable {
+    /// The headings with their units.
+    pub fn headings(&self) -> Vec<String> {
+        self.columns.iter().map(TableColumn::to_string).collect()
+    }
+
+    /// A table without rows. A heading may end with its unit: `Load [frames/s]`.
+    pub(crate) fn new(name: &'static str, title: impl Into<String>, headings: &[&'static str]) -> Self {
+        let column = |text: &&'static str| match text.strip_suffix(']').and_then(|text| text.split_once(" ["))
+        {
+            Some((heading, unit)) => TableColumn { heading, unit },
+            None => TableColumn { heading: text, unit: "" },
+        };
+        let columns = headings.iter().map(column).collect();
+        Self { name, title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, row: Vec<String>) {
+        debug_assert_eq!(row.len(), self.columns.len(), "{}", self.title);
+        self.rows.push(row);
+    }
+
+    /// `None` if it has neither rows nor notes.
+    fn unless_empty(self) -> Option<Self> {
+        (!self.rows.is_empty() || !self.notes.is_empty()).then_some(self)
+    }
+}
+
+impl MethodReport {
+    /// The tables of the result, then the verdict.
+    pub fn tables(&self) -> Vec<ResultTable> {
+        let mut tables = match &self.result {
+            MethodResult::Rfc2544(result) => rfc2544::tabulate(result),
+            MethodResult::Convergence(result) => convergence::tabulate(result),
+            MethodResult::Compare(result) => comparison::tabulate(result),
+            MethodResult::LossShare(result) => loss_share::tabulate(result),
+            MethodResult::Mlrsearch(result) => searches::tabulate_mlrsearch(result),
+            MethodResult::Bisect(result) => searches::tabulate_bisection(result),
+        };
+        tables.extend(tabulate_judgement(&self.judgement).unless_empty());
+        tables
+    }
+}
+
+fn tabulate_judgement(judgement: &MethodJudgement) -> ResultTable {
+    let title = match judgement.verdict {
+        Some(verdict) => format!("Verdict: {verdict}"),
+        None => "Verdict".to_owned(),
+    };
+    let mut table = ResultTable::new("verdict", title, &["Criterion", "Verdict", "Reason"]);
+    for judged in &judgement.criteria {
+        let verdict = judged.verdict.to_string();
+        table.push(vec![judged.criterion.clone(), verdict, judged.reason.clone()]);
+    }
+    table.notes = judgement.unknown.iter().map(|reason| format!("Unknown: {reason}")).collect();
+    table
+}
+
+/// Every trial in the order in which it was made, repeated ones included.
+pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
+    let mut table = ResultTable::new(
+        "trials",
+        "Trials",
+        &[
+            "Trial",
+            "Purpose",
+            "Device",
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Length",
+            "Sent [frames]",
+            "Received [frames]",
+            "Lost [frames]",
+            "Unsent [frames]",
+            "Loss [%]",
+            "Outcome",
+        ],
+    );
+    for entry in trials {
+        table.push(describe_trial(entry));
+    }
+    table
+}
+
+/// The trials that a dry run lists: equal ones that follow each other are one row.
+pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTable {
+    let mut table = ResultTable::new(
+        "plan",
+        "Planned trials",
+        &[
+            "Trials",
+            "Purpose",
+            "Device",
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Length",
+            "Sending time of each [s]",
+            "Waits of each [s]",
+        ],
+    );
+    for equal in orders.chunk_by(|order, next| order == next) {
+        let order = &equal[0];
+        table.push(vec![
+            equal.len().to_string(),
+            purpose_word(order.purpose).to_owned(),
+            order.device.to_string(),
+            optional(order.size, size_cell),
+            rate_cell(order.load),
+            length_cell(order.length),
+            decimals(order.sending().as_secs_f64(), 3),
+            decimals(options.waits(order).sum().as_secs_f64(), 3),
+        ]);
+    }
+    let cost = RehearsedCost::of(options, orders);
+    let RehearsedCost { trials, sending, waits } = cost;
+    table.notes.push(format!(
+        "{trials} trials: {sending} of sending and {waits} of waits, {} in all.",
+        cost.total()
+    ));
+    table
+}
+
+fn length_cell(length: TrialLength) -> String {
+    match length {
+        TrialLength::Time(time) => time.to_string(),
+        TrialLength::Frames(frames) => format!("{frames} frames"),
+    }
+}
+
+fn describe_trial(entry: &JournalEntry) -> Vec<String> {
+    let (order, result) = (&entry.order, &entry.result);
+    let lost = match (result.lost.least, result.lost.most) {
+        (least, most) if least == most => most.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    };
+    let outcome = match &result.rig_fault {
+        _ if result.is_without_loss() => "no loss".to_owned(),
+        Some(fault) => format!("rig: {fault}"),
+        None => "loss".to_owned(),
+    };
+    vec![
+        entry.number.to_string(),
+        purpose_word(order.purpose).to_owned(),
+        order.device.to_string(),
+        optional(order.size, size_cell),
+        rate_cell(order.load),
+        length_cell(order.length),
+        result.sent.to_string(),
+        result.received.to_string(),
+        lost,
+        result.unsent().to_string(),
+        decimals(result.loss_share() * 100.0, 4),
+        outcome,
+    ]
+}
+
+const fn purpose_word(purpose: TrialPurpose) -> &'static str {
+    match purpose {
+        TrialPurpose::Search => "search",
+        TrialPurpose::Latency => "latency",
+        TrialPurpose::LossRate => "frame loss",
+        TrialPurpose::BackToBack => "back-to-back",
+        TrialPurpose::Recovery => "recovery",
+        TrialPurpose::Reset => "reset",
+        TrialPurpose::Convergence => "convergence",
+        TrialPurpose::Repetition => "repetition",
+    }
+}
+
+fn size_cell(size: FrameSize) -> String {
+    size.bytes().to_string()
+}
+
+/// Frames per second; slow rates with decimals.
+fn rate_cell(load: Load) -> String {
+    let rate = load.frames_per_second();
+    if rate < 1000.0 && rate.fract() != 0.0 { decimals(rate, 3) } else { decimals(rate, 0) }
+}
+
+fn decimals(value: f64, digits: usize) -> String {
+    format!("{value:.digits$}")
+}
+
+fn microseconds(time: Nanos) -> String {
+    decimals(time.as_u64() as f64 / 1e3, 3)
+}
+
+fn milliseconds(time: Nanos) -> String {
+    decimals(time.as_u64() as f64 / 1e6, 3)
+}
+
+fn optional<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map(show).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

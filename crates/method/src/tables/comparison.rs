@@ -1,0 +1,67 @@
+//! The tables of a comparison.
+
+use super::{ResultTable, decimals, optional, rate_cell, size_cell};
+use crate::comparison::{
+    ComparedMeasure, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
+};
+
+pub(super) fn tabulate(result: &ComparisonResult) -> Vec<ResultTable> {
+    let mut table = ResultTable::new(
+        "comparison",
+        "Comparison of two devices",
+        &[
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Measure",
+            "Unit",
+            "First",
+            "Second",
+            "Second - first",
+            "95 % from",
+            "95 % to",
+            "Pairs",
+            "Finding",
+        ],
+    );
+    for load in &result.loads {
+        for row in &load.measures {
+            table.push(describe_measure(load, row));
+        }
+        if load.unusable_pairs > 0 {
+            let of = load.load.frames_per_second;
+            table.notes.push(format!(
+                "{of}: the rig could not hold {} pairs; they do not count.",
+                load.unusable_pairs
+            ));
+        }
+    }
+    table.notes.push("Intervals of the mean difference of the pairs, by Student's t.".to_owned());
+    vec![table]
+}
+
+fn describe_measure(load: &LoadComparison, row: &MeasureComparison) -> Vec<String> {
+    let digits = match row.measure {
+        ComparedMeasure::LossPercent => 4,
+        ComparedMeasure::ReceivedFramesPerSecond => 1,
+        _ => 0,
+    };
+    let show = |value: f64| decimals(value, digits);
+    let finding = match row.finding {
+        DifferenceFinding::Differs => "differs",
+        DifferenceFinding::NoDifferenceShown => "no difference shown",
+        DifferenceFinding::TooFewPairs => "too few pairs",
+    };
+    vec![
+        optional(load.load.frame_size_bytes, size_cell),
+        rate_cell(load.load.frames_per_second),
+        row.measure.name().to_owned(),
+        row.measure.unit().to_owned(),
+        show(row.first.mean),
+        show(row.second.mean),
+        show(row.difference.mean),
+        optional(row.confidence_95, |interval| show(interval.low)),
+        optional(row.confidence_95, |interval| show(interval.high)),
+        row.difference.count.to_string(),
+        finding.to_owned(),
+    ]
+}

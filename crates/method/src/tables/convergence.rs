@@ -1,0 +1,86 @@
+//! The tables of convergence.
+
+use super::{ResultTable, decimals, milliseconds, optional};
+use crate::SampleStatistics;
+use crate::convergence::{ConvergenceOutcome, ConvergenceResult, ConvergenceTrial, StreamConnectivity};
+
+pub(super) fn tabulate(result: &ConvergenceResult) -> Vec<ResultTable> {
+    vec![tabulate_streams(result), tabulate_trials(result)]
+}
+
+fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
+    let mut table = ResultTable::new(
+        "convergence",
+        "Loss-derived convergence (RFC 6413)",
+        &[
+            "Stream",
+            "Affected trials",
+            "Least loss of connectivity [ms]",
+            "Mean loss of connectivity [ms]",
+            "Greatest loss of connectivity [ms]",
+            "Longest outage [ms]",
+        ],
+    );
+    for stream in &result.streams {
+        let SampleStatistics { count, min, mean, max, .. } = stream.loss_of_connectivity_ns;
+        table.push(vec![
+            stream.stream.clone(),
+            format!("{} of {count}", stream.affected_trials),
+            decimals(min / 1e6, 3),
+            decimals(mean / 1e6, 3),
+            decimals(max / 1e6, 3),
+            optional(stream.longest_outage_ns, |outages| decimals(outages.max / 1e6, 3)),
+        ]);
+    }
+    if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
+        let [min, mean, max] = [min, mean, max].map(|ns| decimals(ns / 1e6, 3));
+        table
+            .notes
+            .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
+    }
+    if !result.unaffected_streams.is_empty() {
+        table.notes.push(format!("Not affected: {}.", result.unaffected_streams.join(", ")));
+    }
+    table
+}
+
+fn tabulate_trials(result: &ConvergenceResult) -> ResultTable {
+    let mut table = ResultTable::new(
+        "convergence-trials",
+        "Trials of the convergence",
+        &[
+            "Trial",
+            "Event at [ms]",
+            "Stream",
+            "Sent [frames]",
+            "Lost [frames]",
+            "Loss of connectivity [ms]",
+            "Longest outage [ms]",
+            "Outcome",
+        ],
+    );
+    for (trial, number) in result.trials.iter().zip(1..) {
+        for row in &trial.streams {
+            table.push(describe_row(trial, number, row));
+        }
+    }
+    table
+}
+
+fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity) -> Vec<String> {
+    let outcome = match (trial.outcome, row.most_lost_frames) {
+        (ConvergenceOutcome::Measured, 0) => "nothing was lost".to_owned(),
+        (ConvergenceOutcome::Measured, _) => "measured".to_owned(),
+        _ => trial.reason.clone().unwrap_or_default(),
+    };
+    vec![
+        number.to_string(),
+        optional(trial.event_at_ns, milliseconds),
+        row.stream.clone(),
+        row.sent_frames.to_string(),
+        row.most_lost_frames.to_string(),
+        optional(row.loss_of_connectivity_ns, milliseconds),
+        optional(row.longest_outage_ns, milliseconds),
+        outcome,
+    ]
+}

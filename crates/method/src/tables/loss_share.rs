@@ -1,0 +1,42 @@
+//! The table of the shares of runs with loss.
+
+use super::{ResultTable, decimals, optional, rate_cell};
+use crate::loss_share::LossShareResult;
+
+pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
+    let mut table = ResultTable::new(
+        "loss-share",
+        format!("Runs of {} frames with loss", result.frames_per_run),
+        &[
+            "Load [frames/s]",
+            "Runs",
+            "With loss",
+            "Share [%]",
+            "95 % from [%]",
+            "95 % to [%]",
+            "Lost [frames]",
+            "Worst run [%]",
+            "Runs of the rig",
+        ],
+    );
+    for rate in &result.rates {
+        let percent = |share: f64| decimals(share * 100.0, 1);
+        table.push(vec![
+            rate_cell(rate.frames_per_second),
+            rate.runs.to_string(),
+            rate.runs_with_loss.to_string(),
+            optional(rate.share_with_loss, percent),
+            optional(rate.confidence_95, |interval| percent(interval.low)),
+            optional(rate.confidence_95, |interval| percent(interval.high)),
+            rate.lost_frames.to_string(),
+            decimals(rate.worst_run_loss_percent, 4),
+            rate.unknown_runs.to_string(),
+        ]);
+    }
+    let highest = result.highest_lossless_frames_per_second.iter();
+    table.notes.extend(highest.map(|rate| format!("No run at {rate} or a lower rate lost a frame.")));
+    table.notes.push(
+        "Intervals by Wilson. Runs of the rig: those that it could not hold; they do not count.".to_owned(),
+    );
+    vec![table]
+}

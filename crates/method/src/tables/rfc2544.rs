@@ -1,0 +1,336 @@
+//! The tables of RFC 2544 and RFC 9004.
+
+use super::{ResultTable, decimals, microseconds, milliseconds, optional, rate_cell, size_cell};
+use crate::line_rate::{megabits_per_second, percent_of};
+use crate::rfc2544::{
+    BackToBackBenchmark, LatencyBenchmark, LatencyDefinition, PartOutcome, RecoveryBenchmark, Rfc2544Result,
+    SizeBenchmark, ThroughputBasis,
+};
+use crate::{BoundCause, TrialLatency};
+use packetrig_units::FrameSize;
+
+pub(super) fn tabulate(result: &Rfc2544Result) -> Vec<ResultTable> {
+    let tables = [
+        tabulate_throughput(result),
+        tabulate_latency(result),
+        tabulate_samples(result),
+        tabulate_frame_loss(result),
+        tabulate_bursts(result),
+        tabulate_recovery(result),
+        tabulate_reset(result),
+    ];
+    let tables = tables.into_iter().filter_map(ResultTable::unless_empty);
+    tables.map(|table| mark_shortfalls(table, &result.shortfalls)).collect()
+}
+
+/// Short trials must not be taken for a benchmark by the RFC.
+fn mark_shortfalls(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
+    if !shortfalls.is_empty() {
+        table.title += ", not conformant";
+        table.notes.push(format!("No result of RFC 2544, which asks for more: {}.", shortfalls.join("; ")));
+    }
+    table
+}
+
+fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "throughput",
+        "Throughput (RFC 2544, 26.1)",
+        &[
+            "Frame size [B]",
+            "Theoretical [frames/s]",
+            "Throughput [frames/s]",
+            "Throughput [Mbit/s]",
+            "Of the line [%]",
+            "Loss at [frames/s]",
+            "Trials",
+            "Limited by",
+        ],
+    );
+    for row in &result.sizes {
+        let Some(bounds) = &row.throughput else { continue };
+        let (size, theoretical) = (row.frame_size_bytes, row.theoretical_frames_per_second);
+        let carried = bounds.frames_per_second;
+        let limit = match bounds.limited_by {
+            _ if !bounds.is_complete => "not complete",
+            BoundCause::Device => "device",
+            BoundCause::Rig => "rig: at least this",
+            BoundCause::Range => "highest load",
+        };
+        table.push(vec![
+            size_cell(size),
+            rate_cell(theoretical),
+            optional(carried, rate_cell),
+            optional(carried, |load| decimals(megabits_per_second(load, size), 3)),
+            optional(carried, |load| decimals(percent_of(load, theoretical), 3)),
+            optional(bounds.lost_at_frames_per_second, rate_cell),
+            bounds.trials.to_string(),
+            limit.to_owned(),
+        ]);
+    }
+    if !table.rows.is_empty() {
+        table.notes.push("Mbit/s count frames with FCS, without preamble and gap.".to_owned());
+    }
+    table
+}
+
+fn tabulate_latency(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "latency",
+        "Latency at the throughput (RFC 2544, 26.2)",
+        &[
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Mean [us]",
+            "Standard deviation [us]",
+            "Least [us]",
+            "Greatest [us]",
+            "Bound [us]",
+            "Trials",
+            "Definition",
+        ],
+    );
+    for row in &result.sizes {
+        if let Some(latency) = measured_or_note(row.frame_size_bytes, row.latency.as_ref(), &mut table.notes)
+        {
+            note_basis(row.frame_size_bytes, latency.basis, &mut table.notes);
+            table.push(describe_latency(row.frame_size_bytes, latency));
+        }
+    }
+    table
+}
+
+fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> {
+    let definition = match latency.definition {
+        LatencyDefinition::BitForwarding => "first bit in to first bit out",
+        LatencyDefinition::StoreAndForward => "last bit in to first bit out",
+    };
+    vec![
+        size_cell(size),
+        rate_cell(latency.basis.frames_per_second),
+        optional(latency.mean_latency_ns, |means| decimals(means.mean / 1e3, 3)),
+        optional(latency.mean_latency_ns, |means| decimals(means.standard_deviation / 1e3, 3)),
+        optional(latency.min_latency_ns, microseconds),
+        optional(latency.max_latency_ns, microseconds),
+        optional(latency.bound_ns, microseconds),
+        format!("{} of {}", latency.samples.len(), latency.repetitions),
+        definition.to_owned(),
+    ]
+}
+
+fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "latency-samples",
+        "Latency samples, as measured",
+        &[
+            "Frame size [B]",
+            "Trial",
+            "Frames",
+            "Least [us]",
+            "Mean [us]",
+            "p50 [us]",
+            "p99 [us]",
+            "Greatest [us]",
+            "Bound [us]",
+            "Lost [frames]",
+            "Note",
+        ],
+    );
+    for row in &result.sizes {
+        let latency = row.latency.as_ref().and_then(PartOutcome::measured);
+        for (sample, number) in latency.iter().flat_map(|latency| &latency.samples).zip(1..) {
+            let time =
+                |read: fn(&TrialLatency) -> _| optional(sample.latency.as_ref().map(read), microseconds);
+            table.push(vec![
+                size_cell(row.frame_size_bytes),
+                i32::to_string(&number),
+                optional(sample.latency, |latency| latency.frames.to_string()),
+                time(|latency| latency.min),
+                time(|latency| latency.mean),
+                time(|latency| latency.p50),
+                time(|latency| latency.p99),
+                time(|latency| latency.max),
+                time(|latency| latency.bound),
+                sample.lost_frames.to_string(),
+                optional(sample.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+            ]);
+        }
+    }
+    table
+}
+
+fn tabulate_frame_loss(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "frame-loss",
+        "Frame loss (RFC 2544, 26.3)",
+        &[
+            "Frame size [B]",
+            "Of the maximum [%]",
+            "Load [frames/s]",
+            "Sent [frames]",
+            "Received [frames]",
+            "Unsent [frames]",
+            "Least loss [%]",
+            "Most loss [%]",
+            "Note",
+        ],
+    );
+    for row in &result.sizes {
+        let Some(curve) = &row.frame_loss else { continue };
+        if !curve.is_complete {
+            let size = row.frame_size_bytes;
+            table.notes.push(format!("{size}: partial, no two successive trials without loss."));
+        }
+        for point in &curve.points {
+            table.push(vec![
+                size_cell(row.frame_size_bytes),
+                decimals(point.percent_of_maximum, 2),
+                rate_cell(point.frames_per_second),
+                point.sent_frames.to_string(),
+                point.received_frames.to_string(),
+                point.unsent_frames.to_string(),
+                decimals(point.least_loss_percent, 4),
+                decimals(point.most_loss_percent, 4),
+                optional(point.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+            ]);
+        }
+    }
+    table
+}
+
+fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "back-to-back",
+        "Back-to-back frames (RFC 9004)",
+        &[
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Average [frames]",
+            "Least [frames]",
+            "Greatest [frames]",
+            "Standard deviation [frames]",
+            "Searches",
+            "Step [frames]",
+            "Implied buffer time [us]",
+            "Corrected buffer time [us]",
+        ],
+    );
+    for row in &result.sizes {
+        if let Some(part) =
+            measured_or_note(row.frame_size_bytes, row.back_to_back.as_ref(), &mut table.notes)
+        {
+            note_basis(row.frame_size_bytes, part.basis, &mut table.notes);
+            let invalid = part.invalid.iter();
+            table
+                .notes
+                .extend(invalid.map(|reason| format!("{}: not valid, {reason}.", row.frame_size_bytes)));
+            table.push(describe_bursts(row, part));
+        }
+    }
+    table
+}
+
+fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
+    let microseconds = |ns: f64| decimals(ns / 1e3, 3);
+    vec![
+        size_cell(row.frame_size_bytes),
+        rate_cell(part.burst_frames_per_second),
+        optional(part.burst_frames, |bursts| decimals(bursts.mean, 1)),
+        optional(part.burst_frames, |bursts| decimals(bursts.min, 0)),
+        optional(part.burst_frames, |bursts| decimals(bursts.max, 0)),
+        optional(part.burst_frames, |bursts| decimals(bursts.standard_deviation, 1)),
+        format!("{} of {}", part.searches.len(), part.repetitions),
+        part.step_frames.to_string(),
+        optional(part.implied_buffer_time_ns, microseconds),
+        optional(part.corrected_buffer_time_ns, microseconds),
+    ]
+}
+
+fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "recovery",
+        "System recovery (RFC 2544, 26.5)",
+        &[
+            "Frame size [B]",
+            "Trial",
+            "Overload [frames/s]",
+            "Then [frames/s]",
+            "Recovery [ms]",
+            "Lost in the overload [frames]",
+            "Lost after it [frames]",
+            "Note",
+        ],
+    );
+    for row in &result.sizes {
+        let size = row.frame_size_bytes;
+        if let Some(part) = measured_or_note(size, row.recovery.as_ref(), &mut table.notes) {
+            note_basis(size, part.basis, &mut table.notes);
+            let mean = part.recovery_ns.iter();
+            let mean = mean.map(|times| {
+                format!("{size}: average {} ms of {}.", decimals(times.mean / 1e6, 3), times.count)
+            });
+            table.notes.extend(mean);
+            add_recovery_trials(&mut table, size, part);
+        }
+    }
+    table
+}
+
+fn add_recovery_trials(table: &mut ResultTable, size: FrameSize, part: &RecoveryBenchmark) {
+    for (trial, number) in part.trials.iter().zip(1..) {
+        table.push(vec![
+            size_cell(size),
+            i32::to_string(&number),
+            rate_cell(part.overload_frames_per_second),
+            rate_cell(part.after_frames_per_second),
+            optional(trial.recovery_ns, milliseconds),
+            trial.overload_lost_frames.to_string(),
+            trial.after_lost_frames.to_string(),
+            trial.note.clone().unwrap_or_default(),
+        ]);
+    }
+}
+
+fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
+    let mut table = ResultTable::new(
+        "reset",
+        "Reset (RFC 2544, 26.6)",
+        &["Frame size [B]", "Load [frames/s]", "Reset at [ms]", "Outage [ms]", "Lost [frames]", "Note"],
+    );
+    let smallest = result.sizes.iter().map(|row| row.frame_size_bytes).min().unwrap_or(FrameSize::MIN);
+    if let Some(reset) = measured_or_note(smallest, result.reset.as_ref(), &mut table.notes) {
+        note_basis(smallest, reset.basis, &mut table.notes);
+        let note = if reset.is_back { "" } else { "frames were lost until the end: at least this" };
+        table.push(vec![
+            size_cell(reset.frame_size_bytes),
+            rate_cell(reset.basis.frames_per_second),
+            milliseconds(reset.event_at_ns),
+            milliseconds(reset.outage_ns),
+            reset.lost_frames.to_string(),
+            note.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// The value of a part. If there is none, the reason becomes a note.
+fn measured_or_note<'a, T>(
+    size: FrameSize,
+    part: Option<&'a PartOutcome<T>>,
+    notes: &mut Vec<String>,
+) -> Option<&'a T> {
+    match part? {
+        PartOutcome::Measured(value) => return Some(value),
+        PartOutcome::NotApplicable { reason } => notes.push(format!("{size}: not applicable, {reason}.")),
+        PartOutcome::NotMeasured { reason } => notes.push(format!("{size}: not measured, {reason}.")),
+    }
+    None
+}
+
+fn note_basis(size: FrameSize, basis: ThroughputBasis, notes: &mut Vec<String>) {
+    if !basis.is_throughput {
+        let load = basis.frames_per_second;
+        notes
+            .push(format!("{size}: the throughput is unknown; {load} is the highest load that was carried."));
+    }
+}

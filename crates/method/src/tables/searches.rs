@@ -1,0 +1,40 @@
+//! The tables of the searches for one load.
+
+use super::{ResultTable, optional, rate_cell};
+use crate::bisection::BisectionResult;
+use crate::{BoundCause, Load, MlrsearchResult};
+
+const HEADINGS: [&str; 5] = [
+    "Goal",
+    "Carried [frames/s]",
+    "Conditional throughput [frames/s]",
+    "Not carried [frames/s]",
+    "Limited by",
+];
+
+pub(super) fn tabulate_mlrsearch(result: &MlrsearchResult) -> Vec<ResultTable> {
+    let mut table = ResultTable::new("mlrsearch", "Throughput (MLRsearch, RFC 9971)", &HEADINGS);
+    for goal in &result.goals {
+        let bounds = [goal.lower_bound, goal.conditional_throughput, goal.upper_bound];
+        table.push(describe_bounds(goal.goal.to_string(), bounds, goal.cause, goal.is_reached));
+    }
+    vec![table]
+}
+
+pub(super) fn tabulate_bisection(result: &BisectionResult) -> Vec<ResultTable> {
+    let mut table = ResultTable::new("bisect", "Throughput (binary search)", &HEADINGS);
+    let bounds = [result.lower_bound, result.lower_bound, result.upper_bound];
+    table.push(describe_bounds("throughput".to_owned(), bounds, result.cause, result.is_over));
+    vec![table]
+}
+
+fn describe_bounds(goal: String, bounds: [Option<Load>; 3], cause: BoundCause, is_over: bool) -> Vec<String> {
+    let limit = match cause {
+        _ if !is_over => "not complete",
+        BoundCause::Device => "device",
+        BoundCause::Rig => "rig: at least this",
+        BoundCause::Range => "highest load",
+    };
+    let [lower, conditional, upper] = bounds.map(|bound| optional(bound, rate_cell));
+    vec![goal, lower, conditional, upper, limit.to_owned()]
+}

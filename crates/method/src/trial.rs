@@ -1,0 +1,213 @@
+//! What a method asks of a trial, and what it gets to know.
+
+use crate::Load;
+use packetrig_units::{FrameSize, Nanos, Ratio};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A trial to make.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialOrder {
+    pub purpose: TrialPurpose,
+    /// Size of all frames, FCS included; `None` for the sizes of the plan.
+    pub size: Option<FrameSize>,
+    pub load: Load,
+    pub length: TrialLength,
+    /// A lower load that follows at once, for system recovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<LoadStep>,
+    /// What happens to the device during the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<TrialEvent>,
+    /// Which device: 0, or 1 for the second one of a comparison.
+    #[serde(default)]
+    pub device: u8,
+}
+
+impl TrialOrder {
+    /// A trial with one constant load on the only device.
+    pub const fn constant(
+        purpose: TrialPurpose,
+        size: Option<FrameSize>,
+        load: Load,
+        length: TrialLength,
+    ) -> Self {
+        Self { purpose, size, load, length, then: None, event: None, device: 0 }
+    }
+
+    /// How long it sends.
+    pub fn sending(&self) -> Nanos {
+        let first = match self.length {
+            TrialLength::Time(time) => time,
+            TrialLength::Frames(frames) => nanos(frames as f64 / self.load.frames_per_second().max(1e-9)),
+        };
+        first + self.then.map_or(Nanos::ZERO, |step| step.time)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates: loads far below one frame per second are for ever"
+)]
+fn nanos(seconds: f64) -> Nanos {
+    Nanos::new((seconds * 1e9) as u64)
+}
+
+/// Why a trial is made. It decides the row of the results and the words on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrialPurpose {
+    /// A load of a search.
+    Search,
+    /// Latency at the throughput (RFC 2544, 26.2).
+    Latency,
+    /// A point of the frame-loss curve (RFC 2544, 26.3).
+    LossRate,
+    /// A burst with the least gap (RFC 9004).
+    BackToBack,
+    /// Overload, then half of it (RFC 2544, 26.5).
+    Recovery,
+    /// The device is reset during the trial (RFC 2544, 26.6).
+    Reset,
+    /// A link or a route changes during the trial.
+    Convergence,
+    /// One of many equal trials.
+    Repetition,
+}
+
+impl fmt::Display for TrialPurpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Search => "search",
+            Self::Latency => "latency",
+            Self::LossRate => "frame loss",
+            Self::BackToBack => "back-to-back",
+            Self::Recovery => "recovery",
+            Self::Reset => "reset",
+            Self::Convergence => "convergence",
+            Self::Repetition => "repetition",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrialLength {
+    /// Send for this long.
+    Time(Nanos),
+    /// Send this many frames.
+    Frames(u64),
+}
+
+/// A load and how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadStep {
+    pub load: Load,
+    pub time: Nanos,
+}
+
+/// What happens to the device during a trial: the user's command is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialEvent {
+    /// This long after the first frame.
+    pub at: Nanos,
+}
+
+/// Frames that the receivers lack of those that were sent. The truth is between the two: of `most`, the rig may have lost
+/// those beyond `least`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFrames {
+    pub least: u64,
+    pub most: u64,
+}
+
+/// The result of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// Frames that were due in the whole trial.
+    pub intended: u64,
+    pub sent: u64,
+    pub received: u64,
+    pub lost: LostFrames,
+    /// From the first frame to the end of the last one's slot.
+    pub sending: Nanos,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<TrialLatency>,
+    /// One row per stream of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
+    /// then as many at the second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamTrial>,
+    /// Doubts that the run itself reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caveats: Vec<String>,
+    /// Why the trial is no fact about the device, if it is none: the rig could not send what was due, or may have lost
+    /// frames itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rig_fault: Option<String>,
+    /// From the order to the result, beyond the trial's own times.
+    #[serde(default)]
+    pub overhead: Nanos,
+    /// When the event happened, after the first frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_at: Option<Nanos>,
+}
+
+impl TrialResult {
+    /// Lost and unsent frames of those that were due, as MLRsearch counts them (RFC 9971: trial loss ratio).
+    pub fn loss_ratio(&self) -> Ratio {
+        let missing = self.lost.most.saturating_add(self.unsent());
+        Ratio::new(missing, self.sent.max(self.intended))
+    }
+
+    /// The same, from 0 to 1.
+    pub fn loss_share(&self) -> f64 {
+        let loss = self.loss_ratio();
+        if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
+    }
+
+    /// Frames that were due and not sent.
+    pub const fn unsent(&self) -> u64 {
+        self.intended.saturating_sub(self.sent)
+    }
+
+    /// Whether every frame that was due was sent and arrived.
+    pub const fn is_without_loss(&self) -> bool {
+        self.sent > 0 && self.lost.most == 0 && self.unsent() == 0
+    }
+}
+
+/// One-way latency in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialLatency {
+    pub frames: u64,
+    #[serde(rename = "min_ns")]
+    pub min: Nanos,
+    #[serde(rename = "mean_ns")]
+    pub mean: Nanos,
+    #[serde(rename = "p50_ns")]
+    pub p50: Nanos,
+    #[serde(rename = "p99_ns")]
+    pub p99: Nanos,
+    #[serde(rename = "max_ns")]
+    pub max: Nanos,
+    /// By how much every value may be wrong.
+    #[serde(rename = "bound_ns")]
+    pub bound: Nanos,
+}
+
+/// One stream in a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamTrial {
+    pub name: String,
+    pub sent: u64,
+    pub lost: LostFrames,
+    /// Frames per second it was sent with.
+    pub rate: f64,
+    /// The longest time between two arrivals with lost frames between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_outage: Option<Nanos>,
+    /// When the last of its lost frames was due, after the stream's first frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_loss: Option<Nanos>,
+}

@@ -1,0 +1,305 @@
+//! Documents of trials: the traffic of a plan, or of flags, at another load and for another time.
+//!
+//! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a trial
+//! is an ordinary document, and its run is an ordinary run.
+
+use crate::document::{self, DocumentNode, DocumentValue};
+use crate::model::{Plan, ReadOptions};
+use crate::problem::PlanProblem;
+use crate::{PlanProblems, StreamAmount};
+use packetrig_units::{BitRate, FrameSize, Nanos};
+use serde_json::{Map, Value, json};
+
+/// Below this many frames per second a whole number of them is too coarse: a trial asks for bits per second instead.
+const COARSE: f64 = 100_000.0;
+
+/// The traffic that trials of a test send.
+#[derive(Clone, Debug)]
+pub struct TrialTraffic {
+    document: Value,
+    flows: Vec<FlowLoad>,
+}
+
+/// A flow at the plan's own rates.
+#[derive(Clone, Copy, Debug)]
+struct FlowLoad {
+    /// Frames per second.
+    rate: f64,
+    /// The one size of its frames, if they have one.
+    size: Option<FrameSize>,
+}
+
+/// What one trial sends.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialShape {
+    /// Size of all frames, FCS included; `None` keeps the sizes of the plan.
+    pub size: Option<FrameSize>,
+    /// Frames per second, all flows together.
+    pub frames_per_second: f64,
+    pub length: TrialAmount,
+    /// Frames per second that follow at once, and for how long.
+    pub then: Option<(f64, Nanos)>,
+}
+
+/// How much a trial sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialAmount {
+    Time(Nanos),
+    /// Frames, all flows together.
+    Frames(u64),
+}
+
+impl TrialTraffic {
+    /// The traffic of a document. `speeds` has the speed of each port, where it is known.
+    pub fn of_document(
+        text: &str,
+        reading: ReadOptions,
+        speeds: &dyn Fn(&Plan) -> Vec<Option<BitRate>>,
+    ) -> Result<Self, PlanProblems> {
+        let plan = Plan::read_with(text, reading)?;
+        let refusals: Vec<PlanProblem> = plan.streams.iter().filter_map(refusal).collect();
+        if !refusals.is_empty() {
+            return Err(PlanProblems(refusals));
+        }
+        let node = document::parse(text).map_err(|problem| PlanProblems(vec![*problem]))?;
+        let speeds = speeds(&plan);
+        let bound = plan.bind(&speeds)?;
+        let mut flows: Vec<FlowLoad> = Vec::new();
+        for (stream, timed) in bound.plan.streams.iter().zip(&bound.streams) {
+            let rate = timed.timeline.rate.as_f64();
+            match flows.get_mut(stream.flow) {
+                Some(flow) => flow.rate += rate,
+                None => flows.push(FlowLoad { rate, size: None }),
+            }
+        }
+        let mut traffic = Self { document: value_of(&node), flows };
+        traffic.note_sizes();
+        Ok(traffic)
+    }
+
+    /// Frames per second of the plan's own rates, all flows together.
+    pub fn full_load(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.rate).sum()
+    }
+
+    /// The document of a trial.
+    pub fn document(&self, shape: &TrialShape) -> String {
+        let mut document = self.document.clone();
+        let Some(flows) = document.get_mut("flows").and_then(Value::as_array_mut) else {
+            return document.to_string();
+        };
+        let whole = self.full_load();
+        let mut following = Vec::new();
+        for (flow, own) in flows.iter_mut().zip(&self.flows) {
+            let share = own.rate / whole;
+            let size = shape.size.or(own.size);
+            if let Some(size) = shape.size {
+                flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
+            }
+            if let Some((load, time)) = shape.then {
+                following.push(follow_up(flow, rate(load * share, size), &shape.length, time));
+            }
+            flow["rate"] = rate(shape.frames_per_second * share, size);
+            flow["duration"] = duration(shape.length, share);
+        }
+        flows.extend(following);
+        document.to_string()
+    }
+
+    fn note_sizes(&mut self) {
+        let flows = self.document.get("flows").and_then(Value::as_array).into_iter().flatten();
+        for (flow, own) in flows.zip(&mut self.flows) {
+            own.size = fixed_size(flow.get("size"));
+        }
+    }
+}
+
+/// Why a stream cannot be sent at another load.
+fn refusal(stream: &crate::Stream) -> Option<PlanProblem> {
+    let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {
+        "sends bursts; a test method needs a constant rate"
+    } else if stream.rx.is_empty() {
+        "has no receiver, so nothing can be measured"
+    } else if !stream.metrics.enable {
+        "has `metrics.enable: false`, so nothing can be measured"
+    } else {
+        return None;
+    };
+    Some(stream.place.locate(PlanProblem::error(
+        format!("$.flows[{}]", stream.flow),
+        format!("flow `{}` {why}", stream.flow_name),
+    )))
+}
+
+/// The flow at the load that follows: it begins when the first one ends.
+fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
+    let mut next = flow.clone();
+    let name = flow.get("name").and_then(Value::as_str).unwrap_or("stream");
+    next["name"] = json!(format!("{name}, then"));
+    next["rate"] = rate;
+    let delay = match first {
+        TrialAmount::Time(time) => time.as_u64(),
+        TrialAmount::Frames(_) => 0,
+    };
+    next["duration"] = json!({"choice": "fixed_seconds", "fixed_seconds": {
+        "seconds": time.as_secs_f64(), "delay": {"choice": "nanoseconds", "nanoseconds": delay}}});
+    next
+}
+
+fn rate(frames_per_second: f64, size: Option<FrameSize>) -> Value {
+    match size {
+        Some(size) if frames_per_second < COARSE => {
+            let bits = whole((frames_per_second * f64::from(size.bytes()) * 8.0).round());
+            json!({"choice": "bps", "bps": bits})
+        }
+        _ => json!({"choice": "pps", "pps": whole(frames_per_second).max(1)}),
+    }
+}
+
+fn duration(amount: TrialAmount, share: f64) -> Value {
+    match amount {
+        TrialAmount::Time(time) => {
+            json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})
+        }
+        TrialAmount::Frames(frames) => {
+            let packets = whole((frames as f64 * share).round()).max(1);
+            json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}})
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
+const fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// OTG's default size is 64 bytes.
+fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
+    let Some(size) = size else { return Some(FrameSize::new(64)) };
+    let bytes = size.get("fixed").map(|fixed| fixed.as_u64().or_else(|| fixed.as_str()?.parse().ok()));
+    match (bytes, size.get("choice").and_then(Value::as_str)) {
+        (Some(bytes), None | Some("fixed")) => Some(FrameSize::new(u32::try_from(bytes?).ok()?)),
+        _ => None,
+    }
+}
+
+/// The document as JSON. Scalars that are numbers or booleans in YAML become such.
+fn value_of(node: &DocumentNode) -> Value {
+    match &node.value {
+        DocumentValue::Null => Value::Null,
+        DocumentValue::Scalar(text) => serde_json::from_str(text)
+            .ok()
+            .filter(|value: &Value| value.is_number() || value.is_boolean())
+            .unwrap_or_else(|| json!(text)),
+        DocumentValue::List(items) => items.iter().map(value_of).collect(),
+        DocumentValue::Object(members) => {
+            let members = members.iter().map(|(key, _, member)| (key.clone(), value_of(member)));
+            Value::Object(members.collect::<Map<String, Value>>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
+    use packetrig_units::{FrameRate, Rate};
+    use proptest::prelude::*;
+
+    const GIGABIT: BitRate = BitRate::new(1_000_000_000);
+
+    fn traffic(text: &str) -> Result<TrialTraffic, PlanProblems> {
+        TrialTraffic::of_document(text, ReadOptions::default(), &|plan| vec![Some(GIGABIT); plan.ports.len()])
+    }
+
+    fn quick(streams: u32) -> TrialTraffic {
+        let quick = QuickPlan {
+            tx: vec!["a/eth0".to_owned()],
+            rx: vec!["b/eth0".to_owned()],
+            pattern: QuickPattern::ToAll,
+            size: QuickSize::Fixed(FrameSize::new(128)),
+            rate: Rate::Frames(FrameRate::per_second(1_000).unwrap()),
+            length: QuickLength::Time(Nanos::from_secs(1)),
+            streams,
+            vlan: None,
+            ipv6: false,
+        };
+        traffic(&quick.yaml()).unwrap()
+    }
+
+    fn shape(frames_per_second: f64, length: TrialAmount) -> TrialShape {
+        TrialShape { size: None, frames_per_second, length, then: None }
+    }
+
+    fn bound(document: &str) -> crate::BoundPlan {
+        let plan = Plan::read(document).unwrap();
+        let speeds = vec![Some(GIGABIT); plan.ports.len()];
+        plan.bind(&speeds).unwrap()
+    }
+
+    #[test]
+    fn a_trial_keeps_the_proportion_of_the_flows() {
+        let text = r"
+ports: [{name: a, location: eth1}, {name: b, location: eth2}]
+flows:
+- {name: one, tx_rx: {port: {tx_name: a, rx_names: [b]}}, size: {fixed: 100}, rate: {pps: 3000}, metrics: {enable: true}}
+- {name: two, tx_rx: {port: {tx_name: a, rx_names: [b]}}, size: {fixed: 100}, rate: {bps: 800000}, metrics: {enable: true}}
+";
+        let traffic = traffic(text).unwrap();
+        assert!((traffic.full_load() - 4_000.0).abs() < 1e-6, "{}", traffic.full_load());
+        let document = traffic.document(&shape(40_000.0, TrialAmount::Time(Nanos::from_secs(2))));
+        let totals: Vec<_> =
+            bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
+        assert_eq!(totals, [60_000, 20_000]);
+    }
+
+    #[test]
+    fn a_load_that_follows_begins_when_the_first_one_ends() {
+        let then = Some((500.0, Nanos::from_secs(3)));
+        let length = TrialAmount::Time(Nanos::from_secs(2));
+        let document = quick(1).document(&TrialShape { then, ..shape(2_000.0, length) });
+        let bound = bound(&document);
+        let times: Vec<_> = bound
+            .streams
+            .iter()
+            .map(|stream| (stream.timeline.due(0), stream.timeline.end().unwrap(), stream.timeline.total()))
+            .collect();
+        let seconds = Nanos::from_secs;
+        assert_eq!(times, [(seconds(0), seconds(2), Some(4_000)), (seconds(2), seconds(5), Some(1_500))]);
+    }
+
+    #[test]
+    fn flows_that_cannot_be_sent_at_another_load_are_refused_by_name() {
+        let flow = |more: &str| {
+            format!(
+                "ports: [{{name: a, location: eth1}}, {{name: b, location: eth2}}]\nflows:\n- {{name: f, tx_rx: {{port: \
+                 {{tx_name: a, rx_names: [b]}}}}, metrics: {{enable: true}}, {more}}}"
+            )
+        };
+        let burst = flow("duration: {burst: {packets: 5}}, rate: {pps: 10}");
+        let error = traffic(&burst).unwrap_err();
+        assert!(error.0[0].message.contains("flow `f` sends bursts"), "{error}");
+        assert!(traffic(&flow("rate: {pps: 10}")).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_was_ordered(load in 1.0f64..1_000_000.0, streams in 1u32..5, size in 64u32..1518, ms in 100u64..5_000) {
+            let mut order = shape(load, TrialAmount::Time(Nanos::from_millis(ms)));
+            order.size = Some(FrameSize::new(size));
+            prop_assume!(load * f64::from(size + 20) * 8.0 < 0.99e9 && load / f64::from(streams) >= 2.0);
+            let document = quick(streams).document(&order);
+            let sent: u64 = bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).sum();
+            let wanted = load * ms as f64 / 1000.0;
+            // A frame per stream for the slots at the edges, and a thousandth for rates in whole units.
+            let tolerance = f64::from(streams) + wanted * 1e-3;
+            prop_assert!((sent as f64 - wanted).abs() <= tolerance, "{sent} frames for {wanted}");
+        }
+
+        #[test]
+        fn bursts_have_as_many_frames_as_ordered(frames in 1u64..100_000) {
+            let document = quick(1).document(&shape(800_000.0, TrialAmount::Frames(frames)));
+            prop_assert_eq!(bound(&document).streams[0].timeline.total(), Some(frames));
+        }
+    }
+}

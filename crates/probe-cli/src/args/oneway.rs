@@ -1,0 +1,46 @@
+//! `packetrig probe oneway` as typed.
+
+use super::stamp::target;
+use super::{AskingArgs, SessionFlags};
+use clap::Args;
+use packetrig_plan::PortLocation;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+#[derive(Clone, Debug)]
+pub enum ProbeDestination {
+    /// To an interface of this machine.
+    Here(PortLocation),
+    /// To another node, which runs a reflector.
+    Node(SocketAddr),
+}
+
+impl FromStr for ProbeDestination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // An address first: it also has the form of an interface's name.
+        match target(text) {
+            Ok(node) => Ok(Self::Node(node)),
+            Err(_) => text.parse().map(Self::Here),
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig probe oneway eth2 --through eth1 --allow 192.0.2.0/24 --count 100\n  \
+    packetrig probe oneway 192.0.2.1 --allow 192.0.2.0/24 --count 100")]
+pub struct OneWay {
+    /// Interface of this machine that receives the probes (IF or NAMESPACE/IF; --through names the sending one).
+    /// Or the address of a node that runs `packetrig probe reflect`, with its port if that is not 862
+    #[arg(value_name = "TO")]
+    pub to: ProbeDestination,
+    /// Address of the receiving interface to send to [default: its first IPv4 address, otherwise IPv6]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<IpAddr>,
+    #[command(flatten)]
+    pub asking: AskingArgs,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}

@@ -1,0 +1,15 @@
+//! The interface that sends probes and their release mechanism, as typed.
+
+use super::ReleaseFlags;
+use clap::Args;
+use packetrig_plan::PortLocation;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Release")]
+pub struct OutletArgs {
+    /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
+    #[arg(long, value_name = "IF")]
+    pub through: Option<PortLocation>,
+    #[command(flatten)]
+    pub release: ReleaseFlags,
+}

@@ -1,0 +1,86 @@
+//! `packetrig probe stamp` and `packetrig probe reflect` as typed.
+
+use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
+use clap::Args;
+use packetrig_program::quantities::positive_time;
+use packetrig_units::Nanos;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    packetrig probe stamp 192.0.2.1 --allow 192.0.2.0/24 --count 100 --interval 100ms")]
+pub struct StampArgs {
+    /// Address or name of a reflector, with its port if that is not 862
+    #[arg(value_name = "TARGET", value_parser = named_target)]
+    pub target: ProbeTargetPort,
+    #[command(flatten)]
+    pub asking: AskingArgs,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Session with a reflector")]
+pub struct SessionFlags {
+    /// Use authenticated mode with the key in this file: hexadecimal, at least 16 bytes
+    #[arg(long, value_name = "KEYFILE")]
+    pub auth: Option<PathBuf>,
+    /// State that this machine's clock follows UTC within this bound; needed for one-way delays
+    #[arg(long, value_name = "TIME")]
+    pub clock_bound: Option<Nanos>,
+    /// Write timestamps in NTP format [default: PTP format]
+    #[arg(long)]
+    pub ntp: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
+pub struct ReflectArgs {
+    /// Address to listen on and to answer from, with its port if that is not 862
+    // Loopback by default: a reflector answers others only at an address that its user names.
+    #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = target)]
+    pub address: SocketAddr,
+    /// Listen in this network namespace
+    #[arg(long, value_name = "NAME")]
+    pub netns: Option<String>,
+    /// Use authenticated mode with the key in this file: hexadecimal, at least 16 bytes
+    #[arg(long, value_name = "KEYFILE")]
+    pub auth: Option<PathBuf>,
+    /// Keep no count per sender. Senders then see the loss of both directions together only
+    #[arg(long)]
+    pub stateless: bool,
+    /// State that this machine's clock follows UTC within this bound; senders are told
+    #[arg(long, value_name = "TIME")]
+    pub clock_bound: Option<Nanos>,
+    /// Shortest mean time between two packets of an address that are reflected
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    pub min_interval: Nanos,
+    /// Reflect up to this many packets of an address at once; at least the longest train to be sent here
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub burst: u32,
+    /// Stop after this time; a number alone is seconds [default: when interrupted]
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub time: Option<Nanos>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub bounds: BoundsArgs,
+    #[command(flatten)]
+    pub user: packetrig_program::sandbox::UserFlags,
+}
+
+fn named_target(text: &str) -> Result<ProbeTargetPort, String> {
+    ProbeTargetPort::parse(text, packetrig_probe::session::PORT)
+}
+
+/// The address of a reflector. It cannot be a host name, because `probe oneway` also takes the name of an interface here.
+pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
+    let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
+    text.parse().or(without_port).map_err(|_| {
+        format!(
+            "`{text}` is not the address of a reflector; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862"
+        )
+    })
+}

@@ -1,0 +1,181 @@
+//! What the commands that wait for answers have in common: the path, the schedule, the files and the exit code.
+
+use super::{bounds, mechanism};
+use crate::RecordFiles;
+use crate::args::AskingArgs;
+use crate::error::Error;
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::method::ProbeMethod;
+use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
+use packetrig_probe_io::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::listener::{PacketListener, WantedPackets};
+use packetrig_probe_io::path::{self, OpenLoopback, ProbePath};
+use packetrig_program::clamp::clamp_to_u32;
+use packetrig_program::exit::CommandExit;
+use packetrig_program::identity;
+use packetrig_program::is_interrupted;
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Probes of a series without `--count`. A schedule is a list in memory, so it has to end somewhere.
+const ENDLESS: u64 = 1_000_000;
+
+/// The path to a target; refused if the permit does not allow the target.
+pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
+    let permitted: PermittedTarget = bounds::permitted(permit, target)?;
+    let from = asking.through.as_ref();
+    let namespace = from.and_then(|from| from.namespace.as_deref());
+    Ok(path::find(namespace, permitted, from.map(|from| from.interface.as_str()))?)
+}
+
+/// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
+pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
+    ways.iter().map(|way| Ok(OpenLoopback::open(way)?)).collect()
+}
+
+/// A listener at each interface that answers come back to. Each one has a ring, so targets behind one interface share it.
+pub(super) fn listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
+    let mut listeners = Vec::new();
+    for (nth, way) in ways.iter().enumerate() {
+        if ways[..nth].iter().any(|earlier| earlier.index == way.index) {
+            continue;
+        }
+        let same_interface = ways.iter().filter(|other| other.index == way.index);
+        let mut addresses: Vec<IpAddr> = same_interface.map(|other| other.ends.source).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let wanted = WantedPackets { addresses, port };
+        listeners.push(PacketListener::open(&way.location, way.index, &wanted)?);
+    }
+    Ok(listeners)
+}
+
+/// Which of several lines that take turns.
+#[derive(Clone, Copy)]
+pub(super) struct LineTurn {
+    pub(super) nth: usize,
+    pub(super) of: usize,
+}
+
+impl LineTurn {
+    pub(super) const ALONE: Self = Self { nth: 0, of: 1 };
+}
+
+/// Probes to one target, and the header of their records.
+pub(super) struct AskedLine<'m> {
+    pub(super) line: ProbeLine<'m>,
+    pub(super) header: ProbeHeader,
+}
+
+pub(super) fn line<'m>(
+    asking: &AskingArgs,
+    files: RecordFiles,
+    way: ProbePath,
+    method: Box<dyn ProbeMethod + 'm>,
+    turn: LineTurn,
+) -> Result<AskedLine<'m>, Error> {
+    // Before anything is sent: a file that cannot be written would lose the result.
+    files.check_tables(&asking.write)?;
+    let chosen = mechanism::choose(&asking.release, &way.location);
+    let seed = asking.seed.unwrap_or_else(identity::seed);
+    let schedule = schedule(asking, &way, seed)?;
+    let dispatcher = mechanism::open(&chosen, &way.location, way.permitted.limits())?;
+    let mut header =
+        circumstances::header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    header.seed = if asking.poisson { seed } else { 0 };
+    header.why = chosen.why;
+    header.targets = vec![way.ends.target.to_string()];
+    header.remarks = dispatcher.remarks().to_vec();
+    // Lines share the interval evenly: probes to different targets never leave at the same time and delay each other.
+    let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
+    let shift = Nanos::new(gap * turn.nth as u64);
+    Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
+}
+
+/// Writes the records of each line to the files on the command line.
+pub(super) fn write(
+    asking: &AskingArgs,
+    files: RecordFiles,
+    headers: &[ProbeHeader],
+    outcomes: &[LineOutcome],
+) -> Result<(), Error> {
+    for file in &asking.write {
+        for (header, outcome) in headers.iter().zip(outcomes) {
+            // With one target, the file has exactly the name that the user gave.
+            let target = header.targets.first().filter(|_| headers.len() > 1);
+            let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
+            let header = ProbeHeader { clock_after: circumstances::clocks(), ..header.clone() };
+            files.write(&file, &header, outcome.series.records(), &mut |_, _| {})?;
+        }
+    }
+    Ok(())
+}
+
+/// `a.jsonl` becomes `a-192.0.2.1.jsonl`.
+fn named_after(file: &Path, target: &str) -> PathBuf {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = file.extension().unwrap_or_default().to_string_lossy();
+    file.with_file_name(format!("{stem}-{target}.{extension}"))
+}
+
+fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
+    let longest = way.longest_frame();
+    let length = asking.size.kernel_len();
+    if length > longest {
+        return Err(Error::Usage(format!(
+            "a probe of {} B does not fit: the MTU of {} is {}",
+            asking.size.bytes(),
+            way.location,
+            way.mtu
+        )));
+    }
+    let length = clamp_to_u32(length as u64);
+    let endless = way.permitted.limits().most.min(ENDLESS);
+    let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
+    let schedule = if asking.poisson {
+        ProbeSchedule::poisson(count, asking.interval, length, seed)
+    } else {
+        ProbeSchedule::periodic(count, asking.interval, length)
+    };
+    schedule.map_err(|refused| Error::Usage(refused.to_string()))
+}
+
+/// How long to wait for answers, and that a signal ends the series.
+pub(super) fn patience(asking: &AskingArgs) -> AskOptions<'static> {
+    AskOptions { answer: asking.wait, stop: &is_interrupted }
+}
+
+/// A number that differs from run to run, for identifiers.
+pub(super) fn any_number() -> u64 {
+    packetrig_wire::pattern::mix(clock::wall_clock_ns(), u64::from(std::process::id()))
+}
+
+/// The exit code of a command: that of its worst line.
+pub(super) fn exit(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
+    if outcomes.iter().any(is_refused) {
+        CommandExit::World
+    } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
+        CommandExit::Fail
+    } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == LineEnd::Stopped) {
+        CommandExit::Interrupted
+    } else {
+        CommandExit::Ok
+    }
+}
+
+fn is_refused(outcome: &LineOutcome) -> bool {
+    matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_has_a_file() {
+        assert_eq!(named_after(Path::new("d/a.b.jsonl"), "192.0.2.1"), Path::new("d/a.b-192.0.2.1.jsonl"));
+    }
+}

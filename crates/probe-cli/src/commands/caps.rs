@@ -1,0 +1,133 @@
+//! `packetrig probe caps`: which release mechanisms and time stamps an interface supports.
+
+use crate::args::ProbeCaps as Arguments;
+use crate::error::Error;
+use packetrig_plan::PortLocation;
+use packetrig_probe::DepartureStage;
+use packetrig_probe_io::release::{MechanismCapability, capabilities};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::output::CommandOutput;
+use packetrig_program::table::table;
+use packetrig_sys::caps::ThreadRights;
+use packetrig_sys::clock::{self, ClockState};
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::sched;
+use serde_json::{Value, json};
+
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let mut interfaces = Vec::new();
+    for location in locations(arguments.interface.as_ref())? {
+        let found = capabilities(&location)?;
+        interfaces.push((location, found));
+    }
+    let machine = machine()?;
+    if arguments.json {
+        let shown: Vec<Value> = interfaces.iter().map(|(location, found)| shown(location, found)).collect();
+        output.json(&json!({"machine": machine, "interfaces": shown}))?;
+        return Ok(CommandExit::Ok);
+    }
+    for (location, found) in &interfaces {
+        output.line(location);
+        output.text(mechanisms(found));
+        output.line(format_args!("  clock of the device: {}", device_clock(location)));
+    }
+    output.text(around(&machine));
+    Ok(CommandExit::Ok)
+}
+
+fn locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
+    if let Some(location) = named {
+        return Ok(vec![location.clone()]);
+    }
+    let links = NamespaceLinks::open(&NetNs::current()?)?.list()?;
+    // Probes are Ethernet frames: a link without a MAC address, such as a tunnel, cannot carry them.
+    let usable = links.into_iter().filter(|link| link.up && !link.loopback && link.mac.is_some());
+    Ok(usable.map(|link| PortLocation { namespace: None, interface: link.name }).collect())
+}
+
+fn machine() -> Result<Value, Error> {
+    let offset = clock::realtime_offset();
+    let clocks = ClockState::read()?;
+    Ok(json!({
+        "kernel": packetrig_sys::kernel::release(),
+        "processors": sched::cpus()?.len(),
+        "may_have_real_time_priority": ThreadRights::current().has("CAP_SYS_NICE"),
+        "real_time_share_us": sched::real_time_share(),
+        "clock_comparison_bound_ns": offset.bound_ns,
+        // Rounded to whole seconds: the two clocks are read one after the other.
+        "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,
+        "clocks": clocks,
+    }))
+}
+
+fn shown(location: &PortLocation, found: &[MechanismCapability]) -> Value {
+    json!({
+        "interface": location.to_string(),
+        "mechanisms": found.iter().map(capability_json).collect::<Vec<_>>(),
+        "device_clock": device_clock(location),
+    })
+}
+
+fn capability_json(can: &MechanismCapability) -> Value {
+    json!({
+        "mechanism": can.mechanism,
+        "can": can.obstacle.is_none(),
+        "why_not": can.obstacle.as_ref().map(ToString::to_string),
+        "stages": can.stages,
+    })
+}
+
+fn mechanisms(found: &[MechanismCapability]) -> String {
+    let mut text = table(&["mechanism", "can", "stamps"], found.iter().map(capability_row));
+    for can in found {
+        text.extend(can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism)));
+    }
+    text
+}
+
+fn capability_row(can: &MechanismCapability) -> Vec<String> {
+    let has = if can.obstacle.is_some() { "no" } else { "yes" };
+    let stamps = match &can.obstacle {
+        Some(_) => "–".to_owned(),
+        // Without a stamp of the kernel, the time of the call is all that is known.
+        None if can.stages.is_empty() => "release".to_owned(),
+        None => can.stages.iter().copied().map(stage_name).collect::<Vec<_>>().join(", "),
+    };
+    vec![can.mechanism.to_string(), has.to_owned(), stamps]
+}
+
+const fn stage_name(stage: DepartureStage) -> &'static str {
+    match stage {
+        DepartureStage::Queue => "queue",
+        DepartureStage::Capture => "capture",
+        DepartureStage::Driver => "driver",
+        DepartureStage::Wire => "wire",
+    }
+}
+
+fn device_clock(location: &PortLocation) -> String {
+    let netns = NetNs::open_or_current(location.namespace.as_deref());
+    let stamping = netns.and_then(|netns| EthtoolCalls::open(&netns)?.timestamping(&location.interface));
+    match stamping.ok().and_then(|stamping| stamping.clock) {
+        Some(number) => format!("/dev/ptp{number}"),
+        None => "none".into(),
+    }
+}
+
+/// Facts about the machine that bound the exactness of all mechanisms.
+fn around(machine: &Value) -> String {
+    let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
+        Some([runtime, period]) => format!("{runtime} of {period} us"),
+        _ => "unlimited or unknown".into(),
+    };
+    let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (CAP_SYS_NICE)" };
+    format!(
+        "kernel {}, {} processors; real-time priority: {may}, {share}; real-time clock compared within {} ns, TAI {} s ahead of it\n",
+        machine["kernel"].as_str().unwrap_or_default(),
+        machine["processors"],
+        machine["clock_comparison_bound_ns"],
+        machine["tai_ahead_s"],
+    )
+}

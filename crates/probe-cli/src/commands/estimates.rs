@@ -1,0 +1,271 @@
+//! `packetrig probe capacity` and `available`: send trains to a target and estimate a rate from what comes back.
+
+use super::setup::ProbeSetup;
+use super::{bounds, mechanism};
+use crate::RecordFiles;
+use crate::args::{
+    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, ProbeTarget,
+};
+use crate::error::Error;
+use packetrig_probe::ProbeRecord;
+use packetrig_probe::estimate::{
+    ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
+    RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
+};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod};
+use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe::session::time::TimeFormat;
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::trains::{ArrivalRule, End, TrainSender};
+use packetrig_program::clamp::clamp_to_u32;
+use packetrig_program::exit::CommandExit;
+use packetrig_program::is_interrupted;
+use packetrig_program::numbers::{count, scaled};
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_sys::{clock, signal};
+use serde_json::json;
+
+/// Most fleets of streams for one Pathload estimate.
+const FLEETS: usize = 30;
+
+#[derive(Clone, Copy)]
+enum TrainTarget {
+    Echo,
+    Udp(u16),
+    Reflector(u16),
+}
+
+/// What one of the two commands asks for.
+struct EstimateInquiry<'a> {
+    what: &'static str,
+    target: &'a ProbeTarget,
+    whom: TrainTarget,
+    flags: &'a EstimatingArgs,
+    files: RecordFiles,
+    /// Probes in the longest train, unless the flags say otherwise.
+    longest: u32,
+}
+
+pub(super) fn capacity(
+    arguments: &CapacityArgs,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let whom = match (arguments.udp, arguments.reflector) {
+        (_, Some(port)) => TrainTarget::Reflector(port),
+        (Some(port), None) => TrainTarget::Udp(port),
+        (None, None) => TrainTarget::Echo,
+    };
+    let inquiry = EstimateInquiry {
+        what: "capacity",
+        target: &arguments.target,
+        whom,
+        flags: &arguments.common,
+        files,
+        longest: 50,
+    };
+    let count = arguments.count as usize;
+    inquiry.perform(output, |shape| of_capacity(arguments.method, count, shape))
+}
+
+pub(super) fn available(
+    arguments: &AvailableArgs,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    // An answer queues like a probe: without time stamps of the far end, queues of both directions cannot be told apart.
+    let Some(port) = arguments.reflector else {
+        return Err(Error::Usage(format!(
+            "the available bandwidth to {0} cannot be measured from this side alone, because answers may wait \
+                on their way back; run `packetrig probe reflect` there and give --reflector PORT",
+            arguments.target
+        )));
+    };
+    let inquiry = EstimateInquiry {
+        what: "available",
+        target: &arguments.target,
+        whom: TrainTarget::Reflector(port),
+        flags: &arguments.common,
+        files,
+        longest: 100,
+    };
+    inquiry.perform(output, |shape| of_available(arguments, shape))
+}
+
+fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
+    match method {
+        CapacityMethod::Pair => Box::new(PairEstimator::new(PairPick::Mode, count, shape)),
+        CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairPick::LeastDelay, count, shape)),
+        CapacityMethod::Train => Box::new(TrainEstimator::new(count, shape)),
+    }
+}
+
+fn of_available(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
+    match arguments.method {
+        AvailableMethod::Pathload => {
+            let fleets =
+                FleetShape { probes: shape.longest, streams: repetitions(arguments, 12), most: FLEETS };
+            Box::new(PathloadEstimator::new(fleets, shape))
+        }
+        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetitions(arguments, 30), shape)),
+        AvailableMethod::Spruce => {
+            let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
+            Box::new(SpruceEstimator::new(known, repetitions(arguments, 100), shape, clock::wall_clock_ns()))
+        }
+    }
+}
+
+fn repetitions(arguments: &AvailableArgs, usual: usize) -> usize {
+    arguments.count.map_or(usual, |count| count as usize)
+}
+
+impl EstimateInquiry<'_> {
+    fn perform(
+        &self,
+        output: &mut CommandOutput,
+        estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
+    ) -> Result<CommandExit, Error> {
+        self.files.check_tables(&self.flags.write)?;
+        let choose = mechanism::choose_for_trains;
+        bounds::tell_addresses([self.target]);
+        let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
+        let mut header = setup.header()?;
+        signal::latch()?;
+        // A reflector reports when probes arrived there. Other targets show only when their answers arrived here.
+        let arrival =
+            if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
+        let shape = self.shape(&setup);
+        // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
+        let listener = setup.listener(shape.longest)?;
+        let method = self.method(&setup);
+        let dispatcher = setup.dispatcher()?;
+        let mut trains = TrainSender::new(&setup.way, method, dispatcher, listener, arrival);
+        let mut estimator = estimator(shape);
+        let end = trains.run(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
+        header.clock_after = circumstances::clocks();
+        self.write(&header, trains.records())?;
+        // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
+        let lost = match end {
+            End::Done => None,
+            End::Stopped => return Ok(CommandExit::Interrupted),
+            End::Prohibited => {
+                remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
+                return Ok(CommandExit::Inconclusive);
+            }
+            End::Lossy => Some(trains.loss()),
+        };
+        let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
+        self.tell(&trains, &answer, &setup.chosen.why, output)?;
+        Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
+    }
+
+    /// Writes the records of all probes, also of those that the estimator does not use.
+    fn write(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
+        let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
+        for file in &self.flags.write {
+            // No frames: `check_tables` has refused the formats that hold them.
+            self.files.write(file, &header, records, &mut |_, _| {})?;
+        }
+        Ok(())
+    }
+
+    fn shape(&self, setup: &ProbeSetup) -> TrainShape {
+        let longest_frame = setup.way.longest_frame() as u64;
+        let requested = self.flags.trains.size.kernel_len() as u64;
+        TrainShape {
+            length: clamp_to_u32(requested.min(longest_frame)),
+            // A train is one burst for the limits of the target, so a longer one would be refused.
+            longest: self.flags.trains.longest.unwrap_or(self.longest).min(setup.limits().burst),
+            pause: self.flags.trains.pause,
+        }
+    }
+
+    fn method(&self, setup: &ProbeSetup) -> Box<dyn ProbeMethod> {
+        let ends = setup.way.ends;
+        let own = setup.own_port();
+        let about = setup.permit.about.clone();
+        match self.whom {
+            TrainTarget::Echo => Box::new(EchoMethod::new(ends, own, about)),
+            TrainTarget::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
+            TrainTarget::Reflector(port) => Box::new(StampSender::new(
+                ends,
+                SessionSettings {
+                    ports: (own, port),
+                    key: None,
+                    format: TimeFormat::Ptp,
+                    number: own,
+                    realtime_offset_ns: clock::realtime_offset().offset_ns,
+                    synchronised_ns: None,
+                    follow_up: false,
+                },
+            )),
+        }
+    }
+
+    fn tell(
+        &self,
+        trains: &TrainSender<'_>,
+        answer: &Result<RateEstimate, NoAnswer>,
+        why: &str,
+        output: &mut CommandOutput,
+    ) -> Result<(), Error> {
+        let way = if trains.arrival == ArrivalRule::Far { "there" } else { "there_and_back" };
+        if self.flags.json {
+            output.json(&json!({
+                "target": self.target.address,
+                "what": self.what,
+                "way": way,
+                "mechanism": trains.dispatcher.mechanism(),
+                "why": why,
+                "probes": trains.records().len(),
+                "estimate": answer.as_ref().ok(),
+                "packet_bits_per_s": answer.as_ref().ok().map(RateEstimate::packet_bits_per_s),
+                "no_answer": answer.as_ref().err().map(|none| json!({ "why": none.to_string(), "detail": none })),
+            }))?;
+            return Ok(());
+        }
+        match answer {
+            Ok(estimate) => output.text(self.words(estimate, trains, why)),
+            Err(none) => remark(format_args!("{}: no answer: {none}", self.what)),
+        }
+        Ok(())
+    }
+
+    fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
+        let way = match trains.arrival {
+            ArrivalRule::Far => "of the forward direction",
+            ArrivalRule::Near => "of the narrower direction",
+        };
+        let quality = &estimate.quality;
+        let mut lines = vec![format!(
+            "{} {way} to {}: {} of frames ({} to {}), {} of IP packets",
+            self.what,
+            self.target,
+            bit_rate(estimate.bits_per_s),
+            bit_rate(estimate.low),
+            bit_rate(estimate.high),
+            bit_rate(estimate.packet_bits_per_s())
+        )];
+        lines.push(format!(
+            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, timestamp error {:.2} %, {} primers, released by {} ({why})",
+            estimate.method,
+            count(quality.trains as u64),
+            count(quality.used as u64),
+            quality.share * 100.0,
+            quality.spread * 100.0,
+            quality.stamps * 100.0,
+            quality.primers,
+            trains.dispatcher.mechanism()
+        ));
+        for mode in &quality.modes {
+            lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, bit_rate(mode.center)));
+        }
+        lines.push(format!("discarded: {}", quality.discarded.words()));
+        lines.join("\n") + "\n"
+    }
+}
+
+fn bit_rate(bits: f64) -> String {
+    scaled(bits, "bit/s")
+}

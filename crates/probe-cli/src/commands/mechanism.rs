@@ -1,0 +1,142 @@
+//! The release mechanism of a command: the one that the user named, or the one that calibration suggests.
+
+use crate::args::{MechanismArg, ReleaseFlags};
+use crate::error::Error;
+use packetrig_plan::PortLocation;
+use packetrig_probe::ProbeBudget;
+use packetrig_probe::choice::{self, CalibrationResult};
+use packetrig_probe::{ReleaseMechanism, TargetLimits};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::release::{self, ReleaseDispatcher, ReleaseOptions};
+use packetrig_program::output::remark;
+use packetrig_sys::data_directory::data_directory;
+use packetrig_sys::kernel;
+use std::path::PathBuf;
+
+/// A mechanism with its options and the reason for the choice.
+#[derive(Clone, Debug)]
+pub(super) struct ChosenMechanism {
+    pub(super) mechanism: ReleaseMechanism,
+    pub(super) options: ReleaseOptions,
+    pub(super) why: String,
+}
+
+impl ChosenMechanism {
+    fn new(flags: &ReleaseFlags, mechanism: ReleaseMechanism, why: String) -> Self {
+        Self { mechanism, options: options(flags, mechanism), why }
+    }
+}
+
+/// The mechanism for an interface.
+pub(super) fn choose(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
+    match flags.mechanism {
+        MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
+        MechanismArg::Auto => {
+            // Timing errors are those of a kernel and a driver: a calibration of others says nothing about this interface.
+            let driver = circumstances::driver(location);
+            let calibration = kept()
+                .filter(|kept| kept.kernel == kernel::release() && driver.as_ref() == Some(&kept.driver));
+            let (mechanism, why) = choice::choose(
+                |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok(),
+                calibration.as_ref(),
+            );
+            ChosenMechanism::new(flags, mechanism, why)
+        }
+    }
+}
+
+/// The same for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds a
+/// frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
+pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
+    match flags.mechanism {
+        MechanismArg::Only(_) => choose(flags, location),
+        MechanismArg::Auto => {
+            ChosenMechanism::new(flags, ReleaseMechanism::Spin, "departures are measured".to_owned())
+        }
+    }
+}
+
+/// Opens it behind the limits of a target.
+pub(super) fn open(
+    chosen: &ChosenMechanism,
+    location: &PortLocation,
+    limits: TargetLimits,
+) -> Result<ReleaseDispatcher, Error> {
+    let release = release::open(location, chosen.mechanism, chosen.options)?;
+    for one in release.remarks() {
+        remark(one);
+    }
+    Ok(ReleaseDispatcher::new(release, ProbeBudget::new(limits)))
+}
+
+fn options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
+    let usual = ReleaseOptions::usual_for(mechanism);
+    ReleaseOptions {
+        ahead: flags.ahead.unwrap_or(usual.ahead),
+        slack: flags.slack.unwrap_or(usual.slack),
+        spin_from: flags.spin_from.unwrap_or(usual.spin_from),
+        warm: usual.warm && !flags.no_warm_up,
+        // `--priority 0` asks for none; without the flag, the mechanism decides.
+        priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
+        cpu: flags.cpu,
+        stamps: !flags.no_stamps,
+        tolerance: flags.tolerance.unwrap_or(usual.tolerance),
+    }
+}
+
+/// The file that `probe calibrate` writes by default.
+pub(super) fn place() -> Result<PathBuf, Error> {
+    data_directory().map(|directory| directory.join("probe.json")).ok_or(Error::NoDataDirectory)
+}
+
+/// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
+pub fn kept() -> Option<CalibrationResult> {
+    let text = std::fs::read_to_string(place().ok()?).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::ProbeCommand;
+    use clap::{FromArgMatches, Subcommand};
+    use packetrig_units::Nanos;
+
+    fn chosen(more: &[&str]) -> ChosenMechanism {
+        let arguments = ["probe", "send", "lo", "--to", "127.0.0.1"];
+        let page = ProbeCommand::augment_subcommands(clap::Command::new("probe"));
+        let matches = page.try_get_matches_from(arguments.iter().chain(more)).unwrap();
+        let ProbeCommand::Send(send) = ProbeCommand::from_arg_matches(&matches).unwrap() else {
+            panic!("another command")
+        };
+        choose(&send.release, &send.interface)
+    }
+
+    #[test]
+    fn flags_change_what_is_usual_for_a_mechanism() {
+        let sleep = chosen(&["--mechanism", "sleep"]);
+        assert_eq!(
+            (sleep.mechanism, sleep.options),
+            (ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
+        );
+        let spin = chosen(&[
+            "--mechanism",
+            "spin",
+            "--priority",
+            "0",
+            "--slack",
+            "7us",
+            "--no-stamps",
+            "--ahead",
+            "0ns",
+        ]);
+        let expected = ReleaseOptions {
+            priority: None,
+            slack: Nanos::from_micros(7),
+            stamps: false,
+            ahead: Nanos::ZERO,
+            ..ReleaseOptions::usual()
+        };
+        assert_eq!(spin.options, expected);
+    }
+}

@@ -1,0 +1,142 @@
+//! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
+
+use super::bounds;
+use super::mechanism::{self, ChosenMechanism};
+use super::setup::ProbeSetup;
+use crate::args::{OneprobeArgs, ProbeTarget};
+use crate::error::Error;
+use packetrig_probe::oneprobe::{
+    DirectionCounts, HttpRequest, OneprobeMachine, OneprobeOptions, OneprobeReport, TimeSpread,
+};
+use packetrig_probe_io::oneprobe::{End, OneprobeTalk};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::is_interrupted;
+use packetrig_program::numbers::{count, percent};
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_sys::{clock, private_files, signal};
+use packetrig_units::Nanos;
+use serde_json::json;
+use std::io;
+use std::path::Path;
+
+pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let ProbeTarget { address, name } = &arguments.target;
+    bounds::tell_addresses([&arguments.target]);
+    let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
+    signal::latch()?;
+    // The Host header has the host as in a URI, where an IPv6 address is in brackets (RFC 3986).
+    let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    });
+    let request = HttpRequest::new(&host, &arguments.path, setup.permit.about.as_deref());
+    let options = OneprobeOptions {
+        count: arguments.count,
+        every_ns: arguments.interval.as_u64(),
+        payload: arguments.payload,
+        answer: arguments.answer,
+        seed: clock::wall_clock_ns(),
+    };
+    let mut machine = OneprobeMachine::new(options, request);
+    let mut dispatcher = setup.dispatcher()?;
+    let mut listener = setup.listener(0)?;
+    let mut talk = OneprobeTalk {
+        way: &setup.way,
+        port: arguments.port,
+        own_port: setup.own_port(),
+        dispatcher: &mut dispatcher,
+        ear: &mut listener,
+    };
+    let end = talk.run(&mut machine, &is_interrupted)?;
+    let report = machine.report().0;
+    if let Some(file) = &arguments.write {
+        write_outcomes(file, report)
+            .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
+    }
+    tell(arguments, report, end, &setup.chosen, output)?;
+    Ok(match end {
+        End::Done => CommandExit::Ok,
+        End::Stopped => CommandExit::Interrupted,
+        End::Lossy | End::Prohibited => CommandExit::Inconclusive,
+        End::Failed(_) => CommandExit::World,
+    })
+}
+
+fn write_outcomes(file: &Path, report: &OneprobeReport) -> io::Result<()> {
+    let mut lines = String::new();
+    for outcome in &report.outcomes {
+        lines.push_str(&serde_json::to_string(outcome)?);
+        lines.push('\n');
+    }
+    private_files::write(file, lines)
+}
+
+fn tell(
+    arguments: &OneprobeArgs,
+    report: &OneprobeReport,
+    end: End,
+    by: &ChosenMechanism,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    match end {
+        End::Done | End::Stopped => {}
+        End::Lossy => remark("oneprobe: stopped: more probes are lost than the limits allow"),
+        End::Prohibited => remark("oneprobe: stopped: a host on the path forbids these probes"),
+        End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
+    }
+    // Apart, because a handshake is answered by the kernel, and data by the server, which may take its time.
+    let data = TimeSpread::of(&report.round_trips);
+    let handshake = TimeSpread::of(&report.handshakes);
+    if arguments.json {
+        output.json(&json!({
+            "target": arguments.target.address,
+            "port": arguments.port,
+            "mechanism": by.mechanism,
+            "why": by.why,
+            "end": end,
+            "report": report,
+            "round_trip": data,
+            "handshake": handshake,
+        }))?;
+        return Ok(());
+    }
+    output.text(words(report, data, handshake));
+    output.line(format_args!("released by {} ({})", by.mechanism, by.why));
+    Ok(())
+}
+
+fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
+    let mut lines = vec![format!(
+        "{} probes over {} connections, {} with a clear answer",
+        count(report.probes),
+        count(report.connections),
+        count(report.told)
+    )];
+    // Probes whose answers fit several histories of the path tell nothing; they count as neither lost nor arrived.
+    for (why, number) in &report.ambiguous {
+        lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
+    }
+    for (name, way) in [("forward", report.forward), ("reverse", report.reverse)] {
+        lines.push(direction(name, way));
+    }
+    for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {
+        let Some(spread) = spread else { continue };
+        let [min, p50, p95, max] =
+            [spread.min_ns, spread.p50_ns, spread.p95_ns, spread.max_ns].map(Nanos::new);
+        lines
+            .push(format!("{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}", count(spread.samples)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn direction(name: &str, way: DirectionCounts) -> String {
+    format!(
+        "{name}: {} of {} segments lost ({}), {} of {} pairs overtaken ({})",
+        count(way.lost),
+        count(way.sent),
+        percent(way.lost, way.sent),
+        count(way.reordered),
+        count(way.ordered),
+        percent(way.reordered, way.ordered)
+    )
+}

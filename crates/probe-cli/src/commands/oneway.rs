@@ -1,0 +1,117 @@
+//! `packetrig probe oneway`: one-way delay from one interface of this machine to another, by one clock; or to another node, by clocks
+//! that the session compares.
+
+use super::asking::{self, AskedLine, LineTurn};
+use super::{bounds, show, stamp};
+use crate::RecordFiles;
+use crate::args::{OneWay, ProbeDestination, SessionFlags};
+use crate::error::Error;
+use packetrig_plan::PortLocation;
+use packetrig_probe::method::OneWayMethod;
+use packetrig_probe::series::AnswerMeaning;
+use packetrig_probe_io::ask::{self, AskEvent};
+use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::output::CommandOutput;
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::signal;
+use std::net::IpAddr;
+
+pub(super) fn perform(
+    arguments: &OneWay,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    refuse_idle(arguments)?;
+    match &arguments.to {
+        ProbeDestination::Here(to) => here(arguments, to, files, output),
+        ProbeDestination::Node(node) => {
+            let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
+            stamp::session(wanted, &arguments.session, &arguments.asking, files, output)
+        }
+    }
+}
+
+/// Refuses flags that have no effect for this destination.
+fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
+    let SessionFlags { auth, clock_bound, ntp } = &arguments.session;
+    let refusal = match &arguments.to {
+        ProbeDestination::Node(_) if arguments.address.is_some() => {
+            "--address is only for an interface of this machine; name a node by its address"
+        }
+        ProbeDestination::Here(_) if auth.is_some() || clock_bound.is_some() || *ntp => {
+            "--auth, --clock-bound and --ntp are for a session with another node; both interfaces of this machine have one clock"
+        }
+        ProbeDestination::Node(_) | ProbeDestination::Here(_) => return Ok(()),
+    };
+    Err(Error::Usage(refusal.to_owned()))
+}
+
+/// To another interface of this machine.
+fn here(
+    arguments: &OneWay,
+    to: &PortLocation,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let asking = &arguments.asking;
+    let permit = bounds::permit(&asking.bounds)?;
+    let Arrival { index, address } = arrival(to, arguments.address)?;
+    let way = asking::path_to(asking, &permit, address)?;
+    // Both ports are held: the kernel must answer neither the probes that arrive, nor anything that they cause.
+    let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let there = SilencedPort::any_port(to.namespace.as_deref(), address)?;
+    let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
+    let mut listeners = [PacketListener::open(to, index, &wanted)?];
+    let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
+    let from = way.location.to_string();
+    let AskedLine { line, mut header } = asking::line(asking, files, way, Box::new(method), LineTurn::ALONE)?;
+    header.targets = vec![format!("{from} to {to}")];
+    let headers = [header];
+    signal::latch()?;
+    let has_lines = !asking.quiet && !asking.json;
+    let outcomes =
+        ask::run(&mut [line], &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+            if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
+                && has_lines
+            {
+                output.line(format_args!("seq={} delay={}", reply.number, show::took(took)));
+            }
+        })?;
+    asking::write(asking, files, &headers, &outcomes)?;
+    for (header, outcome) in headers.iter().zip(&outcomes) {
+        if asking.json {
+            let mut value = show::json(header, outcome);
+            // The arrival of the probe itself takes the place of an answer, so what is a round trip elsewhere is the one-way delay.
+            value["delay"] = value["rtt"].take();
+            value["clock"] = "one".into();
+            output.json(&value)?;
+        } else {
+            let text = show::summary(header, outcome).replace("  round trip", "  delay, by one clock,");
+            output.text(text.replace("answered", "arrived"));
+        }
+    }
+    Ok(asking::exit(asking, &outcomes))
+}
+
+struct Arrival {
+    /// Number of the interface.
+    index: u32,
+    address: IpAddr,
+}
+
+fn arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<Arrival, Error> {
+    let netns = NetNs::open_or_current(to.namespace.as_deref())?;
+    let mut links = NamespaceLinks::open(&netns)?;
+    let index = links.by_name(&to.interface)?.index;
+    let mut addresses: Vec<IpAddr> =
+        links.addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();
+    // A stable sort: the first IPv4 address in the order of the kernel, otherwise the first IPv6 address.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));
+    found.map(|address| Arrival { index, address }).ok_or_else(|| {
+        let what = wanted.map_or_else(|| "no address".to_owned(), |ip| format!("not the address {ip}"));
+        Error::Usage(format!("{to} has {what}; add an address that probes can be sent to"))
+    })
+}

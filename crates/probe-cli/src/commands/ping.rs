@@ -1,0 +1,183 @@
+//! `packetrig probe ping`: round trips to targets without special software.
+
+use super::asking::{self, AskedLine, LineTurn};
+use super::{bounds, show};
+use crate::RecordFiles;
+use crate::args::PingArgs;
+use crate::error::Error;
+use packetrig_probe::ProbePermit;
+use packetrig_probe::answer::PathTrouble;
+use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
+use packetrig_probe::series::AnswerMeaning;
+use packetrig_probe_io::ask::{self, AskEvent};
+use packetrig_probe_io::listener::SilencedPort;
+use packetrig_probe_io::path::ProbePath;
+use packetrig_program::exit::CommandExit;
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::ports::ReservedPort;
+use packetrig_sys::signal;
+use serde_json::json;
+
+pub(super) fn perform(
+    arguments: &PingArgs,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let asking = &arguments.asking;
+    bounds::tell_addresses(&arguments.targets);
+    bounds::distinct(&arguments.targets)?;
+    let permit = bounds::permit(&asking.bounds)?;
+    let ways: Vec<ProbePath> = arguments
+        .targets
+        .iter()
+        .map(|target| asking::path_to(asking, &permit, target.address))
+        .collect::<Result<_, _>>()?;
+    let _loopback = asking::open_loopback(&ways)?;
+    let port = OwnPort::hold(arguments, &ways)?;
+    let mut listeners = asking::listeners(&ways, port.number())?;
+    let mut lines = Vec::new();
+    let mut headers = Vec::new();
+    for asked in asked_lines(arguments, files, &permit, &ways, &port)? {
+        lines.push(asked.line);
+        headers.push(asked.header);
+    }
+    signal::latch()?;
+    let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
+    let has_lines = !asking.quiet && !asking.json;
+    let outcomes =
+        ask::run(&mut lines, &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+            if has_lines {
+                say(&names, event, output);
+            }
+        })?;
+    // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
+    let lost: u64 = listeners.iter_mut().map(|listener| listener.lost().unwrap_or(0)).sum();
+    if lost > 0 {
+        remark(format_args!(
+            "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
+        ));
+    }
+    asking::write(asking, files, &headers, &outcomes)?;
+    let each = headers.iter().zip(&outcomes);
+    if asking.json {
+        let each = each.map(|(header, outcome)| show::json(header, outcome));
+        output.json(&json!({ "targets": each.collect::<Vec<_>>(), "unheard": lost }))?;
+    } else {
+        each.for_each(|(header, outcome)| output.text(show::summary(header, outcome)));
+    }
+    Ok(asking::exit(asking, &outcomes))
+}
+
+/// The own port that answers come to.
+enum OwnPort {
+    /// Echo requests have an identifier instead.
+    None,
+    /// The kernel answers nothing that comes to it.
+    Silenced(SilencedPort),
+    /// The kernel resets connections that come to it.
+    Reserved(ReservedPort),
+}
+
+impl OwnPort {
+    fn hold(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
+        let Some(first) = ways.first() else { return Ok(Self::None) };
+        let namespace = first.location.namespace.as_deref();
+        let others: Vec<_> =
+            ways.iter().map(|way| way.ends.source).filter(|ip| *ip != first.ends.source).collect();
+        // A SYN that was answered leaves half a connection at the target. The reset of our kernel ends it, which nothing else would do:
+        // so the port is reserved, and not silenced.
+        if arguments.tcp.is_some() {
+            let netns = NetNs::open_or_current(namespace)?;
+            return Ok(Self::Reserved(ReservedPort::tcp(&netns, first.ends.source)?));
+        }
+        if arguments.udp.is_none() {
+            return Ok(Self::None);
+        }
+        // Targets on different networks are reached from different own addresses: the same port is held at all of them.
+        let mut silenced = SilencedPort::any_port(namespace, first.ends.source)?;
+        let mut addresses = vec![first.ends.source];
+        for ip in others {
+            if !addresses.contains(&ip) {
+                silenced.also(namespace, ip)?;
+                addresses.push(ip);
+            }
+        }
+        Ok(Self::Silenced(silenced))
+    }
+
+    fn number(&self) -> Option<u16> {
+        match self {
+            Self::None => None,
+            Self::Silenced(port) => Some(port.port()),
+            Self::Reserved(port) => Some(port.port()),
+        }
+    }
+}
+
+fn asked_lines(
+    arguments: &PingArgs,
+    files: RecordFiles,
+    permit: &ProbePermit,
+    ways: &[ProbePath],
+    port: &OwnPort,
+) -> Result<Vec<AskedLine<'static>>, Error> {
+    let own_port = port.number().unwrap_or(0);
+    // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
+    let number = asking::any_number();
+    let mut lines = Vec::new();
+    for (nth, way) in ways.iter().enumerate() {
+        let about = permit.about.clone();
+        let method: Box<dyn ProbeMethod> = match (arguments.udp, arguments.tcp) {
+            (Some(port), _) => Box::new(DatagramMethod::new(way.ends, own_port, port, about)),
+            (_, Some(port)) => Box::new(SynMethod::new(way.ends, own_port, port, number)),
+            _ => {
+                let [.., high, low] = number.to_be_bytes();
+                Box::new(EchoMethod::new(way.ends, u16::from_be_bytes([high, low]), about))
+            }
+        };
+        let turn = LineTurn { nth, of: ways.len() };
+        lines.push(asking::line(&arguments.asking, files, way.clone(), method, turn)?);
+    }
+    Ok(lines)
+}
+
+fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
+    match event {
+        AskEvent::Ended { line, end } => say_of(names, line, show::end(&end).unwrap_or_default(), output),
+        AskEvent::Answered { line, reply, meaning, answer, length } => {
+            let says = match reply.says {
+                ReplyMeaning::Echo => String::new(),
+                ReplyMeaning::Open => " open".into(),
+                ReplyMeaning::Closed => " closed".into(),
+                ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, trouble_words(trouble)),
+            };
+            let means = match meaning {
+                AnswerMeaning::First(Some(took)) => format!(" time={}", show::took(took)),
+                // An answer to no probe of this series.
+                AnswerMeaning::Stray => return,
+                other => show::meaning(other).to_owned(),
+            };
+            // The names that IPv4 and IPv6 have for it, as other ping programs print them.
+            let hop_limit = if answer.from.is_ipv4() { "ttl" } else { "hlim" };
+            let number = reply.number;
+            let text = format!("seq={number} {length} B {hop_limit}={}{says}{means}", answer.hop_limit);
+            say_of(names, line, text, output);
+        }
+    }
+}
+
+const fn trouble_words(trouble: PathTrouble) -> &'static str {
+    match trouble {
+        PathTrouble::PortUnreachable => "port unreachable",
+        PathTrouble::Prohibited => "prohibited",
+        PathTrouble::Unreachable => "unreachable",
+        PathTrouble::TooManyHops => "TTL exceeded",
+        PathTrouble::TooLong => "packet too big",
+        PathTrouble::Other => "another ICMP error",
+    }
+}
+
+fn say_of(names: &[String], line: usize, text: String, output: &mut CommandOutput) {
+    output.line(format_args!("{}: {text}", names.get(line).map_or("", String::as_str)));
+}

@@ -1,0 +1,65 @@
+//! `packetrig probe reflect`: the far end of STAMP sessions.
+
+use super::{bounds, stamp};
+use crate::args::ReflectArgs;
+use crate::error::Error;
+use crate::needs;
+use packetrig_probe::session::StampReflector;
+use packetrig_probe::session::reflector::ReflectorSettings;
+use packetrig_probe_io::reflect::{self, RequestCounts};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::is_interrupted;
+use packetrig_program::numbers::count;
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::sandbox;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::udp::WatchedSocket;
+use packetrig_sys::{clock, signal};
+
+pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let opening = sandbox::begin(&arguments.user.sandbox, needs::reflect(arguments))?;
+    let permit = bounds::permit(&arguments.bounds)?;
+    let settings = ReflectorSettings {
+        key: arguments.auth.as_deref().map(stamp::key).transpose()?,
+        is_stateful: !arguments.stateless,
+        interval: arguments.min_interval,
+        burst: arguments.burst,
+        synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
+    };
+    // With several addresses, the routing table would choose the source of an answer, and senders ignore answers from others.
+    if arguments.address.ip().is_unspecified() {
+        let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
+                per address";
+        return Err(Error::Usage(format!("{}: {why}", arguments.address)));
+    }
+    let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
+    let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
+    signal::latch()?;
+    remark(format_args!("reflect: listening on {}", socket.address()?));
+    opening.close()?;
+    let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
+    let counts = reflect::run(
+        &mut socket,
+        &mut StampReflector::new(settings),
+        &|ip| bounds::permitted(&permit, ip).is_ok(),
+        &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
+    )?;
+    if arguments.json {
+        output.json(&counts)?;
+    } else {
+        output.text(text(&counts));
+    }
+    Ok(CommandExit::Ok)
+}
+
+fn text(counts: &RequestCounts) -> String {
+    let mut text = format!("{} requests, {} reflected", count(counts.requests), count(counts.reflected));
+    if counts.foreign > 0 {
+        text.extend([format!(", {} from addresses that are not allowed (--allow)", count(counts.foreign))]);
+    }
+    for (why, number) in &counts.refused {
+        text.extend([format!(", {} {why:?}", count(*number))]);
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,87 @@
+//! The schedule that flags or files describe.
+
+use crate::args::{ContentFlags, ScheduleFlags};
+use crate::error::Error;
+use packetrig_probe::schedule::ScheduledTrain;
+use packetrig_probe::script::{self, ChirpScript};
+use packetrig_probe::{ProbeSchedule, script::ScriptError};
+use packetrig_program::clamp::{clamp_to_u32, clamp_to_usize};
+use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
+use std::path::Path;
+
+/// The schedule for these flags. `seed` is for random intervals.
+pub(super) fn schedule(
+    flags: &ScheduleFlags,
+    content: &ContentFlags,
+    seed: u64,
+) -> Result<ProbeSchedule, Error> {
+    let length = clamp_to_u32(content.size.kernel_len() as u64);
+    if let Some(file) = &flags.schedule {
+        return script::read(&read(file)?).map_err(|error| refused(file, &error));
+    }
+    if let Some(file) = &flags.from_capture {
+        return capture(file);
+    }
+    let made = match (flags.poisson, flags.chirp) {
+        (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
+        // Written so that NaN is refused, too.
+        (None, Some(factor)) if !(factor > 1.0 && factor <= 100.0) => {
+            return Err(Error::Usage(format!("--chirp takes a factor above 1 and up to 100, not {factor}")));
+        }
+        (None, Some(factor)) => ChirpScript {
+            count: flags.count,
+            every: flags.every,
+            of: flags.train,
+            first_gap: flags.gap,
+            factor,
+            length,
+        }
+        .schedule(),
+        (None, None) => {
+            let train = ScheduledTrain { of: flags.train, gap: flags.gap, length };
+            ProbeSchedule::trains(flags.count, flags.every, train)
+        }
+    };
+    made.map_err(|error| {
+        Error::Usage(format!(
+            "{error}; trains start {} apart (--every), and their probes are --gap apart",
+            flags.every
+        ))
+    })
+}
+
+fn refused(file: &Path, error: &ScriptError) -> Error {
+    Error::Usage(format!("{}: {error}", file.display()))
+}
+
+fn read(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))
+}
+
+/// Times and lengths of a capture file.
+fn capture(file: &Path) -> Result<ProbeSchedule, Error> {
+    let bytes = std::fs::read(file).map_err(|source| Error::unreadable(file, source))?;
+    let mut decoder = CaptureDecoder::new();
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
+    loop {
+        let step =
+            decoder.next(rest).map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
+        match step {
+            DecoderStep::Record { record, used } => {
+                // Lengths in a schedule are without FCS; most captures have none, but a pcapng interface can say so.
+                let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
+                let is_frame = record.link_type == pcap::ETHERNET;
+                frames.extend(record.at_ns.filter(|_| is_frame).map(|at| (at, record.full_len - fcs)));
+                rest = &rest[used..];
+            }
+            DecoderStep::Skip(used) => {
+                // A block that is cut off at the end of the file can claim to be longer than what is left.
+                rest = rest.get(clamp_to_usize(used)..).unwrap_or_default();
+            }
+            // The whole file is here: a request for more is the end, or a record that is cut off.
+            DecoderStep::More(_) => break,
+        }
+    }
+    script::of_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
+}

@@ -1,0 +1,236 @@
+//! `packetrig probe send`: probes by any schedule, and when each was queued, released and sent.
+
+use super::mechanism::{self, ChosenMechanism};
+use super::{bounds, schedule};
+use crate::RecordFiles;
+use crate::args::SendProbes as Arguments;
+use crate::error::Error;
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
+use packetrig_probe_io::circumstances;
+use packetrig_probe_io::path::{self, OpenLoopback};
+use packetrig_probe_io::send::{self, ProbeAim, ProbeContent, SendOutcome};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::identity;
+use packetrig_program::is_interrupted;
+use packetrig_program::numbers::count;
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::table::table;
+use packetrig_sys::signal;
+use packetrig_units::Nanos;
+use serde_json::json;
+
+pub(super) fn perform(
+    arguments: &Arguments,
+    files: RecordFiles,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    // Before anything is sent: a file of unknown format would lose the result.
+    arguments.write.iter().try_for_each(|file| files.check(file).map(drop))?;
+    let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
+    let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
+    bounds::tell_addresses(&arguments.to);
+    bounds::distinct(&arguments.to)?;
+    let permit = bounds::permit(&arguments.bounds)?;
+    let chosen = mechanism::choose(&arguments.release, &arguments.interface);
+    let TargetAims { mut aims, loopbacks: _loopbacks } = aims(arguments, &permit, &chosen, &schedule)?;
+    let mut header =
+        circumstances::header(&arguments.interface, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    header.seed = seed;
+    header.why.clone_from(&chosen.why);
+    header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
+    header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
+    header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
+    signal::latch()?;
+    let sent = send::perform(&schedule, &mut aims, &is_interrupted)?;
+    header.clock_after = circumstances::clocks();
+    conclude(arguments, files, &header, &sent, &aims, output)
+}
+
+/// The path to each target, with a mechanism behind its limits.
+struct TargetAims {
+    aims: Vec<ProbeAim>,
+    /// Restore settings of the loopback interface when dropped.
+    loopbacks: Vec<OpenLoopback>,
+}
+
+fn aims(
+    arguments: &Arguments,
+    permit: &ProbePermit,
+    chosen: &ChosenMechanism,
+    schedule: &ProbeSchedule,
+) -> Result<TargetAims, Error> {
+    let namespace = arguments.interface.namespace.as_deref();
+    let name = &arguments.interface.interface;
+    let mut targets = TargetAims { aims: Vec::new(), loopbacks: Vec::new() };
+    for target in &arguments.to {
+        let permitted = bounds::permitted(permit, target.address)?;
+        let way = path::find(namespace, permitted, Some(name))?;
+        if schedule.longest_frame() as usize > way.longest_frame() {
+            let most = way.longest_frame() + 4;
+            return Err(Error::Usage(format!(
+                "{name} sends frames of at most {most} B with FCS; give a smaller --size"
+            )));
+        }
+        targets.loopbacks.push(OpenLoopback::open(&way)?);
+        let content = content(arguments, permit, &way)?;
+        let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
+        targets.aims.push(ProbeAim { way, dispatcher, content });
+    }
+    Ok(targets)
+}
+
+fn content(
+    arguments: &Arguments,
+    permit: &ProbePermit,
+    way: &path::ProbePath,
+) -> Result<ProbeContent, Error> {
+    let flags = &arguments.content;
+    let Some(text) = &flags.frame else {
+        let ports = (flags.source_port, flags.port);
+        let about = flags.about.clone().or_else(|| permit.about.clone());
+        return Ok(ProbeContent::Datagram { ends: way.ends, ports, about });
+    };
+    let frame =
+        bytes(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
+    // The permission is for the target: a frame with another destination would go around it, and one with another source would make
+    // others receive the answers.
+    if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
+        let from = way.ends.source;
+        let to = way.ends.target;
+        let most = way.longest_frame();
+        return Err(Error::Usage(format!(
+            "--frame needs an untagged Ethernet frame of at most {most} bytes with an IP packet from {from} to \
+                {to}: no other source or destination is allowed"
+        )));
+    }
+    Ok(ProbeContent::Frame(frame))
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = text
+        .chars()
+        .filter(|c| !c.is_whitespace() && *c != ':')
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair.get(1)?).ok()).collect()
+}
+
+fn conclude(
+    arguments: &Arguments,
+    files: RecordFiles,
+    header: &ProbeHeader,
+    sent: &SendOutcome,
+    aims: &[ProbeAim],
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let summary = ReleaseSummary::of(&sent.records);
+    let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
+    let turns = turns(&trains);
+    for file in &arguments.write {
+        files.write(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
+            // Frames were not kept: each is written again, from its record alone.
+            let turn = turns.get(record.number as usize).copied().unwrap_or(0);
+            write_frame(aims, turn, record, out);
+        })?;
+    }
+    if arguments.json {
+        output.json(
+            &json!({"header": header, "summary": summary, "ended_by": sent.refused.map(|e| e.to_string())}),
+        )?;
+    } else {
+        output.text(text(header, &summary));
+    }
+    for line in &header.remarks {
+        remark(format_args!("probe send: {line}"));
+    }
+    if let Some(refused) = sent.refused {
+        return Err(packetrig_probe_io::Error::from(refused).into());
+    }
+    Ok(match signal::received() {
+        Some(_) => CommandExit::Interrupted,
+        None if summary.is_doubtful() => CommandExit::Inconclusive,
+        None => CommandExit::Ok,
+    })
+}
+
+/// Writes the frame of a probe whose train came after `turn` others: trains take turns with the targets.
+fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
+    let probe = packetrig_probe::PlannedProbe {
+        number: record.number,
+        train: record.train,
+        kind: record.kind,
+        at: Nanos::ZERO,
+        length: record.length,
+    };
+    if let Some(aim) = aims.get(turn % aims.len().max(1)) {
+        aim.content.write(&probe, out);
+    }
+}
+
+/// How many trains came before that of each probe; `trains` has the train of each probe in the order of their numbers.
+fn turns(trains: &[u32]) -> Vec<usize> {
+    let trains = trains.chunk_by(|one, other| one == other).enumerate();
+    trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
+}
+
+fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
+    let mut text = format!(
+        "{} of {} probes sent through {} by mechanism {} ({})\n",
+        count(summary.sent),
+        count(summary.planned),
+        header.interface,
+        header.mechanism,
+        header.why
+    );
+    let rows = [
+        ("deadline to departure", summary.release_error_ns),
+        ("spacing error", summary.spacing_error_ns),
+        ("timestamp error at most", summary.stamp_bound_ns),
+    ];
+    let header_row = ["times in us", "min", "p50", "p95", "p99", "max"];
+    text += &table(&header_row, rows.into_iter().filter_map(|(name, spread)| Some(row(name, spread?))));
+    let doubts = [
+        ("late", summary.late),
+        ("early", summary.early),
+        ("dropped", summary.dropped),
+        ("unsent", summary.unsent),
+        ("CPU taken away", summary.stolen),
+        ("stamps missing", summary.stamps_missing),
+        ("contradictory timestamps", summary.stamps_disagree),
+    ];
+    let doubts: Vec<_> =
+        doubts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", count(*n))).collect();
+    if !doubts.is_empty() {
+        text += &doubts.join(", ");
+        text.push('\n');
+    }
+    text
+}
+
+fn row(name: &str, spread: ErrorSpread) -> Vec<String> {
+    let ErrorSpread { least, p50, p95, p99, most } = spread;
+    std::iter::once(name.to_owned()).chain([least, p50, p95, p99, most].map(micros)).collect()
+}
+
+/// Microseconds, with the nanoseconds after the decimal point.
+pub(super) fn micros(ns: i64) -> String {
+    format!("{:.3}", ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_read_as_tools_print_it() {
+        assert_eq!(bytes("00 ff:7A"), Some(vec![0, 255, 0x7a]));
+        assert_eq!(bytes("0"), None);
+        assert_eq!(bytes("0g"), None);
+    }
+
+    #[test]
+    fn every_probe_of_a_train_has_the_turn_of_its_train() {
+        assert_eq!(turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
+    }
+}

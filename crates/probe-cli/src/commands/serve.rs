@@ -1,0 +1,125 @@
+//! `packetrig probe serve`: other programs hand packets over, and they leave on time.
+
+use super::mechanism::{self, ChosenMechanism};
+use super::{bounds, send::micros};
+use crate::args::ServeProbes as Arguments;
+use crate::error::Error;
+use crate::needs;
+use packetrig_probe::service::ClientQuota;
+use packetrig_probe::{PermitRefusal, TargetLimits};
+use packetrig_probe_io::release;
+use packetrig_probe_io::service::{AllowedUser, PastClient, ReleaseService, ServiceOptions};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::identity;
+use packetrig_program::is_interrupted;
+use packetrig_program::numbers::count;
+use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::sandbox;
+use packetrig_program::table::table;
+use packetrig_program::{check_allowed_users, safe};
+use packetrig_release::default_socket;
+use packetrig_sys::owner::overflow_user;
+use packetrig_sys::{clock, private_files, signal};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a client in the queue, for each packet of its quota: one full Ethernet frame.
+const BYTES_PER_PACKET: u64 = 1_514;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
+    check_allowed_users(&users, overflow_user())?;
+    let socket = socket(arguments)?;
+    let opening = sandbox::begin(&arguments.sandbox, needs::probe_serve(arguments, &socket))?;
+    let permit = bounds::permit(&arguments.bounds)?;
+    let chosen = mechanism::choose(&arguments.release, &arguments.interface);
+    let release = release::open_pipeline(&arguments.interface, chosen.mechanism, chosen.options)?;
+    for line in release.remarks() {
+        remark(format_args!("probe serve: {line}"));
+    }
+    let least_limits = permit.least_limits();
+    let permission =
+        Box::new(move |target| -> Result<_, PermitRefusal> { permit.permitted(target, &identity::today()) });
+    signal::latch()?;
+    let service = ReleaseService::open(
+        &socket,
+        &arguments.interface,
+        release,
+        options(arguments, &chosen, least_limits),
+        permission,
+    )?;
+    say_start(arguments, &socket, &chosen, &service);
+    let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
+    let _confinement = opening.close_as_rig(&namespaces)?;
+    let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
+    let counts = service.run(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
+    if arguments.json {
+        output.json(&json!({ "clients": counts }))?;
+    } else {
+        output.text(text(&counts));
+    }
+    Ok(CommandExit::Ok)
+}
+
+fn options(arguments: &Arguments, chosen: &ChosenMechanism, least_limits: TargetLimits) -> ServiceOptions {
+    let quota =
+        ClientQuota { packets: arguments.quota, bytes: u64::from(arguments.quota) * BYTES_PER_PACKET };
+    let allowed = arguments
+        .allow_user
+        .iter()
+        .map(|grant| AllowedUser { user: grant.user, priority: grant.priority })
+        .collect();
+    let tolerance = chosen.options.tolerance;
+    ServiceOptions { allowed, quota, horizon: arguments.horizon, tolerance, least_limits }
+}
+
+/// The path of the socket; its directory is made if it does not exist.
+fn socket(arguments: &Arguments) -> Result<PathBuf, Error> {
+    let path = arguments.socket.clone().unwrap_or_else(default_socket);
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    if let Some(directory) = directory.filter(|directory| !directory.exists()) {
+        let made = private_files::create_directories(directory);
+        made.map_err(|source| Error::Write { what: directory.display().to_string(), source })?;
+    }
+    Ok(path)
+}
+
+fn say_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, service: &ReleaseService) {
+    remark(format_args!(
+        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand them over {} ahead",
+        socket.display(),
+        arguments.interface,
+        chosen.mechanism,
+        chosen.why,
+        service.lead()
+    ));
+}
+
+fn text(all: &[PastClient]) -> String {
+    if all.is_empty() {
+        return "no program handed packets over\n".to_owned();
+    }
+    let header =
+        ["program", "user", "sent", "late", "shifted", "refused", "answers", "release error p50/p99 us"];
+    table(&header, all.iter().map(row))
+}
+
+fn row(client: &PastClient) -> Vec<String> {
+    let counts = &client.counts;
+    let refused: Vec<_> =
+        counts.refused.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
+    let error = client
+        .release_error_ns
+        .map_or_else(|| "-".to_owned(), |error| format!("{} / {}", micros(error.p50), micros(error.p99)));
+    vec![
+        // The name is what the program says of itself.
+        format!("{} ({})", safe(&client.name), client.process),
+        client.user.to_string(),
+        count(counts.sent),
+        count(counts.late),
+        count(counts.shifted),
+        if refused.is_empty() { "0".to_owned() } else { refused.join(", ") },
+        count(counts.answers),
+        error,
+    ]
+}

@@ -1,0 +1,114 @@
+//! Series of probes as people and programs read them.
+
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::series::{AnswerMeaning, MeasuredTime, SeriesSummary, SeriesTimes};
+use packetrig_probe_io::ask::{LineEnd, LineOutcome};
+use packetrig_program::numbers::{count, percent};
+use serde_json::{Value, json};
+
+/// Nanoseconds with a sign, in a unit that fits their size.
+pub(super) fn length(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    format!("{sign}{}", packetrig_units::Nanos::new(ns.unsigned_abs()))
+}
+
+/// A time with its bound.
+pub(super) fn took(took: MeasuredTime) -> String {
+    let bound = packetrig_units::Nanos::new(took.bound_ns);
+    format!("{} \u{b1}{bound}", length(took.ns))
+}
+
+/// The statistics of times, as one line.
+pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
+    let values = [times.min_ns, times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns].map(length).join("/");
+    #[expect(clippy::cast_possible_truncation, reason = "shown only")]
+    let mdev = length(times.mdev_ns as i64);
+    let bound = packetrig_units::Nanos::new(times.bound_ns);
+    let jitter = times.jitter_ns.map(|ns| format!(", jitter {}", packetrig_units::Nanos::new(ns)));
+    format!(
+        "{name} min/p50/p95/p99/max {values}, mdev {mdev}{}, each \u{b1}{bound} at most, {} samples\n",
+        jitter.unwrap_or_default(),
+        count(times.samples),
+    )
+}
+
+/// The result of a series, as some lines.
+pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
+    // Counts that are zero are left out, except those of the first line: an absent loss would leave a doubt.
+    let summary = outcome.series.summary();
+    let counts = summary.counts;
+    let mut text = format!(
+        "{}: {} sent, {} answered, {} lost ({})",
+        header.targets.join(", "),
+        count(counts.sent),
+        count(counts.answered),
+        count(counts.lost),
+        percent(counts.lost, counts.sent),
+    );
+    for (what, number) in [
+        ("refused", counts.refused),
+        ("duplicates", counts.duplicates),
+        ("reordered", counts.reordered),
+        ("corrupted", counts.corrupted),
+        ("not sent", counts.unsent),
+        ("release uncertain", summary.doubtful),
+    ] {
+        if number > 0 {
+            text.extend([format!(", {} {what}", count(number))]);
+        }
+    }
+    text.push('\n');
+    text.push_str(&summary.rtt.map(|rtt| times("  round trip", &rtt)).unwrap_or_default());
+    text.extend([format!("  released by {} ({})\n", header.mechanism, header.why)]);
+    text.push_str(&end(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default());
+    text
+}
+
+/// Why a series ended early; `None` if it did not.
+pub(super) fn end(end: &LineEnd) -> Option<String> {
+    match end {
+        LineEnd::Done | LineEnd::Stopped => None,
+        LineEnd::Lossy => Some(
+            "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \
+                /etc/packetrig/probe.toml)"
+                .into(),
+        ),
+        LineEnd::Prohibited => {
+            Some("a host on the path forbids these probes (administratively prohibited)".into())
+        }
+        LineEnd::Limits(exceeded) => Some(exceeded.to_string()),
+    }
+}
+
+/// The result of a series, for `--json`.
+pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
+    let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
+    let end = match outcome.end {
+        LineEnd::Done => "done",
+        LineEnd::Stopped => "stopped",
+        LineEnd::Lossy => "lossy",
+        LineEnd::Prohibited => "prohibited",
+        LineEnd::Limits(_) => "limits",
+    };
+    json!({
+        "target": header.targets.join(", "),
+        "mechanism": header.mechanism,
+        "why": header.why,
+        "end": end,
+        "counts": counts,
+        "said": said,
+        "rtt": rtt,
+        "doubtful": doubtful,
+    })
+}
+
+/// What a line about an answer adds; nothing for the first answer to a probe.
+pub(super) const fn meaning(meaning: AnswerMeaning) -> &'static str {
+    match meaning {
+        AnswerMeaning::First(_) => "",
+        AnswerMeaning::Duplicate => " duplicate",
+        AnswerMeaning::Corrupted => " damaged",
+        AnswerMeaning::Refused => " refused",
+        AnswerMeaning::Stray => " answers no probe of this series",
+    }
+}

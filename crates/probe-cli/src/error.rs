@@ -1,0 +1,83 @@
+//! What can go wrong in a command, and whose fault it is.
+
+use crate::RecordFileError;
+use packetrig_program::exit::CommandExit;
+use packetrig_program::{CommandError, UnwrittenResult};
+use packetrig_units::Blame;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file that was named cannot be read.
+    #[error("cannot read {name}")]
+    ReadFile { name: String, source: io::Error },
+    /// Flags that contradict each other in ways the parser cannot know.
+    #[error("{0}")]
+    Usage(String),
+    /// A file could not be written.
+    #[error("cannot write {what}")]
+    Write { what: String, source: io::Error },
+    /// A permit file for probes is invalid.
+    #[error("{}: {error}", file.display())]
+    Permit { file: PathBuf, error: packetrig_probe::permit::FileError },
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` says where a calibration belongs.
+    #[error("no directory for calibrations: set XDG_DATA_HOME or HOME, or name a file with --write")]
+    NoDataDirectory,
+    /// See [`packetrig_sys::Error`].
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    #[error(transparent)]
+    Probe(#[from] packetrig_probe_io::Error),
+    #[error(transparent)]
+    Lab(#[from] packetrig_testkit::device::Error),
+    #[error(transparent)]
+    RecordFile(#[from] RecordFileError),
+    #[error(transparent)]
+    Output(#[from] UnwrittenResult),
+    #[error(transparent)]
+    Program(#[from] packetrig_program::Error),
+}
+
+impl Error {
+    /// For a file that was named and cannot be read.
+    pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
+        Self::ReadFile { name: file.display().to_string(), source }
+    }
+
+    pub(crate) fn unwritable(file: &Path, source: io::Error) -> Self {
+        Self::Write { what: file.display().to_string(), source }
+    }
+
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::ReadFile { source, .. } => Blame::of_named_file(source),
+            Self::Usage(_) | Self::Permit { .. } | Self::NoDataDirectory => Blame::Usage,
+            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Kernel(error) => error.blame(),
+            Self::Probe(error) => error.blame(),
+            Self::Lab(error) => error.blame(),
+            Self::RecordFile(error) => error.blame(),
+            Self::Output(error) => error.blame(),
+            Self::Program(error) => error.blame(),
+        }
+    }
+}
+
+impl RecordFileError {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Form(_) | Self::NoParquet(_) | Self::NoFrames(_) => Blame::Usage,
+            Self::File { source, .. } => Blame::of_io(source),
+            Self::Encode(_) | Self::Json(_) => Blame::Bug,
+        }
+    }
+}
+
+impl CommandError for Error {
+    fn exit(&self) -> CommandExit {
+        self.blame().into()
+    }
+}

@@ -1,0 +1,18 @@
+//! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the crates below ([`commands`]), and what they
+//! return becomes text. Two programs have them: `packetrig`, and `packetrig-probe`, which has nothing else
+//! (docs/decisions/0034-the-small-program.md).
+//!
+//! They use neither the store nor the data plane of frames. What only the large program can do comes as an argument: [`RecordFiles`].
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod commands;
+mod error;
+mod needs;
+mod record_files;
+
+pub use commands::bounds::owners_permit;
+pub use commands::mechanism::kept as kept_calibration;
+pub use commands::perform;
+pub use error::Error;
+pub use record_files::{ParquetEncoder, RecordFileError, RecordFiles};

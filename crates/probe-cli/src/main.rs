@@ -1,0 +1,57 @@
+//! packetrig-probe: the commands of `packetrig probe` in a small program for routers and boards.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use packetrig_probe_cli::args::ProbeCommand;
+use packetrig_probe_cli::{Error, RecordFiles, perform};
+use packetrig_program::exit::CommandExit;
+use packetrig_program::output::CommandOutput;
+use packetrig_program::{ProgramName, run};
+use std::process::ExitCode;
+
+const NAME: ProgramName =
+    ProgramName { name: "packetrig-probe", version: env!("CARGO_PKG_VERSION"), after_bug: "" };
+
+/// Measure a path with probes that leave at planned times; the commands of `packetrig probe` alone.
+// Lines of more than 100 columns are hard to read, however wide the terminal is.
+#[derive(Debug, Parser)]
+#[command(name = "packetrig-probe", version, max_term_width = 100, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: ProbeCommand,
+}
+
+fn main() -> ExitCode {
+    run(NAME, own_name, perform_command)
+}
+
+/// Examples are those of the large program, where the commands are below `probe`.
+fn own_name(help: String) -> String {
+    help.replace("packetrig probe ", "packetrig-probe ")
+}
+
+fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    perform(&line.command, RecordFiles { parquet: None }, output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_holds_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_name_this_program() {
+        let refusal = CommandLine::try_parse_from(["packetrig-probe", "ping", "--help"]).unwrap_err();
+        let help = own_name(refusal.render().to_string());
+        assert!(
+            help.contains("  packetrig-probe ping 192.0.2.1") && !help.contains("packetrig probe"),
+            "{help}"
+        );
+        assert!(help.contains("Usage: packetrig-probe ping"), "{help}");
+    }
+}

@@ -1,0 +1,50 @@
+//! What the programs among the commands need of the sandbox: see [`ProgramNeeds`].
+
+use crate::args::{ReflectArgs, ServeProbes};
+use packetrig_program::sandbox::{
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs,
+};
+use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
+use packetrig_sys::{data_directory, netns};
+use std::path::{Path, PathBuf};
+
+pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
+    ProgramNeeds {
+        program: "reflect",
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        kept: ProcessCapabilities::NONE,
+        at_door: ProcessCapabilities::NONE,
+        files: files_of(
+            arguments
+                .auth
+                .iter()
+                .chain(&arguments.bounds.permit)
+                .cloned()
+                .chain([PathBuf::from(netns::DIRECTORY)]),
+            None,
+        ),
+        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
+        class: ThreadClass::Parser,
+        user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
+    }
+}
+
+pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
+    // The name of the socket is removed at the end.
+    let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    // The calibration of release mechanisms is in the store.
+    let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
+    ProgramNeeds {
+        program: "probe serve",
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
+        kept: TO_OPEN_RINGS,
+        at_door: TO_OPEN_RINGS,
+        files: files_of_rigs(read, vec![directory]),
+        // It binds sockets to the source ports of its clients, and never listens.
+        tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
+        class: ThreadClass::Rig,
+        user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
+    }
+}

@@ -1,0 +1,200 @@
+//! Takes connections in: says who may be a client, and starts a thread for each.
+//!
+//! A user may open so many connections at once, and so many a second. Those beyond that wait, so that programs that connect again and
+//! again cannot use up a processor. Others are served meanwhile.
+
+use super::PIECE_NS;
+use super::ServiceOptions;
+use super::answers;
+use super::client;
+use super::connection::{ClientConnection, ClientRights};
+use super::shared::ServiceShared;
+use crate::{Error, now};
+use packetrig_probe::service::WorkAllowance;
+use packetrig_release::message::{ProtocolErrorCode, ServiceMessage};
+use packetrig_sys::caps::ThreadRights;
+use packetrig_sys::clock;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::seqpacket::{PeerProcess, ReceivedMessage, SeqpacketListener, SeqpacketStream};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Clients at a time, and those of one user other than root.
+pub(super) const MOST_CLIENTS: usize = 64;
+pub(super) const MOST_CLIENTS_OF_USER: usize = 16;
+/// Connections of one user that wait until they may be served.
+const MOST_WAITING_OF_USER: usize = 16;
+/// The pause after a connection that cannot be served at once.
+const BREATH_NS: u64 = 500_000;
+
+pub(super) type ServiceThread = JoinHandle<Result<(), packetrig_sys::Error>>;
+
+/// Takes connections until the service is to end. Returns the threads that serve them.
+pub(super) fn serve_clients(
+    listener: &SeqpacketListener,
+    shared: &Arc<ServiceShared>,
+    netns: &NetNs,
+    stop: &dyn Fn() -> bool,
+    outlet: &ServiceThread,
+) -> Result<Vec<ServiceThread>, Error> {
+    let inside = Arc::clone(shared);
+    let answers = netns.spawn_in("release-answers".to_owned(), move || {
+        answers::run(&inside);
+        Ok(())
+    })?;
+    let mut entrance = Entrance {
+        shared,
+        netns,
+        threads: vec![answers],
+        waiting: Vec::new(),
+        allowed: BTreeMap::new(),
+        refused: Vec::new(),
+    };
+    while !stop() && !shared.is_ending() && !outlet.is_finished() {
+        let mut has_come = false;
+        if let Some(stream) = listener.accept(PIECE_NS)? {
+            has_come = true;
+            entrance.take(stream);
+        }
+        if !entrance.admit_waiting()? && has_come {
+            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+        }
+    }
+    Ok(entrance.threads)
+}
+
+/// A connection of a user who may use the service.
+struct WaitingConnection {
+    stream: SeqpacketStream,
+    peer: PeerProcess,
+    rights: ClientRights,
+}
+
+struct Entrance<'a> {
+    shared: &'a Arc<ServiceShared>,
+    netns: &'a NetNs,
+    threads: Vec<ServiceThread>,
+    waiting: Vec<WaitingConnection>,
+    /// The connections of each user who may use the service: there are few of them, so none is forgotten.
+    allowed: BTreeMap<u32, WorkAllowance>,
+    refused: Vec<RefusedConnection>,
+}
+
+impl Entrance<'_> {
+    /// Has a connection wait to be served, unless its user may not use the service.
+    fn take(&mut self, stream: SeqpacketStream) {
+        let peer = stream.peer().ok();
+        let rights = peer.and_then(|peer| Some((peer, rights(peer.user, &self.shared.options)?)));
+        let Some((peer, rights)) = rights else {
+            let user = peer.map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.user));
+            let text = format!("{user} may not use this service; its owner can add --allow-user");
+            return self.refuse(stream, ProtocolErrorCode::NotAllowed, text);
+        };
+        let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
+        if of_user >= MOST_WAITING_OF_USER {
+            let text = "programs of this user connect too often; keep one connection open".to_owned();
+            return self.refuse(stream, ProtocolErrorCode::TooManyClients, text);
+        }
+        self.waiting.push(WaitingConnection { stream, peer, rights });
+    }
+
+    fn refuse(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
+        if self.refused.len() < MOST_REFUSED {
+            self.refused.push(RefusedConnection::new(stream, code, text));
+        }
+    }
+
+    /// Serves connections that have waited long enough. Says whether all were served.
+    fn admit_waiting(&mut self) -> Result<bool, Error> {
+        self.refused.retain(RefusedConnection::is_open);
+        self.threads.retain(|thread| !thread.is_finished());
+        for waiting in std::mem::take(&mut self.waiting) {
+            // One that has gone meanwhile costs no thread.
+            if !waiting.stream.wait_without_reading(false, 0).unwrap_or(false) {
+                continue;
+            }
+            let now = now();
+            let allowed = self.allowed.entry(waiting.peer.user).or_insert_with(WorkAllowance::of_connections);
+            if allowed.pause(now) > Nanos::ZERO {
+                self.waiting.push(waiting);
+                continue;
+            }
+            allowed.spend(1, now);
+            self.admit(waiting)?;
+        }
+        Ok(self.waiting.is_empty() && self.refused.is_empty())
+    }
+
+    /// Starts the thread of a client, if there is room for one more.
+    fn admit(&mut self, waiting: WaitingConnection) -> Result<(), Error> {
+        let WaitingConnection { stream, peer, rights } = waiting;
+        if !self.shared.has_room_for(peer.user) {
+            let text = format!(
+                "{MOST_CLIENTS} programs are connected, or {MOST_CLIENTS_OF_USER} of this user; try again later"
+            );
+            self.refuse(stream, ProtocolErrorCode::TooManyClients, text);
+            return Ok(());
+        }
+        let id = self.shared.new_client_id();
+        let allowance = self.shared.allowance_of(peer.user);
+        let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, allowance));
+        self.shared.add(&connection);
+        let (served, inside) = (Arc::clone(&connection), Arc::clone(self.shared));
+        let thread = self.netns.spawn_in(format!("release-client-{}", id.0), move || {
+            client::serve(&served, &inside);
+            inside.remove(&served);
+            Ok(())
+        });
+        if thread.is_err() {
+            self.shared.remove(&connection);
+        }
+        self.threads.push(thread?);
+        Ok(())
+    }
+}
+
+/// Connections that were refused and have not been told yet.
+const MOST_REFUSED: usize = 16;
+/// How long a refused program has to introduce itself.
+const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
+
+/// A program that cannot be a client. It is told so when it has introduced itself: a connection that closes before has an unread message,
+/// and the kernel then reports an error in place of the answer.
+pub(super) struct RefusedConnection {
+    stream: SeqpacketStream,
+    since: MonoTime,
+    message: Vec<u8>,
+}
+
+impl RefusedConnection {
+    pub(super) fn new(stream: SeqpacketStream, code: ProtocolErrorCode, text: String) -> Self {
+        let message = ServiceMessage::Error { id: 0, code, closes: true, text, place: None }.write();
+        Self { stream, since: now(), message }
+    }
+
+    /// Whether it still has to be told.
+    pub(super) fn is_open(&self) -> bool {
+        match self.stream.receive(&mut [0; 64]) {
+            Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
+            Ok(ReceivedMessage::Message(_)) => {
+                // A program that has gone meanwhile needs no answer.
+                drop(self.stream.send(&self.message));
+                false
+            }
+            Ok(ReceivedMessage::Closed) | Err(_) => false,
+        }
+    }
+}
+
+/// `None`: the user may not use the service.
+pub(super) fn rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
+    /// Of root and of the user of the service.
+    const HIGHEST: u8 = 7;
+    if user == 0 || user == ThreadRights::current().user {
+        return Some(ClientRights { priority: HIGHEST, is_trusted: true });
+    }
+    let allowed = options.allowed.iter().find(|allowed| allowed.user == user)?;
+    Some(ClientRights { priority: allowed.priority, is_trusted: false })
+}

@@ -1,0 +1,194 @@
+//! One client, as all threads see it: its user, its counts, and the messages that it has not read yet.
+//!
+//! Invariant: a client that does not read loses no report; answers that it does not read are counted.
+
+use super::report::{self, ClientCounts, PastClient};
+use crate::now;
+use packetrig_probe::PacketRefusal;
+use packetrig_probe::service::{ClientAllowance, ClientId, QueuedTrain, WorkAllowance, work};
+use packetrig_release::message::{AnswerFilter, HeardAnswer, PacketOutcome, PacketReport, ServiceMessage};
+use packetrig_sys::seqpacket::{PeerProcess, SeqpacketStream};
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Answers beyond this number of unread messages are dropped and counted.
+const UNREAD_ANSWERS: usize = 64;
+
+/// What the service thinks of the user of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClientRights {
+    /// The highest priority that it may ask for.
+    pub(super) priority: u8,
+    /// Root or the user of the service: it may use every port.
+    pub(super) is_trusted: bool,
+}
+
+/// The part of a client that several threads change.
+#[derive(Debug, Default)]
+pub(super) struct ClientState {
+    outbox: VecDeque<Vec<u8>>,
+    pub(super) name: String,
+    pub(super) priority: u8,
+    pub(super) counts: ClientCounts,
+    pub(super) filter: Option<AnswerFilter>,
+    lost_answers: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct ClientConnection {
+    pub(super) id: ClientId,
+    pub(super) peer: PeerProcess,
+    pub(super) rights: ClientRights,
+    pub(super) stream: SeqpacketStream,
+    state: Mutex<ClientState>,
+    allowance: Mutex<ClientAllowance>,
+    /// That of all clients of its user.
+    of_user: Arc<Mutex<WorkAllowance>>,
+}
+
+impl ClientConnection {
+    pub(super) fn new(
+        id: ClientId,
+        stream: SeqpacketStream,
+        peer: PeerProcess,
+        rights: ClientRights,
+        of_user: Arc<Mutex<WorkAllowance>>,
+    ) -> Self {
+        Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), of_user }
+    }
+
+    /// Charges it, and its user, for work.
+    pub(super) fn spend(&self, units: u64) {
+        let now = now();
+        self.allowance().spend(units, now);
+        self.allowance_of_user().spend(units, now);
+    }
+
+    fn give_back(&self, units: u64) {
+        self.allowance().give_back(units);
+        self.allowance_of_user().give_back(units);
+    }
+
+    fn allowance(&self) -> MutexGuard<'_, ClientAllowance> {
+        self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowance_of_user(&self) -> MutexGuard<'_, WorkAllowance> {
+        self.of_user.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long nothing is read from it.
+    pub(super) fn pause(&self) -> Nanos {
+        let now = now();
+        let of_user = self.allowance_of_user().pause(now);
+        self.allowance().pause(of_user, now)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is kept of it when it is gone.
+    pub(super) fn past(&self) -> PastClient {
+        let state = self.state();
+        PastClient {
+            name: state.name.clone(),
+            user: self.peer.user,
+            process: self.peer.process,
+            priority: state.priority,
+            counts: state.counts.packets.clone(),
+            release_error_ns: state.counts.release_error_ns(),
+        }
+    }
+
+    /// Whether it wants answers.
+    pub(super) fn is_listening(&self) -> bool {
+        self.state().filter.is_some()
+    }
+
+    /// Sends a message, or keeps it until the client has read others.
+    pub(super) fn send(&self, message: &ServiceMessage) {
+        self.state().send(&self.stream, message.write());
+    }
+
+    /// Tells what became of packets.
+    pub(super) fn report(&self, reports: &[PacketReport]) {
+        let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
+        self.give_back(work::SENT_PACKET * sent as u64);
+        self.spend(work::UNSENT_PACKET * (reports.len() - sent) as u64);
+        let mut state = self.state();
+        for report in reports {
+            state.counts.add(report);
+        }
+        for part in reports.chunks(ServiceMessage::MOST_REPORTS) {
+            let message = ServiceMessage::Report { reports: part.to_vec() };
+            state.send(&self.stream, message.write());
+        }
+    }
+
+    /// Tells that the packets of a train, or of a part of one, were not sent.
+    pub(super) fn report_refused(&self, train: &QueuedTrain, why: PacketRefusal) {
+        let reports: Vec<_> = train
+            .packets
+            .iter()
+            .map(|packet| {
+                let planned = packet.due.as_nanos();
+                PacketReport::unsent(train.batch, packet.cookie, train.train, planned, report::outcome(why))
+            })
+            .collect();
+        self.report(&reports);
+    }
+
+    /// Gives an answer to the client if it wants it and reads what it is sent.
+    pub(super) fn offer_answer(
+        &self,
+        from: IpAddr,
+        protocol: u8,
+        own_port: Option<u16>,
+        answer: HeardAnswer,
+    ) {
+        let mut state = self.state();
+        let Some(filter) = state.filter else { return };
+        let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
+            && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
+            && filter.from.is_none_or(|wanted| wanted == from);
+        if !is_wanted {
+            return;
+        }
+        if state.outbox.len() >= UNREAD_ANSWERS {
+            state.lost_answers = state.lost_answers.saturating_add(1);
+            return;
+        }
+        let most = filter.most_bytes.map_or(usize::MAX, |most| most as usize);
+        let mut answer = answer;
+        answer.bytes.truncate(most);
+        state.counts.packets.answers += 1;
+        answer.lost = state.lost_answers;
+        state.send(&self.stream, ServiceMessage::Answer(answer).write());
+    }
+
+    /// Sends what waits, as far as there is room. Returns how many messages still wait.
+    pub(super) fn flush(&self) -> usize {
+        let mut state = self.state();
+        while let Some(message) = state.outbox.front() {
+            match self.stream.send(message) {
+                Ok(true) => drop(state.outbox.pop_front()),
+                Ok(false) => break,
+                // The other end is gone: its closing is noticed when reading.
+                Err(_) => state.outbox.clear(),
+            }
+        }
+        state.outbox.len()
+    }
+}
+
+impl ClientState {
+    fn send(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
+        // In order: a message must not overtake those that wait.
+        if !self.outbox.is_empty() || !stream.send(&message).unwrap_or(true) {
+            self.outbox.push_back(message);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Records of probes as the content of files: JSON lines, or pcapng with the frames and the record of each.
+//!
+//! Invariant: every form has the header and all records.
+
+mod json;
+mod pcapng;
+
+pub use json::json_lines;
+pub use pcapng::pcapng;
+
+use std::path::Path;
+
+/// The form of a file of probe records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeForm {
+    /// One JSON object per line, the header first.
+    JsonLines,
+    /// A table, the header in the file's metadata.
+    Parquet,
+    /// Frames with the times at which they left.
+    Pcapng,
+}
+
+impl ProbeForm {
+    /// The form that the extension of a path names.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("jsonl" | "ndjson") => Some(Self::JsonLines),
+            Some("parquet") => Some(Self::Parquet),
+            Some("pcapng") => Some(Self::Pcapng),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

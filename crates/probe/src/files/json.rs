@@ -1,0 +1,15 @@
+//! JSON lines: `{"header": …}`, then one record per line.
+
+use crate::ProbeRecord;
+use crate::header::ProbeHeader;
+
+/// The content of a file with one JSON object per line.
+pub fn json_lines(header: &ProbeHeader, records: &[ProbeRecord]) -> serde_json::Result<Vec<u8>> {
+    let mut out = serde_json::to_vec(&serde_json::json!({ "header": header }))?;
+    out.push(b'\n');
+    for record in records {
+        serde_json::to_writer(&mut out, record)?;
+        out.push(b'\n');
+    }
+    Ok(out)
+}

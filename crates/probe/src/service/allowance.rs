@@ -1,0 +1,175 @@
+//! How much work that sends nothing the service does for a client: messages, refused packets, look-ups, connections.
+//!
+//! Work is counted in units, of which each takes some microseconds. A packet that is sent gives back what a message costs: so a program
+//! that sends what it hands over is never slowed, however small its batches are. A client whose allowance is used up is not read until it
+//! is there again. All clients of a user have an allowance together, too, so that more connections, or new ones, get no more. A client that
+//! asks for little is not slowed by others of its user.
+//!
+//! Invariant: in any interval of `t` seconds, what an allowance is charged and not given back is at most `burst + t * per_s` units and one
+//! message.
+
+use packetrig_units::{MonoTime, Nanos};
+
+/// What some work costs, in units.
+pub mod work {
+    pub const MESSAGE: u64 = 5;
+    pub const UNSENT_PACKET: u64 = 1;
+    /// A packet that was sent gives this back.
+    pub const SENT_PACKET: u64 = MESSAGE;
+    /// The path to a target, or the user of a port, that is not known yet.
+    pub const LOOK_UP: u64 = 10;
+    /// Queued packets that are looked at for one unit.
+    pub const QUEUED_FOR_UNIT: u64 = 64;
+}
+
+/// A bucket of units that refills steadily. A debt is possible, because the cost of a message is known when it is done.
+#[derive(Clone, Debug)]
+pub struct WorkAllowance {
+    /// The time in which one unit comes back.
+    unit: Nanos,
+    burst: u64,
+    full_at: MonoTime,
+}
+
+impl WorkAllowance {
+    /// Of one connection: 5000 units/s, and two quotas of refused packets at once.
+    const fn of_client() -> Self {
+        Self::new(Nanos::from_micros(200), 10_000)
+    }
+
+    /// What a client gets done whatever others of its user do: 500 units/s.
+    const fn of_modest_client() -> Self {
+        Self::new(Nanos::from_millis(2), 200)
+    }
+
+    /// Of all connections of a user: 20 000 units/s.
+    pub const fn of_user() -> Self {
+        Self::new(Nanos::from_micros(50), 40_000)
+    }
+
+    /// New connections of a user: 100 a second. A unit is a connection.
+    pub const fn of_connections() -> Self {
+        Self::new(Nanos::from_millis(10), 200)
+    }
+
+    const fn new(unit: Nanos, burst: u64) -> Self {
+        Self { unit, burst, full_at: MonoTime::from_nanos(0) }
+    }
+
+    pub fn spend(&mut self, units: u64, now: MonoTime) {
+        self.full_at = self.full_at.max(now) + self.time_of(units);
+    }
+
+    /// More than the whole burst is never kept.
+    pub fn give_back(&mut self, units: u64) {
+        let full_at = self.full_at.as_nanos().saturating_sub(self.time_of(units).as_u64());
+        self.full_at = MonoTime::from_nanos(full_at);
+    }
+
+    /// How long nothing more may be done; zero: something may.
+    pub fn pause(&self, now: MonoTime) -> Nanos {
+        let used = self.full_at.since(now).as_u64();
+        Nanos::new(used.saturating_sub(self.time_of(self.burst).as_u64()))
+    }
+
+    const fn time_of(&self, units: u64) -> Nanos {
+        Nanos::new(self.unit.as_u64().saturating_mul(units))
+    }
+}
+
+/// The allowance of one client.
+#[derive(Clone, Debug)]
+pub struct ClientAllowance {
+    whole: WorkAllowance,
+    modest: WorkAllowance,
+}
+
+impl Default for ClientAllowance {
+    fn default() -> Self {
+        Self { whole: WorkAllowance::of_client(), modest: WorkAllowance::of_modest_client() }
+    }
+}
+
+impl ClientAllowance {
+    pub fn spend(&mut self, units: u64, now: MonoTime) {
+        self.whole.spend(units, now);
+        self.modest.spend(units, now);
+    }
+
+    pub fn give_back(&mut self, units: u64) {
+        self.whole.give_back(units);
+        self.modest.give_back(units);
+    }
+
+    /// How long nothing is read from the client, if all clients of its user have to pause for so long.
+    pub fn pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
+        self.whole.pause(now).max(of_user).min(self.modest.pause(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_modest_client_is_not_slowed_by_others_of_its_user() {
+        let forever = Nanos::from_secs(1_000);
+        let mut client = ClientAllowance::default();
+        for ms in 0..10_000 {
+            if ms % 10 == 0 {
+                assert_eq!(client.pause(forever, at(ms)), Nanos::ZERO, "a hundred messages a second");
+                client.spend(work::MESSAGE, at(ms));
+            }
+        }
+        client.spend(1_000, at(10_000));
+        assert!(client.pause(forever, at(10_000)) > Nanos::from_secs(1));
+        assert_eq!(client.pause(Nanos::ZERO, at(10_000)), Nanos::ZERO, "the user has something left");
+    }
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::from_nanos(10_000_000_000 + ms * 1_000_000)
+    }
+
+    /// Units that a client gets done in ten seconds if each message costs so many and this many are given back for it.
+    fn done(cost: u64, given_back: u64) -> u64 {
+        let mut allowance = WorkAllowance::of_client();
+        let mut done = 0;
+        for ms in 0..10_000 {
+            // A flood: 32 messages in each millisecond, as far as it may.
+            for _ in 0..32 {
+                if allowance.pause(at(ms)) > Nanos::ZERO {
+                    break;
+                }
+                allowance.spend(cost, at(ms));
+                allowance.give_back(given_back);
+                done += cost;
+            }
+        }
+        done
+    }
+
+    #[test]
+    fn a_flood_gets_a_burst_and_then_the_rate_whatever_a_message_costs() {
+        for cost in [1, 33, 1_025] {
+            let done = done(cost, 0);
+            let most = 10_000 + 10 * 5_000 + cost;
+            assert!(done <= most && done >= most - 2 * cost - 10, "{cost}: {done} of {most}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_sends_what_it_hands_over_is_never_slowed() {
+        assert_eq!(done(1, 1), 32 * 10_000);
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_saved_for_later() {
+        let mut allowance = WorkAllowance::of_client();
+        allowance.give_back(1_000_000);
+        allowance.spend(10_001, at(0));
+        assert_eq!(allowance.pause(at(0)), Nanos::from_micros(200));
+        assert_eq!(allowance.pause(at(1)), Nanos::ZERO);
+        allowance.spend(1_000, at(1));
+        assert_eq!(allowance.pause(at(100)), Nanos::from_micros(200_200 - 100_000));
+    }
+}

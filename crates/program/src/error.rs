@@ -1,0 +1,44 @@
+//! What can go wrong while a program starts and enters its sandbox, and whose fault it is.
+
+use packetrig_units::Blame;
+use std::io;
+
+/// Why a program could not start as it was told to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Flags that contradict each other or this machine in ways the parser cannot know.
+    #[error("{0}")]
+    Usage(String),
+    /// A file or directory could not be made.
+    #[error("cannot write {what}")]
+    Write { what: String, source: io::Error },
+    /// See [`packetrig_sys::Error`].
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+}
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Usage(_) => Blame::Usage,
+            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Kernel(error) => error.blame(),
+        }
+    }
+}
+
+/// A result that could not be written, or not as JSON.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {what}")]
+pub struct UnwrittenResult {
+    /// The result, as a noun.
+    pub what: &'static str,
+    pub source: io::Error,
+}
+
+impl UnwrittenResult {
+    pub fn blame(&self) -> Blame {
+        Blame::of_io(&self.source)
+    }
+}

@@ -1,0 +1,130 @@
+//! Exit codes, which tell whose fault it was. `docs/book/exit-codes.md` has the same table; a test compares the two.
+
+use packetrig_units::Blame;
+use std::process::{ExitCode, ExitStatus};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandExit {
+    /// Done; a run passed.
+    Ok,
+    /// The run's verdict is FAIL.
+    Fail,
+    /// The command line cannot be understood.
+    Usage,
+    /// The plan cannot be read or has errors.
+    Plan,
+    /// The kernel, an interface, the disk or the catalogue refused.
+    World,
+    Rights,
+    /// Another process holds a port.
+    Busy,
+    /// The run's verdict is INCONCLUSIVE.
+    Inconclusive,
+    /// An interface looks like part of a real network and was not confirmed, or a target may not be probed.
+    Unconfirmed,
+    Bug,
+    /// Stopped by a signal before its end.
+    Interrupted,
+}
+
+impl CommandExit {
+    /// Every way to end, in order of code.
+    pub const ALL: [Self; 11] = [
+        Self::Ok,
+        Self::Fail,
+        Self::Usage,
+        Self::Plan,
+        Self::World,
+        Self::Rights,
+        Self::Busy,
+        Self::Inconclusive,
+        Self::Unconfirmed,
+        Self::Bug,
+        Self::Interrupted,
+    ];
+
+    /// The end of a child that is packetrig, too. A signal that killed it came from outside.
+    pub fn of_child(status: ExitStatus) -> Self {
+        let known = |code: i32| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code);
+        status.code().and_then(known).unwrap_or(Self::World)
+    }
+
+    /// The number the shell sees.
+    pub const fn code(self) -> u8 {
+        // 70 is EX_SOFTWARE of sysexits.h; 130 is what shells report for a program that SIGINT ended.
+        match self {
+            Self::Ok => 0,
+            Self::Fail => 1,
+            Self::Usage => 2,
+            Self::Plan => 3,
+            Self::World => 4,
+            Self::Rights => 5,
+            Self::Busy => 6,
+            Self::Inconclusive => 7,
+            Self::Unconfirmed => 8,
+            Self::Bug => 70,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Blame> for CommandExit {
+    fn from(blame: Blame) -> Self {
+        match blame {
+            Blame::Usage => Self::Usage,
+            Blame::Plan => Self::Plan,
+            // Whether a node failed or the network to it, the user looks at the same place: `packetrig fleet status`.
+            Blame::World | Blame::Peer => Self::World,
+            Blame::Rights => Self::Rights,
+            Blame::Busy => Self::Busy,
+            Blame::Unconfirmed => Self::Unconfirmed,
+            Blame::Bug => Self::Bug,
+        }
+    }
+}
+
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of the page's table as (code, name).
+    fn documented() -> Vec<(u8, String)> {
+        let page = include_str!("../../../docs/book/exit-codes.md");
+        let rows = page.lines().filter(|line| line.starts_with("| ")).filter_map(|line| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let code = cells.next()?.parse().ok()?;
+            Some((code, cells.next()?.trim_matches('`').to_owned()))
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn the_page_lists_exactly_the_codes_there_are() {
+        let here: Vec<_> = CommandExit::ALL.iter().map(|exit| (exit.code(), format!("{exit:?}"))).collect();
+        assert_eq!(documented(), here);
+    }
+
+    #[test]
+    fn the_end_of_a_child_is_passed_on() {
+        use std::os::unix::process::ExitStatusExt;
+        for exit in CommandExit::ALL {
+            assert_eq!(CommandExit::of_child(ExitStatus::from_raw(i32::from(exit.code()) << 8)), exit);
+        }
+        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(9)), CommandExit::World);
+        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(99 << 8)), CommandExit::World);
+    }
+
+    #[test]
+    fn no_two_ends_share_a_code() {
+        let mut codes: Vec<_> = CommandExit::ALL.iter().map(|exit| exit.code()).collect();
+        codes.dedup();
+        assert_eq!(codes.len(), CommandExit::ALL.len());
+    }
+}

@@ -1,0 +1,29 @@
+//! What all programs of packetrig have: how they start and end, their output, and the sandbox they enter.
+//!
+//! Arguments become calls, and results become text, in the programs themselves. Results go to standard output, remarks and progress
+//! to standard error. Each way to end has its exit code ([`exit`]). Nothing here knows a command.
+#![forbid(unsafe_code)]
+
+mod allowed_users;
+pub mod clamp;
+mod error;
+pub mod exit;
+pub mod identity;
+pub mod numbers;
+pub mod output;
+mod panic;
+pub mod quantities;
+mod run;
+mod safe_text;
+pub mod sandbox;
+pub mod table;
+
+pub use allowed_users::check_allowed_users;
+pub use error::{Error, UnwrittenResult};
+pub use run::{CommandError, ProgramName, run};
+pub use safe_text::safe;
+
+/// Whether the user wants the command to end. Latched signals only: see [`packetrig_sys::signal::latch`].
+pub fn is_interrupted() -> bool {
+    packetrig_sys::signal::received().is_some()
+}

@@ -1,0 +1,99 @@
+//! Numbers as people read them. Display only: exact counts are in the report's JSON.
+
+use packetrig_units::Nanos;
+
+/// A count with its digits in threes: `1 234 567`.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A signed count as [`count`].
+pub fn signed(value: i64) -> String {
+    format!("{}{}", if value < 0 { "-" } else { "" }, count(value.unsigned_abs()))
+}
+
+/// A value with the prefix that leaves at most three digits before the point: `1.234 M`.
+pub fn scaled(value: f64, unit: &str) -> String {
+    // A value just below a limit can round up to `1000`, which is still right.
+    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
+    let (scale, prefix) = fitting.unwrap_or((1.0, ""));
+    let number = format!("{:.3}", value / scale);
+    let number = number.trim_end_matches('0').trim_end_matches('.');
+    format!("{number} {prefix}{unit}").trim_end().to_owned()
+}
+
+/// Events per second; zero if no time passed.
+pub fn per_second(events: u64, length: Nanos) -> f64 {
+    let seconds = length.as_secs_f64();
+    if seconds > 0.0 { events as f64 / seconds } else { 0.0 }
+}
+
+/// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0 %".into();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    match percent {
+        p if p < 0.0001 => "< 0.0001 %".into(),
+        p if part < whole && p > 99.9999 => "> 99.9999 %".into(),
+        p => {
+            let text = format!("{p:.4}");
+            format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+        }
+    }
+}
+
+/// A time, or a dash if there is none.
+pub fn time(value: Option<Nanos>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_come_in_threes() {
+        for (value, text) in
+            [(0, "0"), (999, "999"), (1_000, "1 000"), (12_345, "12 345"), (1_234_567, "1 234 567")]
+        {
+            assert_eq!(count(value), text);
+        }
+        assert_eq!(signed(-1_234), "-1 234");
+        assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");
+    }
+
+    #[test]
+    fn prefixes_follow_size() {
+        assert_eq!(scaled(0.0, "bit/s"), "0 bit/s");
+        assert_eq!(scaled(999.0, "bit/s"), "999 bit/s");
+        assert_eq!(scaled(1_234_567.0, "bit/s"), "1.235 Mbit/s");
+        assert_eq!(scaled(200_000.0, ""), "200 k");
+    }
+
+    #[test]
+    fn a_share_never_looks_like_none_or_all() {
+        assert_eq!(percent(0, 10), "0 %");
+        assert_eq!(percent(0, 0), "0 %");
+        assert_eq!(percent(1, 10_000_000), "< 0.0001 %");
+        assert_eq!(percent(9_999_999, 10_000_000), "> 99.9999 %");
+        assert_eq!(percent(10, 10), "100 %");
+        assert_eq!(percent(1, 3), "33.3333 %");
+    }
+
+    #[test]
+    fn no_time_gives_no_rate() {
+        assert!(per_second(5, Nanos::ZERO) < f64::EPSILON);
+        assert!((per_second(5, Nanos::from_millis(500)) - 10.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,208 @@
+//! The one way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
+//! ends the writing, not the work; a full disk is reported at the end. Nothing here knows what it prints.
+
+use crate::{UnwrittenResult, safe};
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+/// Standard output and standard error of a command.
+#[derive(Debug)]
+pub struct CommandOutput<W: Write = io::Stdout> {
+    results: W,
+    closed: bool,
+    failed: Option<io::Error>,
+    style: TextStyle,
+}
+
+impl CommandOutput {
+    pub fn standard() -> Self {
+        Self::new(io::stdout(), TextStyle::of(&io::stdout()))
+    }
+}
+
+impl<W: Write> CommandOutput<W> {
+    fn new(results: W, style: TextStyle) -> Self {
+        Self { results, closed: false, failed: None, style }
+    }
+
+    /// How results may be coloured.
+    pub fn style(&self) -> TextStyle {
+        self.style
+    }
+
+    /// The same, with lines of any length if `wide`.
+    pub fn style_for_tables(&self, wide: bool) -> TextStyle {
+        if wide { self.style.with_width(None) } else { self.style }
+    }
+
+    /// Whether the reader has closed the pipe, so that writing more is useless.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes a text, as far as it is [safe] for a terminal.
+    pub fn text(&mut self, text: impl Display) {
+        if self.closed {
+            return;
+        }
+        let text = text.to_string();
+        let written = self.results.write_all(safe(&text).as_bytes());
+        if let Err(error) = written.and_then(|()| self.results.flush()) {
+            self.closed = true;
+            // `packetrig … | head`: the reader has seen enough, which is no failure.
+            self.failed = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    /// Writes a text and a line end.
+    pub fn line(&mut self, text: impl Display) {
+        self.text(format_args!("{text}\n"));
+    }
+
+    /// Writes a value as JSON, indented.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), UnwrittenResult> {
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| UnwrittenResult { what: "JSON", source: error.into() })?;
+        self.line(text);
+        Ok(())
+    }
+
+    /// What kept results from being written, if anything did.
+    pub fn finish(self) -> io::Result<()> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Writes a warning of a command, which goes on.
+pub fn warn(command: &str, text: impl Display) {
+    remark(format_args!("{command}: warning: {text}"));
+}
+
+/// Writes an error that does not end a command; one that does is printed by `main`.
+pub fn tell_error(command: &str, text: impl Display) {
+    remark(format_args!("{command}: error: {text}"));
+}
+
+/// Writes a line to standard error, as far as it is [safe] for a terminal.
+pub fn remark(text: impl Display) {
+    // Without a reader of standard error there is nobody to tell, and the work goes on.
+    drop(writeln!(io::stderr(), "{}", safe(&text.to_string())));
+}
+
+/// Colours and a width, if the reader is a terminal that has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextStyle {
+    coloured: bool,
+    /// Characters in a line; `None` where lines may be of any length.
+    width: Option<usize>,
+}
+
+impl TextStyle {
+    pub const PLAIN: Self = Self { coloured: false, width: None };
+
+    fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
+        // https://no-color.org: any value that is not empty counts.
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let is_terminal = stream.is_terminal();
+        let width = if is_terminal { terminal_width(stream) } else { None };
+        Self { coloured: is_terminal && !unwanted, width }
+    }
+
+    /// Characters in a line; `None` where lines may be of any length.
+    pub const fn width(self) -> Option<usize> {
+        self.width
+    }
+
+    /// The same for lines of this length.
+    #[must_use]
+    pub const fn with_width(self, width: Option<usize>) -> Self {
+        Self { width, ..self }
+    }
+
+    /// The style of standard error.
+    pub fn of_remarks() -> Self {
+        Self::of(&io::stderr())
+    }
+
+    /// Whether colours are used.
+    pub const fn is_coloured(self) -> bool {
+        self.coloured
+    }
+
+    pub fn bold(self, text: &str) -> String {
+        self.paint(text, "1")
+    }
+
+    pub fn good(self, text: &str) -> String {
+        self.paint(text, "1;32")
+    }
+
+    pub fn bad(self, text: &str) -> String {
+        self.paint(text, "1;31")
+    }
+
+    pub fn doubtful(self, text: &str) -> String {
+        self.paint(text, "1;33")
+    }
+
+    fn paint(self, text: &str, code: &str) -> String {
+        if self.coloured { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// The width of a terminal: `COLUMNS`, or what the terminal reports.
+fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
+    let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    named
+        .filter(|columns| *columns > 0)
+        .or_else(|| packetrig_sys::terminal::columns(terminal).map(usize::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct BrokenPipe(io::ErrorKind);
+
+    impl Write for BrokenPipe {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::BrokenPipe), TextStyle::PLAIN);
+        output.line("one");
+        output.line("two");
+        assert!(output.finish().is_ok());
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::StorageFull), TextStyle::PLAIN);
+        output.line("one");
+        assert_eq!(output.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_given() {
+        let mut written = Vec::new();
+        let mut output = CommandOutput::new(&mut written, TextStyle::PLAIN);
+        output.text("a");
+        output.line("b");
+        output.finish().unwrap();
+        assert_eq!(written, b"ab\n");
+    }
+
+    #[test]
+    fn a_plain_style_adds_nothing() {
+        assert_eq!(TextStyle::PLAIN.bad("FAIL"), "FAIL");
+        assert_eq!(TextStyle { coloured: true, width: None }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
+    }
+}

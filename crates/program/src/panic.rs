@@ -1,0 +1,56 @@
+//! What the user sees of a bug: one short message instead of a back trace, and an exit code of its own.
+
+use crate::exit::CommandExit;
+use crate::output::remark;
+use crate::run::ProgramName;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+
+/// Runs `command`. A panic in it, or in a worker that it joins, becomes [`CommandExit::Bug`]. Guards are dropped during the panic,
+/// so interfaces are restored.
+pub(crate) fn guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
+    // Unwind safety does not matter: nothing of the command is used after it.
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
+}
+
+/// From now on a panic of any thread prints one message.
+pub(crate) fn report_briefly(program: ProgramName) {
+    std::panic::set_hook(Box::new(move |info| report(program, info)));
+}
+
+fn report(program: ProgramName, info: &PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or("no message");
+    let place =
+        info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+    let ProgramName { name, version, after_bug } = program;
+    remark(format_args!(
+        "bug: {name} {version} failed an assumption of its own{place}: {what}\n  \
+         please report this message to the developers{after_bug}"
+    ));
+    // For developers; in a report of a user, the place and the version are enough.
+    if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+        remark(std::backtrace::Backtrace::force_capture());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_the_exit_code_of_a_bug_and_drops_guards() {
+        struct PanicGuard<'a>(&'a std::cell::Cell<bool>);
+        impl Drop for PanicGuard<'_> {
+            fn drop(&mut self) {
+                self.0.set(true);
+            }
+        }
+        let restored = std::cell::Cell::new(false);
+        let exit = guarded(|| {
+            let _guard = PanicGuard(&restored);
+            panic!("on purpose");
+        });
+        assert_eq!(exit, CommandExit::Bug);
+        assert!(restored.get());
+        assert_eq!(guarded(|| CommandExit::Busy), CommandExit::Busy);
+    }
+}

@@ -1,0 +1,88 @@
+//! From the command line to the exit code: the same for every program.
+
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
+use crate::{UnwrittenResult, panic};
+use clap::Parser;
+use packetrig_sys::private_files;
+use packetrig_units::message_with_causes;
+use std::process::ExitCode;
+
+/// What a program is called where it speaks of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramName {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// What a user can do after a bug, as the end of a sentence; empty if nothing.
+    pub after_bug: &'static str,
+}
+
+/// Why a command could not do its work.
+pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
+    /// The exit code, which says whose fault it is.
+    fn exit(&self) -> CommandExit;
+
+    /// Prints the error as the last line on standard error.
+    fn show(&self, style: TextStyle) {
+        remark(format_args!("{} {}", style.bad("error:"), message_with_causes(self)));
+    }
+}
+
+/// Runs the command that the arguments of this process ask for. `help` may change the text of help pages and usage errors.
+pub fn run<C: Parser, E: CommandError>(
+    program: ProgramName,
+    help: fn(String) -> String,
+    perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
+) -> ExitCode {
+    // Before any file is made: captures and keys are readable by their owner only.
+    private_files::tighten_process();
+    private_files::on_exposed(|file, error| {
+        remark(format_args!(
+            "warning: cannot make {} private ({error}): other users may read this and other files there",
+            file.display()
+        ));
+    });
+    // The hook comes first: without it, a panic would print a backtrace that means nothing to the user.
+    panic::report_briefly(program);
+    panic::guarded(|| command(help, perform)).into()
+}
+
+fn command<C: Parser, E: CommandError>(
+    help: fn(String) -> String,
+    perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
+) -> CommandExit {
+    let mut output = CommandOutput::standard();
+    let done = match C::try_parse() {
+        Ok(command) => perform(command, &mut output),
+        Err(refusal) => return explain_usage(&refusal, help, output),
+    };
+    let written = output.finish().map_err(|source| UnwrittenResult { what: "results", source });
+    // If both failed, the error of the command is the one that helps.
+    match done.and_then(|exit| Ok(written.map(|()| exit)?)) {
+        Ok(exit) => exit,
+        Err(error) => {
+            error.show(TextStyle::of_remarks());
+            error.exit()
+        }
+    }
+}
+
+/// Help and version are results; anything else the parser says is a remark.
+fn explain_usage(
+    refusal: &clap::Error,
+    help: fn(String) -> String,
+    mut output: CommandOutput,
+) -> CommandExit {
+    if refusal.use_stderr() {
+        remark(help(usage_text(refusal, TextStyle::of_remarks())).trim_end());
+        return CommandExit::Usage;
+    }
+    output.text(help(usage_text(refusal, output.style())));
+    if output.finish().is_ok() { CommandExit::Ok } else { CommandExit::World }
+}
+
+/// clap would ask the terminal itself; here the same rules hold for help as for all other text (`NO_COLOR`, `TERM`).
+fn usage_text(refusal: &clap::Error, style: TextStyle) -> String {
+    let text = refusal.render();
+    if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }
+}

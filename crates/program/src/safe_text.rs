@@ -1,0 +1,143 @@
+//! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys what it
+//! reads. Control characters are shown as escapes; line ends, tabs and our own colours stay.
+
+use std::borrow::Cow;
+
+/// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
+const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
+/// Longest colour sequence that is looked for.
+const LONGEST_COLOUR: usize = 12;
+
+/// The text with everything that a terminal would obey, and readers would not see, written as an escape.
+pub fn safe(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    // Only at the beginning, where this program puts them: in the middle they would come from a name or a message.
+    let clearing = CLEARING.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
+    let mut shown = clearing.to_owned();
+    let mut left = &text[clearing.len()..];
+    while let Some(first) = left.chars().next() {
+        let length = colour(left).unwrap_or_else(|| first.len_utf8());
+        let (part, rest) = left.split_at(length);
+        if length == first.len_utf8() && is_unsafe(first) {
+            shown.extend(first.escape_unicode());
+        } else {
+            shown.push_str(part);
+        }
+        left = rest;
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether the character has no picture of its own. The Unicode category decides, as the standard library knows it: controls, formats (which
+/// turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned. Marks that
+/// belong to the letter before them are text.
+fn is_unsafe(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_control() && !matches!(c, '\n' | '\t');
+    }
+    // `escape_debug` escapes exactly what cannot be printed, by the tables of the standard library. It also escapes a combining mark
+    // that stands alone, so the character is put after a letter.
+    let mut behind_a_letter = [b'x'; 5];
+    let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
+    let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();
+    text.escape_debug().nth(1) == Some('\\')
+}
+
+/// Length of the colour sequence that the text begins with. Hidden text is no colour.
+fn colour(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\u{1b}[")?;
+    let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;
+    codes[..end].split(';').all(is_colour_code).then_some("\u{1b}[".len() + end + 1)
+}
+
+/// Colours of the text and its weight. Not 8 (hidden), and no background: text in the colour of its background is hidden, too.
+fn is_colour_code(code: &str) -> bool {
+    match code.parse::<u8>() {
+        Ok(code) => matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97),
+        // `ESC [ m` is short for `ESC [ 0 m`.
+        Err(_) => code.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        let cases = [
+            ("node b: \u{1b}]0;title\u{7}", "node b: \\u{1b}]0;title\\u{7}"),
+            ("a\rVerdict: PASS", "a\\u{d}Verdict: PASS"),
+            ("x\u{1b}[2J\u{1b}[Hy", "x\\u{1b}[2J\\u{1b}[Hy"),
+            ("\u{1b}[8mhidden", "\\u{1b}[8mhidden"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("abc\u{202e}cba", "abc\\u{202e}cba"),
+            ("a\u{61c}b", "a\\u{61c}b"),
+            ("PASS\u{2028}FAIL\u{2029}", "PASS\\u{2028}FAIL\\u{2029}"),
+            ("name\u{e0001}\u{e0041}\u{e007f}", "name\\u{e0001}\\u{e0041}\\u{e007f}"),
+            ("zero\u{200b}width\u{feff}", "zero\\u{200b}width\\u{feff}"),
+            (
+                "soft\u{ad}hyphen, \u{e000} private, \u{378} unassigned",
+                "soft\\u{ad}hyphen, \\u{e000} private, \\u{378} unassigned",
+            ),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(safe(text), shown);
+        }
+    }
+
+    #[test]
+    fn lines_tabs_colours_and_our_own_clearing_stay() {
+        for text in [
+            "one\n\ttwo\n",
+            "\u{1b}[1;32mPASS\u{1b}[0m",
+            "\u{1b}[H\u{1b}[J  1.0 s",
+            "größer 10 µs…",
+            "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀",
+        ] {
+            assert_eq!(safe(text), text);
+        }
+    }
+
+    /// Ranges of general category Cc, Cf, Zl and Zp, from UnicodeData.txt 15.0.
+    const CONTROLS_FORMATS_AND_SEPARATORS: [(u32, u32); 23] = [
+        (0x0, 0x1f),
+        (0x7f, 0x9f),
+        (0xad, 0xad),
+        (0x600, 0x605),
+        (0x61c, 0x61c),
+        (0x6dd, 0x6dd),
+        (0x70f, 0x70f),
+        (0x890, 0x891),
+        (0x8e2, 0x8e2),
+        (0x180e, 0x180e),
+        (0x200b, 0x200f),
+        (0x2028, 0x202e),
+        (0x2060, 0x2064),
+        (0x2066, 0x206f),
+        (0xfeff, 0xfeff),
+        (0xfff9, 0xfffb),
+        (0x110bd, 0x110bd),
+        (0x110cd, 0x110cd),
+        (0x13430, 0x1343f),
+        (0x1bca0, 0x1bca3),
+        (0x1d173, 0x1d17a),
+        (0xe0001, 0xe0001),
+        (0xe0020, 0xe007f),
+    ];
+
+    #[test]
+    fn every_character_of_these_categories_is_shown_as_an_escape() {
+        for c in CONTROLS_FORMATS_AND_SEPARATORS
+            .into_iter()
+            .flat_map(|(first, last)| first..=last)
+            .filter_map(char::from_u32)
+        {
+            let escaped = c.escape_unicode().to_string();
+            let shown = safe(c.encode_utf8(&mut [0; 4])).into_owned();
+            assert_eq!(shown == escaped, !matches!(c, '\n' | '\t'), "{escaped}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The sandbox of each program that runs for a long time and reads data from others. Each program states its
+//! [`ProgramNeeds`]; this file enters the sandbox and prints what is in force. See `docs/book/sandbox.md`.
+
+mod flags;
+mod needs;
+
+pub use flags::{SandboxFlags, SandboxMode, UserFlags};
+pub use needs::{
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs, rights_for_files,
+    rights_for_ports,
+};
+
+use crate::Error;
+use crate::output::{TextStyle, remark};
+use packetrig_sys::netns;
+use packetrig_sys::resident::ResidentThread;
+use packetrig_sys::sandbox::{
+    self, ActiveWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
+};
+
+/// A program that still has one thread, and opens what it needs.
+#[derive(Debug)]
+#[must_use = "the rights that opening takes are given up by `close`"]
+pub struct ProgramOpening {
+    program: &'static str,
+    class: ThreadClass,
+    user: Option<ProcessUser>,
+    /// Why it stays root.
+    reason: Option<String>,
+    /// The capabilities of threads that read requests.
+    at_door: ProcessCapabilities,
+    /// `None` with `--sandbox off`.
+    sandbox: Option<Sandbox>,
+}
+
+/// To be called before there is a second thread.
+pub fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
+    let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
+    // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
+    let asks_processes = class == ThreadClass::Rig;
+    if flags.sandbox == SandboxMode::Off {
+        return Ok(ProgramOpening { program, class, user: None, reason: None, at_door, sandbox: None });
+    }
+    let becoming = if sandbox::is_root() { choose(user)? } else { UserChoice::default() };
+    let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
+    let sandbox = Some(Sandbox::begin(&policy)?);
+    Ok(ProgramOpening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
+}
+
+impl ProgramOpening {
+    /// Gives up what is not needed any more, and prints what is in force.
+    pub fn close(self) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox else {
+            let style = TextStyle::of_remarks();
+            let warning = style.bad("sandbox off:");
+            remark(format_args!(
+                "{}: {warning} untrusted input is read with all rights of this user",
+                self.program
+            ));
+            return Ok(());
+        };
+        let walls = sandbox.close(self.class, self.user)?;
+        let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
+        say(self.program, &walls, at_door, self.reason.as_deref());
+        Ok(())
+    }
+}
+
+impl ProgramOpening {
+    /// The same for a program whose runs need rights that its readers of requests do not need. It returns a thread that starts runs
+    /// with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
+    /// with these names stay entered.
+    pub fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
+        let is_on = self.sandbox.is_some();
+        // setns(2) takes CAP_SYS_ADMIN, which nothing keeps: a thread stays in each namespace.
+        if is_on {
+            netns::keep_entered(namespaces);
+        }
+        // Started before the rights are given up: a thread inherits them from the one that starts it.
+        let rigs = ResidentThread::start("rigs")?;
+        let at_door = self.at_door;
+        self.close()?;
+        if is_on {
+            sandbox::confine_thread(ThreadClass::Parser, at_door)?;
+        }
+        Ok(rigs)
+    }
+}
+
+/// Starts threads that have fewer rights than the process.
+#[derive(Debug)]
+#[must_use = "threads that this starts are confined, and no others"]
+pub struct ThreadConfinement {
+    kept: Option<ProcessCapabilities>,
+}
+
+impl ThreadConfinement {
+    /// Does `work` on a confined thread. Threads that it starts are confined, too.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let Some(kept) = self.kept else { return Ok(work()) };
+        Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
+    }
+}
+
+impl ProgramOpening {
+    /// The same for a program whose threads all need rights, except those that are started with the result of this.
+    pub fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
+        let kept = self.sandbox.is_some().then_some(self.at_door);
+        if kept.is_some() {
+            netns::keep_entered(namespaces);
+        }
+        self.close()?;
+        Ok(ThreadConfinement { kept })
+    }
+}
+
+/// Leaves this process only these capabilities, if the sandbox is on.
+pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(), Error> {
+    if flags.sandbox == SandboxMode::On {
+        sandbox::limit_rights(kept)?;
+    }
+    Ok(())
+}
+
+/// Does work that reads data from others before the sandbox is entered: without rights except for files.
+pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
+    ThreadConfinement { kept }.run(work)
+}
+
+fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>, reason: Option<&str>) {
+    let reason = reason.filter(|_| walls.user == 0);
+    let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
+    let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
+    remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
+    for missing in &walls.missing {
+        remark(format_args!("{program}: sandbox: missing: {missing}"));
+    }
+}
+
+/// The user to become, or why root stays root.
+#[derive(Default)]
+struct UserChoice {
+    user: Option<ProcessUser>,
+    reason: Option<String>,
+}
+
+const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
+
+fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
+    let switching = ProcessCapabilities::SWITCH_USER;
+    let may_switch = ProcessCapabilities::permitted()?.and(switching) == switching;
+    let wanted = match wish {
+        BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
+        // The user asked for this user, so a failure is an error; the default users below are only tried.
+        BecomeUser::Named(name) => {
+            let user =
+                ProcessUser::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
+            if !may_switch && user.uid != 0 {
+                return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
+            }
+            return Ok(UserChoice { user: Some(user), reason: None });
+        }
+        // Files stay readable for the person who owns the directory.
+        BecomeUser::OwnerOf(path) => {
+            let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
+            let owner = owner.map_err(|source| Error::Write { what: path.display().to_string(), source })?;
+            if owner == 0 {
+                let reason = format!(
+                    "{} belongs to root; give it to another user (chown), or name a user with --user",
+                    path.display()
+                );
+                return Ok(UserChoice { user: None, reason: Some(reason) });
+            }
+            owner.to_string()
+        }
+        BecomeUser::Nobody => "nobody".to_owned(),
+    };
+    if !may_switch {
+        return Ok(UserChoice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
+    }
+    Ok(match ProcessUser::find(&wanted) {
+        Ok(user) => UserChoice { user: Some(user), reason: None },
+        Err(error) => UserChoice { user: None, reason: Some(error.to_string()) },
+    })
+}

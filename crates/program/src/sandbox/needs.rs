@@ -1,0 +1,79 @@
+//! What a program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
+//! `docs/book/sandbox.md` has the table of all programs.
+
+use packetrig_sys::netns;
+use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub struct ProgramNeeds {
+    pub program: &'static str,
+    pub opening: ProcessCapabilities,
+    pub kept: ProcessCapabilities,
+    /// Those of them that threads which read requests keep.
+    pub at_door: ProcessCapabilities,
+    pub files: FileRules,
+    pub tcp: TcpRules,
+    pub class: ThreadClass,
+    pub user: BecomeUser,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BecomeUser {
+    Named(String),
+    /// A user that owns nothing.
+    Nobody,
+    /// The owner of the directory that is written, so that files stay usable.
+    OwnerOf(PathBuf),
+    /// Root stays root, for this reason.
+    Stay(&'static str),
+}
+
+/// For every program at its start: files that only root reads, such as keys, the change of the user, and low ports.
+pub const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
+    .with(ProcessCapabilities::SWITCH_USER)
+    .with(ProcessCapabilities::NET_BIND_SERVICE);
+/// Rings, interfaces and BPF programs.
+pub const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
+    .with(ProcessCapabilities::NET_ADMIN)
+    .with(ProcessCapabilities::BPF)
+    .with(ProcessCapabilities::PERFMON)
+    .with(ProcessCapabilities::IPC_LOCK)
+    .with(ProcessCapabilities::SYS_NICE);
+
+pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
+    if ports.iter().any(|port| (1..1024).contains(port)) {
+        ProcessCapabilities::NET_BIND_SERVICE
+    } else {
+        ProcessCapabilities::NONE
+    }
+}
+
+/// What a rig reads and writes besides its own files. Of /proc/sys only the network part is writable: a process that can write all of
+/// it can become root again.
+pub fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
+    let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
+    let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
+    files_of(read, write.into_iter().chain(settings))
+}
+
+/// Root without capabilities cannot use files of other users. With this right it could use all of them, and
+/// Landlock limits it to these.
+pub fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
+    if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
+        ProcessCapabilities::OTHERS_FILES
+    } else {
+        ProcessCapabilities::NONE
+    }
+}
+
+pub fn files_of(
+    read: impl IntoIterator<Item = PathBuf>,
+    write: impl IntoIterator<Item = PathBuf>,
+) -> FileRules {
+    let mut files = FileRules::system();
+    files.read.extend(read);
+    files.write.extend(write);
+    files
+}

@@ -1,0 +1,89 @@
+//! Tables of text: a header, rows, names to the left and numbers to the right. Knows nothing of what it shows.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+/// A table without borders: they cost width and do not help to read numbers.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().enumerate().map(|(index, text)| aligned(index, text)));
+    for row in rows {
+        table.add_row(row.iter().enumerate().map(|(index, text)| aligned(index, text)));
+    }
+    // Trailing blanks would wrap in narrow terminals and clutter text that is copied.
+    let text = table.to_string();
+    text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
+}
+
+/// A table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below says how
+/// many and what has them all. A name stands for all columns that have it.
+pub fn fitted_table(
+    width: Option<usize>,
+    header: &[&str],
+    rows: &[Vec<String>],
+    least_important: &[&str],
+    all_are_in: &str,
+) -> String {
+    // If it does not fit even without all of them, it is too wide: the remaining columns are needed.
+    let mut left_out: &[&str] = &[];
+    for count in 0..=least_important.len() {
+        left_out = &least_important[..count];
+        if width.is_none_or(|width| table_width(header, rows, left_out) <= width) {
+            break;
+        }
+    }
+    let shown: Vec<usize> = (0..header.len()).filter(|index| !left_out.contains(&header[*index])).collect();
+    let names: Vec<&str> = shown.iter().map(|index| header[*index]).collect();
+    let cells = rows.iter().map(|row| shown.iter().filter_map(|index| row.get(*index).cloned()).collect());
+    let mut text = table(&names, cells);
+    if shown.len() < header.len() {
+        let more = header.len() - shown.len();
+        let columns = if more == 1 { "1 column does" } else { &format!("{more} columns do") };
+        text.extend([format!("  {columns} not fit; {all_are_in} shows all\n")]);
+    }
+    text
+}
+
+/// The length of the longest line of a table without these columns.
+fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usize {
+    let shown = (0..header.len()).filter(|index| !left_out.contains(&header[*index]));
+    shown.map(|index| column_width(header[index], rows.iter().filter_map(|row| row.get(index)))).sum()
+}
+
+/// Two blanks stand before each column.
+fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
+    let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    2 + widest.max(heading.chars().count())
+}
+
+fn aligned(index: usize, text: &str) -> Cell {
+    let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
+    Cell::new(text).set_alignment(alignment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_left_out_from_the_least_important_one_on_until_the_table_fits() {
+        let rows = [vec!["a".to_owned(), "1".to_owned(), "22".to_owned(), "333".to_owned()]];
+        let of = |width| {
+            fitted_table(width, &["stream", "sent", "late", "lost"], &rows, &["late", "sent"], "--wide")
+        };
+        let shown = |width| of(width).lines().next().unwrap().trim_start().to_owned();
+        assert_eq!(shown(None), "stream  sent  late  lost");
+        assert_eq!(shown(Some(26)), "stream  sent  late  lost");
+        assert_eq!(shown(Some(25)), "stream  sent  lost");
+        assert_eq!(shown(Some(3)), "stream  lost", "the others are too important to be left out");
+        assert!(of(Some(25)).ends_with("\n  1 column does not fit; --wide shows all\n"));
+        assert!(!of(None).contains("--wide"));
+    }
+
+    #[test]
+    fn names_stand_left_and_numbers_right() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long name".to_owned(), "1 000".to_owned()]];
+        let lines: Vec<String> = table(&["stream", "sent"], rows).lines().map(str::to_owned).collect();
+        assert_eq!(lines, ["  stream      sent", "  a              1", "  long name  1 000"]);
+    }
+}

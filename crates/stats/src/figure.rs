@@ -1,0 +1,81 @@
+//! Figures of a result: the numbers by which results are compared, whatever made them.
+//!
+//! A run and a test method each name their figures. [`compare`] puts the figures of two results side by side and judges them
+//! by limits; [`trends`] follows each figure over many results. Neither knows what was measured.
+//!
+//! Invariant: a figure that is not known is absent or has no value; it is never zero, and it never keeps a limit.
+
+mod comparison;
+mod limit;
+mod trend;
+mod words;
+
+pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare};
+pub use limit::{AllowedChange, BadLimit, FigureLimit, FigureLimits};
+pub use trend::{FigureTrend, median_figures, trends};
+pub use words::{difference_in_words, percent_in_words, value_in_words};
+
+use serde::{Deserialize, Serialize};
+
+/// A number of a result that can be compared with the same number of another result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReportFigure {
+    /// What it is, in lower case with hyphens: `throughput`, `latency-p99`.
+    pub name: String,
+    /// What it is about: a stream, a frame size, the whole run.
+    pub subject: String,
+    /// Absent if it is not known.
+    pub value: Option<f64>,
+    /// `frames/s`, `ns`, `%`; empty for plain numbers.
+    pub unit: String,
+    /// Which values are better.
+    pub better: BetterDirection,
+    /// The truth is at most this far from the value; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncertainty: Option<f64>,
+}
+
+/// Which values of a figure are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BetterDirection {
+    Higher,
+    Lower,
+    /// It describes the test, not the device.
+    Neither,
+}
+
+impl ReportFigure {
+    pub fn new(
+        name: impl Into<String>,
+        subject: impl Into<String>,
+        value: Option<f64>,
+        unit: impl Into<String>,
+        better: BetterDirection,
+    ) -> Self {
+        let value = value.filter(|value| value.is_finite());
+        Self {
+            name: name.into(),
+            subject: subject.into(),
+            value,
+            unit: unit.into(),
+            better,
+            uncertainty: None,
+        }
+    }
+
+    /// With this much doubt of the value.
+    #[must_use]
+    pub fn with_uncertainty(self, uncertainty: Option<f64>) -> Self {
+        Self { uncertainty: uncertainty.filter(|doubt| doubt.is_finite()), ..self }
+    }
+
+    /// Whether both are the same figure of two results.
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.subject == other.subject
+    }
+}
+
+fn figure_title(name: &str, subject: &str) -> String {
+    if subject.is_empty() { name.to_owned() } else { format!("{name} of {subject}") }
+}

@@ -1,0 +1,345 @@
+//! The figures of two results side by side, and whether the later ones are worse than allowed.
+
+use super::{
+    AllowedChange, BetterDirection, FigureLimits, ReportFigure, figure_title, percent_in_words,
+    value_in_words,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What became of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FigureChange {
+    Better,
+    Worse,
+    /// Equal, or no further apart than both may be wrong.
+    Same,
+    /// It changed, and no value of it is better.
+    Different,
+    /// One of the values is not known.
+    Unknown,
+    /// Only the later result has the figure.
+    New,
+}
+
+impl FigureChange {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Unknown => "unknown",
+            Self::New => "new",
+        }
+    }
+}
+
+/// Whether a limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum FigureVerdict {
+    Pass,
+    /// A value is not known, or the excess is no more than both values may be wrong.
+    Unknown,
+    Fail,
+}
+
+impl FigureVerdict {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Unknown => "UNKNOWN",
+            Self::Fail => "FAIL",
+        }
+    }
+}
+
+impl fmt::Display for FigureVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// A figure of two results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparedFigure {
+    pub name: String,
+    pub subject: String,
+    pub unit: String,
+    pub better: BetterDirection,
+    /// Its value in the earlier result; absent if it is not known.
+    pub before: Option<f64>,
+    /// Its value in the later result; absent if it is not known.
+    pub after: Option<f64>,
+    /// `after` less `before`.
+    pub difference: Option<f64>,
+    /// The difference in percent of `before`; absent if that is zero.
+    pub percent: Option<f64>,
+    /// How far off the difference may be; absent if that is not known of either value.
+    pub uncertainty: Option<f64>,
+    pub change: FigureChange,
+    /// The most by which it may be worse; absent if it is not judged.
+    pub limit: Option<String>,
+    /// Whether it keeps the limit; absent if it is not judged.
+    pub verdict: Option<FigureVerdict>,
+}
+
+impl ComparedFigure {
+    /// Name and subject: `throughput of 64 B`.
+    pub fn title(&self) -> String {
+        figure_title(&self.name, &self.subject)
+    }
+
+    /// Why its verdict is not PASS, in words with the numbers.
+    pub fn reason(&self) -> Option<String> {
+        let verdict = self.verdict.filter(|verdict| *verdict != FigureVerdict::Pass)?;
+        let words = |value: Option<f64>| {
+            value.map_or_else(|| "unknown".to_owned(), |value| value_in_words(value, &self.unit))
+        };
+        let percent = self.percent.map(|percent| format!(" ({})", percent_in_words(percent)));
+        let limit = self.limit.as_ref().map(|limit| format!(", allowed is {limit} worse"));
+        let is_doubtful = verdict == FigureVerdict::Unknown && self.difference.is_some();
+        let doubt = self.uncertainty.filter(|_| is_doubtful);
+        let doubt =
+            doubt.map(|doubt| format!("; the values may be wrong by {}", value_in_words(doubt, &self.unit)));
+        let first = format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
+        Some([Some(first), percent, limit, doubt].into_iter().flatten().collect())
+    }
+}
+
+/// The figures of two results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FigureComparison {
+    /// In the order of the earlier result, then those that only the later one has.
+    pub figures: Vec<ComparedFigure>,
+    /// Figures with a limit that neither result has.
+    pub missing: Vec<String>,
+    /// The worst verdict; PASS if nothing is judged.
+    pub verdict: FigureVerdict,
+}
+
+/// Compares the figures of two results.
+pub fn compare(before: &[ReportFigure], after: &[ReportFigure], limits: &FigureLimits) -> FigureComparison {
+    let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_as(figure));
+    let in_both = before.iter().map(|figure| compared(Some(figure), later(figure), limits));
+    let only_later = after.iter().filter(|figure| !before.iter().any(|other| other.is_same_as(figure)));
+    let only_later = only_later.map(|figure| compared(None, Some(figure), limits));
+    let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
+    let mut missing: Vec<String> = limits
+        .demanded()
+        .filter(|name| !figures.iter().any(|figure| figure.name == *name))
+        .map(str::to_owned)
+        .collect();
+    missing.dedup();
+    let of_missing = (!missing.is_empty()).then_some(FigureVerdict::Unknown);
+    let verdicts = figures.iter().filter_map(|figure| figure.verdict).chain(of_missing);
+    let verdict = verdicts.max().unwrap_or(FigureVerdict::Pass);
+    FigureComparison { figures, missing, verdict }
+}
+
+/// `None` if there is nothing to compare.
+fn compared(
+    before: Option<&ReportFigure>,
+    after: Option<&ReportFigure>,
+    limits: &FigureLimits,
+) -> Option<ComparedFigure> {
+    let figure = after.or(before)?;
+    let is_one_unit = before.is_none_or(|before| before.unit == figure.unit);
+    let from = before.and_then(|figure| figure.value);
+    let to = after.and_then(|figure| figure.value);
+    // Values with different units cannot be subtracted.
+    let difference = from.zip(to).filter(|_| is_one_unit).map(|(from, to)| to - from);
+    let uncertainty = doubt_of_both(before, after);
+    let allowed = limits.of(figure);
+    let worse = difference.map(|difference| worse_by(figure.better, difference));
+    // The common limit does not ask for a figure that the earlier result does not know: it may be of a newer version.
+    let is_judged = before.is_some() || limits.demanded().any(|name| name == figure.name);
+    let verdict = allowed
+        .filter(|_| is_judged)
+        .map(|allowed| judge(allowed, from, worse, uncertainty.unwrap_or(0.0), &figure.unit));
+    Some(ComparedFigure {
+        name: figure.name.clone(),
+        subject: figure.subject.clone(),
+        unit: figure.unit.clone(),
+        better: figure.better,
+        before: from,
+        after: to,
+        difference,
+        percent: difference
+            .zip(from)
+            .filter(|(_, from)| from.abs() > 0.0)
+            .map(|(by, from)| by * 100.0 / from.abs()),
+        uncertainty,
+        change: change(before.is_none(), figure.better, difference, uncertainty.unwrap_or(0.0)),
+        limit: verdict.and(allowed).map(|allowed| allowed.in_words(&figure.unit)),
+        verdict,
+    })
+}
+
+/// Errors of two measurements may have opposite signs, so they add up.
+fn doubt_of_both(before: Option<&ReportFigure>, after: Option<&ReportFigure>) -> Option<f64> {
+    let doubts = [before, after].into_iter().flatten().filter_map(|figure| figure.uncertainty);
+    doubts.reduce(|sum, doubt| sum + doubt)
+}
+
+/// By how much a difference makes a figure worse; below zero if it makes it better.
+fn worse_by(better: BetterDirection, difference: f64) -> f64 {
+    match better {
+        BetterDirection::Higher => -difference,
+        BetterDirection::Lower => difference,
+        BetterDirection::Neither => difference.abs(),
+    }
+}
+
+/// Only an excess that the doubt cannot explain is FAIL.
+fn judge(
+    allowed: AllowedChange,
+    before: Option<f64>,
+    worse: Option<f64>,
+    doubt: f64,
+    unit: &str,
+) -> FigureVerdict {
+    let limit = before.and_then(|before| allowed.amount(before, unit));
+    match worse.zip(limit) {
+        None => FigureVerdict::Unknown,
+        Some((worse, limit)) if worse <= limit => FigureVerdict::Pass,
+        Some((worse, limit)) if worse - doubt <= limit => FigureVerdict::Unknown,
+        Some(_) => FigureVerdict::Fail,
+    }
+}
+
+fn change(is_new: bool, better: BetterDirection, difference: Option<f64>, doubt: f64) -> FigureChange {
+    let Some(difference) = difference else {
+        return if is_new { FigureChange::New } else { FigureChange::Unknown };
+    };
+    if difference.abs() <= doubt {
+        return FigureChange::Same;
+    }
+    match better {
+        BetterDirection::Neither => FigureChange::Different,
+        better if worse_by(better, difference) > 0.0 => FigureChange::Worse,
+        _ => FigureChange::Better,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const THROUGHPUT: &str = "throughput";
+
+    fn throughput(value: Option<f64>) -> ReportFigure {
+        ReportFigure::new(THROUGHPUT, "64 B", value, "frames/s", BetterDirection::Higher)
+    }
+
+    fn loss(value: f64) -> ReportFigure {
+        ReportFigure::new("loss", "run", Some(value), "%", BetterDirection::Lower)
+    }
+
+    fn limits(texts: &[&str]) -> FigureLimits {
+        FigureLimits::new(texts.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    fn verdict(before: &ReportFigure, after: &ReportFigure, limit: &str) -> FigureVerdict {
+        compare(std::slice::from_ref(before), std::slice::from_ref(after), &limits(&[limit])).verdict
+    }
+
+    #[test]
+    fn figures_stand_side_by_side_with_what_became_of_them() {
+        let sent =
+            |rate| ReportFigure::new("sent-rate", "run", Some(rate), "frames/s", BetterDirection::Neither);
+        let before = [throughput(Some(1000.0)), loss(0.0), sent(9.0)];
+        let after = [loss(0.5), throughput(Some(1100.0)), sent(8.0), loss(3.0)];
+        let compared = compare(&before, &after, &FigureLimits::default());
+        let [first, second, third] = &compared.figures[..] else { panic!("{compared:?}") };
+        assert_eq!(
+            (first.difference, first.percent, first.change),
+            (Some(100.0), Some(10.0), FigureChange::Better)
+        );
+        assert_eq!(
+            (second.difference, second.percent, second.change),
+            (Some(0.5), None, FigureChange::Worse)
+        );
+        assert_eq!((third.change, third.verdict), (FigureChange::Different, None));
+        assert_eq!(compared.verdict, FigureVerdict::Pass, "nothing is judged");
+    }
+
+    #[test]
+    fn what_is_worse_than_allowed_fails() {
+        let of = |value| throughput(Some(value));
+        assert_eq!(verdict(&of(1000.0), &of(980.0), "2%"), FigureVerdict::Pass);
+        assert_eq!(verdict(&of(1000.0), &of(979.0), "2%"), FigureVerdict::Fail);
+        assert_eq!(verdict(&of(1000.0), &of(5000.0), "2%"), FigureVerdict::Pass, "better is never too much");
+        assert_eq!(verdict(&of(1000.0), &of(990.0), "throughput=10"), FigureVerdict::Pass);
+        assert_eq!(verdict(&of(1000.0), &of(989.0), "throughput=10"), FigureVerdict::Fail);
+        assert_eq!(
+            verdict(&loss(0.0), &loss(0.001), "5%"),
+            FigureVerdict::Fail,
+            "no share of nothing is allowed"
+        );
+        assert_eq!(verdict(&loss(0.0), &loss(0.001), "loss=0.01"), FigureVerdict::Pass);
+    }
+
+    #[test]
+    fn what_the_doubt_explains_is_unknown_and_not_worse() {
+        let of = |value| throughput(Some(value)).with_uncertainty(Some(5.0));
+        let compared = compare(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
+        assert_eq!((compared.verdict, compared.figures[0].uncertainty), (FigureVerdict::Unknown, Some(10.0)));
+        let reason = "throughput of 64 B: 1 000 frames/s before, 975 frames/s now (-2.5 %), allowed is 2% worse; the values may be \
+                      wrong by 10 frames/s";
+        assert_eq!(compared.figures[0].reason().as_deref(), Some(reason));
+        assert_eq!(verdict(&of(1000.0), &of(969.0), "2%"), FigureVerdict::Fail);
+        assert_eq!(compare(&[of(1000.0)], &[of(991.0)], &limits(&[])).figures[0].change, FigureChange::Same);
+    }
+
+    #[test]
+    fn what_is_missing_is_unknown_and_what_is_new_is_not_judged() {
+        let known = [throughput(Some(1000.0))];
+        for after in [
+            vec![],
+            vec![throughput(None)],
+            vec![ReportFigure { unit: "bit/s".into(), ..throughput(Some(1.0)) }],
+        ] {
+            let compared = compare(&known, &after, &limits(&["2%"]));
+            assert_eq!(
+                (compared.verdict, compared.figures[0].change),
+                (FigureVerdict::Unknown, FigureChange::Unknown)
+            );
+        }
+        let compared = compare(&[], &known, &limits(&["2%"]));
+        assert_eq!((compared.verdict, compared.figures[0].change), (FigureVerdict::Pass, FigureChange::New));
+        assert_eq!(compare(&[], &known, &limits(&["throughput=2%"])).verdict, FigureVerdict::Unknown);
+        let compared = compare(&known, &known, &limits(&["thruput=2%"]));
+        assert_eq!(
+            (compared.missing, compared.verdict),
+            (vec!["thruput".to_owned()], FigureVerdict::Unknown)
+        );
+    }
+
+    #[test]
+    fn a_limit_that_is_a_time_is_for_times() {
+        let latency =
+            |value| ReportFigure::new("latency-p99", "s", Some(value), "ns", BetterDirection::Lower);
+        assert_eq!(verdict(&latency(1000.0), &latency(21_000.0), "latency-p99=20us"), FigureVerdict::Pass);
+        assert_eq!(verdict(&latency(1000.0), &latency(21_001.0), "latency-p99=20us"), FigureVerdict::Fail);
+        assert_eq!(verdict(&loss(0.0), &loss(0.0), "loss=20us"), FigureVerdict::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn doubt_never_makes_a_fail_and_a_worse_value_never_makes_a_pass(
+            before in 1.0f64..1e6, after in 0.0f64..1e6, doubt in 0.0f64..1e3, more in 0.0f64..1e3, share in 0.0f64..50.0,
+        ) {
+            let limit = format!("{share}%");
+            let of = |value, doubt| throughput(Some(value)).with_uncertainty(Some(doubt));
+            let plain = verdict(&of(before, 0.0), &of(after, doubt), &limit);
+            let doubtful = verdict(&of(before, 0.0), &of(after, doubt + more), &limit);
+            prop_assert!(doubtful != FigureVerdict::Fail || plain == FigureVerdict::Fail);
+            let worse = verdict(&of(before, 0.0), &of(after - more, doubt), &limit);
+            prop_assert!(worse >= plain);
+        }
+    }
+}

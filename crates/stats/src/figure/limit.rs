@@ -1,0 +1,179 @@
+//! How much worse a figure may be: `5%`, `throughput=2%`, `latency-p99=20us`, `loss=0.1`, `latency-max=any`.
+
+use super::words::amount_in_words;
+use super::{BetterDirection, ReportFigure};
+use packetrig_units::Nanos;
+use std::str::FromStr;
+
+/// Unit of figures that are times.
+pub(super) const TIME_UNIT: &str = "ns";
+
+/// How much worse a figure may become.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AllowedChange {
+    /// This share of the earlier value; 0.05 is 5 %.
+    Share(f64),
+    /// This much, in the unit of the figure.
+    Amount(f64),
+    /// This much, for figures that are times.
+    Time(Nanos),
+    /// The figure is not judged.
+    Any,
+}
+
+/// A limit as it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FigureLimit {
+    /// The figure it is for; `None` for all figures without a limit of their own.
+    pub figure: Option<String>,
+    pub allowed: AllowedChange,
+}
+
+/// Why a text is no limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a limit; write it like 5%, throughput=2%, latency-p99=20us, loss=0.1 or latency-max=any"
+)]
+pub struct BadLimit(String);
+
+impl FromStr for FigureLimit {
+    type Err = BadLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadLimit> {
+        let bad = || BadLimit(text.to_owned());
+        let (figure, allowed) = match text.split_once('=') {
+            Some((name, _)) if name.trim().is_empty() => return Err(bad()),
+            Some((name, allowed)) => (Some(name.trim().to_owned()), allowed.trim()),
+            None => (None, text.trim()),
+        };
+        let allowed = read_allowed(allowed).ok_or_else(bad)?;
+        // Figures have different units: an amount means nothing for all of them.
+        if figure.is_none() && !matches!(allowed, AllowedChange::Share(_)) {
+            return Err(bad());
+        }
+        Ok(Self { figure, allowed })
+    }
+}
+
+fn read_allowed(text: &str) -> Option<AllowedChange> {
+    if text == "any" {
+        return Some(AllowedChange::Any);
+    }
+    let number = |text: &str| {
+        let number: f64 = text.trim().parse().ok()?;
+        (number.is_finite() && number >= 0.0).then_some(number)
+    };
+    if let Some(percent) = text.strip_suffix('%') {
+        return Some(AllowedChange::Share(number(percent)? / 100.0));
+    }
+    if text.parse::<f64>().is_ok() {
+        return number(text).map(AllowedChange::Amount);
+    }
+    text.parse().ok().map(AllowedChange::Time)
+}
+
+/// The limits of a comparison.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FigureLimits(Vec<FigureLimit>);
+
+impl FigureLimits {
+    /// Of several limits for one figure, the last counts.
+    pub const fn new(limits: Vec<FigureLimit>) -> Self {
+        Self(limits)
+    }
+
+    /// Whether nothing is judged.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names of the figures with a limit of their own that must be there to be judged.
+    pub(super) fn demanded(&self) -> impl Iterator<Item = &str> {
+        let judged = self.0.iter().filter(|limit| limit.allowed != AllowedChange::Any);
+        judged.filter_map(|limit| limit.figure.as_deref())
+    }
+
+    /// What is allowed of a figure; `None` if it is not judged.
+    pub(super) fn of(&self, figure: &ReportFigure) -> Option<AllowedChange> {
+        let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
+        let common = || {
+            let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
+            // A figure that is neither better nor worse has no common limit.
+            common.filter(|_| figure.better != BetterDirection::Neither)
+        };
+        own.or_else(common).map(|limit| limit.allowed).filter(|allowed| *allowed != AllowedChange::Any)
+    }
+}
+
+impl AllowedChange {
+    /// As a table shows it: `5%`, `0.1 points`, `20us`.
+    pub fn in_words(self, unit: &str) -> String {
+        match self {
+            // Three digits, so that 0.07 * 100 is not 7.000000000000001.
+            Self::Share(share) => format!("{}%", (share * 100_000.0).round() / 1000.0),
+            Self::Amount(amount) => amount_in_words(amount, unit),
+            Self::Time(time) => time.to_string(),
+            Self::Any => "any".to_owned(),
+        }
+    }
+
+    /// The most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and the figure
+    /// is not.
+    pub(super) fn amount(self, before: f64, unit: &str) -> Option<f64> {
+        match self {
+            Self::Share(share) => Some(share * before.abs()),
+            Self::Amount(amount) => Some(amount),
+            Self::Time(time) => (unit == TIME_UNIT).then_some(time.as_u64() as f64),
+            Self::Any => Some(f64::INFINITY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(text: &str) -> FigureLimit {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        let named = |name: &str, allowed| FigureLimit { figure: Some(name.to_owned()), allowed };
+        assert_eq!(limit("5%"), FigureLimit { figure: None, allowed: AllowedChange::Share(0.05) });
+        assert_eq!(limit("throughput=2 %"), named("throughput", AllowedChange::Share(0.02)));
+        assert_eq!(limit("loss = 0.1"), named("loss", AllowedChange::Amount(0.1)));
+        assert_eq!(
+            limit("latency-p99=20us"),
+            named("latency-p99", AllowedChange::Time(Nanos::from_micros(20)))
+        );
+        assert_eq!(limit("latency-max=any"), named("latency-max", AllowedChange::Any));
+        for wrong in
+            ["", "5", "any", "20us", "=5%", "loss=", "loss=-1", "loss=soon", "-5%", "x%", "nan%", "inf%"]
+        {
+            let error = wrong.parse::<FigureLimit>().unwrap_err();
+            assert!(error.to_string().contains("throughput=2%"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn limits_are_written_with_their_unit() {
+        for text in ["5%", "0.07%", "7%", "12.5%"] {
+            assert_eq!(limit(text).allowed.in_words("ns"), text);
+        }
+        assert_eq!(limit("loss=0.1").allowed.in_words("%"), "0.1 points");
+        assert_eq!(limit("throughput=1500").allowed.in_words("frames/s"), "1 500 frames/s");
+        assert_eq!(limit("latency-p99=20us").allowed.in_words("ns"), Nanos::from_micros(20).to_string());
+    }
+
+    #[test]
+    fn a_figure_has_its_own_limit_before_the_common_one() {
+        let limits = FigureLimits::new(["5%", "loss=1", "jitter=any", "loss=2"].map(limit).to_vec());
+        let of = |name: &str, better| limits.of(&ReportFigure::new(name, "", None, "", better));
+        assert_eq!(of("loss", BetterDirection::Lower), Some(AllowedChange::Amount(2.0)));
+        assert_eq!(of("throughput", BetterDirection::Higher), Some(AllowedChange::Share(0.05)));
+        assert_eq!(of("jitter", BetterDirection::Lower), None);
+        assert_eq!(of("sent-rate", BetterDirection::Neither), None);
+        assert_eq!(limits.demanded().collect::<Vec<_>>(), ["loss", "loss"]);
+    }
+}

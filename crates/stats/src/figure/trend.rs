@@ -1,0 +1,120 @@
+//! Each figure over many results.
+
+use super::{BetterDirection, ReportFigure, figure_title};
+use serde::Serialize;
+
+/// A figure over results of one name.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FigureTrend {
+    pub name: String,
+    pub subject: String,
+    pub unit: String,
+    pub better: BetterDirection,
+    /// One for each result, the oldest first; absent where it is not known.
+    pub values: Vec<Option<f64>>,
+    /// The oldest and the newest known value.
+    pub first: Option<f64>,
+    pub last: Option<f64>,
+    pub min: Option<f64>,
+    pub median: Option<f64>,
+    pub max: Option<f64>,
+}
+
+impl FigureTrend {
+    /// Name and subject: `throughput of 64 B`.
+    pub fn title(&self) -> String {
+        figure_title(&self.name, &self.subject)
+    }
+}
+
+/// The trends of all figures of `results`, the oldest first. They are in the order of the newest result that has them.
+pub fn trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
+    let mut figures: Vec<&ReportFigure> = Vec::new();
+    for figure in results.iter().rev().flatten() {
+        if !figures.iter().any(|known| known.is_same_as(figure)) {
+            figures.push(figure);
+        }
+    }
+    figures.into_iter().map(|figure| trend(figure, results)).collect()
+}
+
+fn trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
+    let value = |result: &Vec<ReportFigure>| {
+        // Values in another unit belong to no one line.
+        let same = |other: &&ReportFigure| other.is_same_as(figure) && other.unit == figure.unit;
+        result.iter().find(same).and_then(|found| found.value)
+    };
+    let values: Vec<Option<f64>> = results.iter().map(value).collect();
+    let known: Vec<f64> = values.iter().flatten().copied().collect();
+    let mut sorted = known.clone();
+    sorted.sort_by(f64::total_cmp);
+    FigureTrend {
+        name: figure.name.clone(),
+        subject: figure.subject.clone(),
+        unit: figure.unit.clone(),
+        better: figure.better,
+        first: known.first().copied(),
+        last: known.last().copied(),
+        min: sorted.first().copied(),
+        median: median(&sorted),
+        max: sorted.last().copied(),
+        values,
+    }
+}
+
+/// The mean of both middle values if their number is even.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get(sorted.len() / 2 - 1)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// The medians of all figures of `results`, the oldest first, as figures.
+pub fn median_figures(results: &[Vec<ReportFigure>]) -> Vec<ReportFigure> {
+    let medians = trends(results)
+        .into_iter()
+        .map(|trend| ReportFigure::new(trend.name, trend.subject, trend.median, trend.unit, trend.better));
+    medians.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(name: &str, value: Option<f64>) -> ReportFigure {
+        ReportFigure::new(name, "run", value, "frames/s", BetterDirection::Higher)
+    }
+
+    #[test]
+    fn a_trend_has_the_known_values_in_order_and_their_middle() {
+        let of = |value| vec![figure("throughput", value)];
+        let results = [
+            of(Some(7.0)),
+            of(None),
+            vec![],
+            of(Some(1.0)),
+            vec![figure("k", Some(9.0)), figure("throughput", Some(4.0))],
+        ];
+        let [k, throughput] = &trends(&results)[..] else { panic!("two figures") };
+        assert_eq!((k.values.len(), k.first, k.median), (5, Some(9.0), Some(9.0)));
+        assert_eq!(throughput.values, [Some(7.0), None, None, Some(1.0), Some(4.0)]);
+        let found = [throughput.first, throughput.last, throughput.min, throughput.median, throughput.max];
+        assert_eq!(found, [7.0, 4.0, 1.0, 4.0, 7.0].map(Some));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_middle_two() {
+        assert_eq!(
+            (median(&[]), median(&[3.0]), median(&[1.0, 2.0, 4.0, 9.0])),
+            (None, Some(3.0), Some(3.0))
+        );
+        let [median] = &median_figures(&[vec![figure("k", Some(1.0))], vec![figure("k", Some(2.0))]])[..]
+        else {
+            panic!("one figure")
+        };
+        assert_eq!((median.value, median.uncertainty), (Some(1.5), None));
+    }
+}

@@ -1,0 +1,94 @@
+//! Values of figures as people read them.
+
+use super::limit::TIME_UNIT;
+use packetrig_units::Nanos;
+
+/// A value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
+pub fn value_in_words(value: f64, unit: &str) -> String {
+    if unit == TIME_UNIT {
+        let sign = if value < 0.0 { "-" } else { "" };
+        return format!("{sign}{}", nanoseconds(value.abs()));
+    }
+    let number = number(value);
+    if unit.is_empty() { number } else { format!("{number} {unit}") }
+}
+
+/// A difference with its sign and unit.
+pub fn difference_in_words(difference: f64, unit: &str) -> String {
+    let plus = if difference > 0.0 { "+" } else { "" };
+    format!("{plus}{}", amount_in_words(difference, unit))
+}
+
+/// An amount by which values differ. Between two shares in percent it is in points: `5 %` would read as a share of a share.
+pub(super) fn amount_in_words(amount: f64, unit: &str) -> String {
+    value_in_words(amount, if unit == "%" { "points" } else { unit })
+}
+
+/// A share in percent, with its sign: `-2.5 %`.
+pub fn percent_in_words(percent: f64) -> String {
+    let plus = if percent > 0.0 { "+" } else { "" };
+    let number = if percent.abs() < 1000.0 {
+        trimmed(&format!("{percent:.2}")).to_owned()
+    } else {
+        grouped(&format!("{percent:.0}"))
+    };
+    format!("{plus}{number} %")
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, and less than 1 ns is nothing"
+)]
+const fn nanoseconds(value: f64) -> Nanos {
+    Nanos::new(value.round() as u64)
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size < f64::MIN_POSITIVE => "0".to_owned(),
+        // Four digits, so that a small loss does not look like none.
+        size if size < 1e-4 => format!("{value:.3e}"),
+        size if size < 1.0 => trimmed(&format!("{value:.6}")).to_owned(),
+        size if size < 1000.0 => trimmed(&format!("{value:.3}")).to_owned(),
+        _ => grouped(&format!("{value:.0}")),
+    }
+}
+
+fn trimmed(number: &str) -> &str {
+    number.trim_end_matches('0').trim_end_matches('.')
+}
+
+/// Digits in threes.
+fn grouped(number: &str) -> String {
+    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
+    let mut text = sign.to_owned();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_with_their_units() {
+        assert_eq!(value_in_words(1_488_095.24, "frames/s"), "1 488 095 frames/s");
+        assert_eq!(value_in_words(-1234.0, ""), "-1 234");
+        assert_eq!(value_in_words(12.5, "%"), "12.5 %");
+        assert_eq!(value_in_words(0.003_1, "%"), "0.0031 %");
+        assert_eq!(value_in_words(0.000_001_2, "%"), "1.200e-6 %");
+        assert_eq!(value_in_words(0.0, "%"), "0 %");
+        assert_eq!(value_in_words(12_500.0, "ns"), Nanos::new(12_500).to_string());
+        assert_eq!(difference_in_words(-12_500.0, "ns"), format!("-{}", Nanos::new(12_500)));
+        assert_eq!(difference_in_words(10.0, "frames/s"), "+10 frames/s");
+        assert_eq!(difference_in_words(0.5, "%"), "+0.5 points");
+        let percent = [-2.5, 0.0, 12_345.6].map(percent_in_words);
+        assert_eq!(percent, ["-2.5 %", "0 %", "+12 346 %"]);
+    }
+}

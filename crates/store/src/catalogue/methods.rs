@@ -1,0 +1,215 @@
+//! The catalogue's rows of test methods.
+
+use super::{RunCatalogue, only_match, read_count};
+use crate::convert::clamp_to_i64;
+use crate::kept::{OWNER, living_owner};
+use crate::methods::{self, MethodDraft, NewMethod};
+use crate::{Error, migrations};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::{Row, params};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+const COLUMNS: &str = "id, started_wall_ns, name, method, verdict, state, trials, directory";
+
+/// How far a method has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum MethodState {
+    /// It has begun and not ended: its process is at work, or was killed.
+    #[serde(rename = "under way")]
+    UnderWay,
+    /// It has ended by itself, and its result is final.
+    #[serde(rename = "complete")]
+    Complete,
+    /// The user stopped it. Its result holds what was known by then, and it can be resumed.
+    #[serde(rename = "stopped")]
+    Stopped,
+}
+
+impl MethodState {
+    const ALL: [Self; 3] = [Self::UnderWay, Self::Complete, Self::Stopped];
+
+    /// As the catalogue and tables show it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::UnderWay => "under way",
+            Self::Complete => "complete",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for MethodState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromSql for MethodState {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let word = value.as_str()?;
+        Self::ALL.into_iter().find(|state| state.word() == word).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+/// A method in the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MethodSummary {
+    pub id: String,
+    /// When the user started it, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// The user's name for it.
+    pub name: String,
+    /// `rfc2544`, `mlrsearch` and so on.
+    pub method: String,
+    /// PASS, FAIL or INCONCLUSIVE.
+    pub verdict: String,
+    pub state: MethodState,
+    /// Trials in its journal.
+    pub trials: u64,
+    /// Where its files are.
+    pub directory: PathBuf,
+}
+
+/// A method that is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnfinishedMethod {
+    #[serde(flatten)]
+    pub summary: MethodSummary,
+    /// Number of its process, if that is still running. Without one, the method can be resumed.
+    pub process: Option<u32>,
+}
+
+impl RunCatalogue {
+    /// Begins a method: creates its directory and journal, sets room aside for its result, and writes its row.
+    pub fn begin_method(&self, new: &NewMethod<'_>) -> Result<MethodDraft, Error> {
+        MethodDraft::begin(self, new)
+    }
+
+    /// Continues a method that is not complete where another process left it. `last` is the newest one. Only one process at a
+    /// time can do this: the others get [`Error::MethodUnderWay`].
+    pub fn resume_method(&self, prefix: &str) -> Result<(MethodDraft, MethodSummary), Error> {
+        let found = if prefix == "last" {
+            let newest = self.unfinished_methods()?.pop();
+            newest.ok_or(Error::NoUnfinishedMethod)?.summary
+        } else {
+            self.find_method(prefix)?
+        };
+        let draft = MethodDraft::reopen(self, &found.id)?;
+        // Only now: until this process had the lock, another one could complete the method.
+        let found = self.find_method(&found.id)?;
+        if found.state == MethodState::Complete {
+            return Err(Error::MethodComplete(found.id));
+        }
+        self.set_method_state(&found.id, MethodState::UnderWay)?;
+        Ok((draft, found))
+    }
+
+    /// The newest methods first, at most `most`.
+    pub fn methods(&self, most: usize) -> Result<Vec<MethodSummary>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
+        self.method_rows(&sql, params![clamp_to_i64(most as u64)])
+    }
+
+    /// Methods that are not complete, in the order in which they were begun.
+    pub fn unfinished_methods(&self) -> Result<Vec<UnfinishedMethod>, Error> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM methods WHERE state <> 'complete' ORDER BY started_wall_ns, id");
+        let found = self.method_rows(&sql, [])?.into_iter();
+        Ok(found
+            .map(|summary| UnfinishedMethod {
+                process: living_owner(&summary.directory.join(OWNER)),
+                summary,
+            })
+            .collect())
+    }
+
+    /// The method whose id begins with `prefix`. A full id is found even if other ids begin with it.
+    pub fn find_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
+        only_match(prefix, self.methods_with_prefix(prefix)?, |summary| &summary.id)
+    }
+
+    pub(super) fn methods_with_prefix(&self, prefix: &str) -> Result<Vec<MethodSummary>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM methods WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
+        self.method_rows(&sql, params![prefix])
+    }
+
+    /// Removes a method that is not complete, with its trials. Refused while its process is running.
+    pub fn discard_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
+        let found = self.find_method(prefix)?;
+        let draft = MethodDraft::reopen(self, &found.id)?;
+        let found = self.find_method(&found.id)?;
+        if found.state == MethodState::Complete {
+            return Err(Error::MethodComplete(found.id));
+        }
+        draft.remove(self)?;
+        Ok(found)
+    }
+
+    fn method_rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<MethodSummary>, Error> {
+        if self.is_older_than(migrations::METHODS) {
+            return Ok(Vec::new());
+        }
+        let mut found = self.rows(sql, parameters, summary)?;
+        // The row of one that is not complete is as old as its last state: its journal knows more.
+        for method in found.iter_mut().filter(|method| method.state != MethodState::Complete) {
+            method.trials = methods::count_trials(&method.directory);
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn method_directory(&self, id: &str) -> PathBuf {
+        self.place.join(methods::METHODS).join(id)
+    }
+
+    pub(crate) fn insert_method(&self, new: &NewMethod<'_>, directory: &Path) -> Result<(), Error> {
+        let sql = format!("INSERT INTO methods ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)");
+        let row = params![
+            new.id,
+            clamp_to_i64(new.started_wall_ns),
+            new.name,
+            new.method,
+            "INCONCLUSIVE",
+            MethodState::UnderWay.word(),
+            directory.to_string_lossy(),
+        ];
+        self.connection.execute(&sql, row).map(drop).map_err(|source| self.error(source))
+    }
+
+    /// Commits the end of a method.
+    pub(crate) fn end_method(
+        &self,
+        id: &str,
+        state: MethodState,
+        verdict: &str,
+        trials: u64,
+    ) -> Result<(), Error> {
+        let sql = "UPDATE methods SET state = ?2, verdict = ?3, trials = ?4 WHERE id = ?1";
+        let row = params![id, state.word(), verdict, clamp_to_i64(trials)];
+        self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
+    }
+
+    fn set_method_state(&self, id: &str, state: MethodState) -> Result<(), Error> {
+        let sql = "UPDATE methods SET state = ?2 WHERE id = ?1";
+        self.connection.execute(sql, params![id, state.word()]).map(drop).map_err(|source| self.error(source))
+    }
+
+    pub(crate) fn delete_method(&self, id: &str) -> Result<(), Error> {
+        let sql = "DELETE FROM methods WHERE id = ?1";
+        self.connection.execute(sql, params![id]).map(drop).map_err(|source| self.error(source))
+    }
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<MethodSummary> {
+    Ok(MethodSummary {
+        id: row.get(0)?,
+        started_wall_ns: read_count(row, 1)?,
+        name: row.get(2)?,
+        method: row.get(3)?,
+        verdict: row.get(4)?,
+        state: row.get(5)?,
+        trials: read_count(row, 6)?,
+        directory: PathBuf::from(row.get::<_, String>(7)?),
+    })
+}

@@ -1,0 +1,215 @@
+//! Removes runs and methods that the user no longer wants, and keeps those with a pin.
+//!
+//! The row goes first, together with a note of its directory; then the files; then the note. After a crash in between, the
+//! result is not listed any more, and the next prune finds the note and removes the rest. A listed result always has its files.
+//!
+//! Invariant: only [`RunCatalogue::prune`] and the `discard` functions remove a result, and only the user asks for them.
+
+use super::{RUN, RUNS, RunCatalogue, StoredSummary};
+use crate::catalogue::OPEN;
+use crate::convert::clamp_to_i64;
+use crate::draft::check_id;
+use crate::kept::{OWNER, bytes_below, living_owner};
+use crate::methods::METHODS;
+use crate::{Error, disk, migrations};
+use rusqlite::{Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// Which results are removed: those that every criterion given matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PruneCriteria {
+    /// Of each name, the newest of each kind stay: this many.
+    pub keep: Option<usize>,
+    /// Only those that were started before this time, nanoseconds since 1970 (UTC).
+    pub before_wall_ns: Option<u64>,
+    /// Only those with this name.
+    pub name: Option<String>,
+}
+
+/// A result that prune removes, or would remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PrunedResult {
+    pub id: String,
+    /// `run`, or the name of the method.
+    pub kind: String,
+    pub name: String,
+    /// When the user started it, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// What prune did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PruneOutcome {
+    /// The oldest first.
+    pub removed: Vec<PrunedResult>,
+    /// Results that match and stay because they have a pin.
+    pub pinned: Vec<String>,
+    /// Results that match and stay because they are not complete: nodes have not delivered everything.
+    pub incomplete: Vec<String>,
+    /// Directories that an interrupted prune had left.
+    pub finished: u64,
+}
+
+impl RunCatalogue {
+    /// What [`prune`](Self::prune) would remove now.
+    pub fn plan_prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
+        let pins = self.pins()?;
+        let mut outcome = PruneOutcome::default();
+        for stored in self.matching(criteria)? {
+            let id = stored.id().to_owned();
+            if pins.contains(&id) {
+                outcome.pinned.push(id);
+            } else if self.is_incomplete(&stored) {
+                outcome.incomplete.push(id);
+            } else {
+                outcome.removed.push(self.pruned(&stored)?);
+            }
+        }
+        // They come newest first.
+        outcome.removed.reverse();
+        outcome.finished = self.removals()?.len() as u64;
+        Ok(outcome)
+    }
+
+    /// Removes results with all their files, captures too. Never one with a pin, one that is not complete, or late results.
+    /// Finishes what an interrupted prune has left.
+    pub fn prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
+        self.finish_removals()?;
+        let mut outcome = self.plan_prune(criteria)?;
+        let mut removed = Vec::new();
+        for pruned in outcome.removed {
+            if self.remove_row(&pruned)? {
+                removed.push(pruned);
+            }
+        }
+        outcome.removed = removed;
+        self.finish_removals()?;
+        Ok(outcome)
+    }
+
+    fn matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
+        let mut kept: HashMap<(String, String), usize> = HashMap::new();
+        let mut found = self.all_stored()?;
+        found.retain(|stored| {
+            let place = kept.entry((stored.kind().to_owned(), stored.name().to_owned())).or_default();
+            *place += 1;
+            let is_beyond = criteria.keep.is_none_or(|keep| *place > keep);
+            let is_old = criteria.before_wall_ns.is_none_or(|before| stored.started_wall_ns() < before);
+            let is_named = criteria.name.as_deref().is_none_or(|name| name == stored.name());
+            is_beyond && is_old && is_named
+        });
+        Ok(found)
+    }
+
+    /// Results of nodes may still come, or a process is at work in the directory.
+    fn is_incomplete(&self, stored: &StoredSummary) -> bool {
+        let directory = self.directory_of(stored);
+        directory.join(OPEN).exists() || living_owner(&directory.join(OWNER)).is_some()
+    }
+
+    fn pruned(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {
+        let directory = self.directory_of(stored);
+        let bytes = bytes_below(&directory).map_err(Error::file("read", &directory))?;
+        Ok(PrunedResult {
+            id: stored.id().to_owned(),
+            kind: stored.kind().to_owned(),
+            name: stored.name().to_owned(),
+            started_wall_ns: stored.started_wall_ns(),
+            bytes,
+        })
+    }
+
+    /// By the id, not by the row: a damaged row must not lead out of the store.
+    fn directory_of(&self, stored: &StoredSummary) -> PathBuf {
+        match stored {
+            StoredSummary::Run(run) => self.directory(&run.run),
+            StoredSummary::Method(method) => self.method_directory(&method.id),
+        }
+    }
+
+    /// Replaces the row by a note that its directory is to be removed, in one step. `false` if it got a pin meanwhile, or another
+    /// process has removed it.
+    fn remove_row(&self, pruned: &PrunedResult) -> Result<bool, Error> {
+        check_id(&pruned.id)?;
+        self.replace_row(pruned).map_err(|source| self.error(source))
+    }
+
+    fn replace_row(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
+        let (table, place) = if pruned.kind == RUN { ("runs", RUNS) } else { ("methods", METHODS) };
+        let step = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        let sql = format!("DELETE FROM {table} WHERE id = ?1 AND id NOT IN (SELECT id FROM pins)");
+        if step.execute(&sql, params![pruned.id])? == 0 {
+            return Ok(false);
+        }
+        for table in ["segments", "run_parts", "run_shares"] {
+            step.execute(&format!("DELETE FROM {table} WHERE run = ?1"), params![pruned.id])?;
+        }
+        let directory = format!("{place}/{}", pruned.id);
+        step.execute("INSERT OR REPLACE INTO removals (directory) VALUES (?1)", params![directory])?;
+        step.commit()?;
+        Ok(true)
+    }
+
+    /// Directories whose row is gone and whose files may be there.
+    fn removals(&self) -> Result<Vec<String>, Error> {
+        if self.is_older_than(migrations::METHODS) {
+            return Ok(Vec::new());
+        }
+        self.rows("SELECT directory FROM removals ORDER BY directory", [], |row| row.get(0))
+    }
+
+    /// Whether prune has begun to remove the run.
+    pub(crate) fn is_being_removed(&self, id: &str) -> Result<bool, Error> {
+        Ok(self.removals()?.contains(&format!("{RUNS}/{id}")))
+    }
+
+    fn finish_removals(&self) -> Result<(), Error> {
+        for noted in self.removals()? {
+            let (place, id) = noted.split_once('/').unwrap_or_default();
+            if [RUNS, METHODS].contains(&place) && check_id(id).is_ok() {
+                let parent = self.place.join(place);
+                match fs::remove_dir_all(parent.join(id)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(Error::file("remove", parent.join(id))(error));
+                    }
+                    _ => {}
+                }
+                // The note says that files may be there: it goes once the disk has forgotten them.
+                disk::sync(&parent).map_err(Error::file("sync", &parent))?;
+            }
+            let done = self.connection.execute("DELETE FROM removals WHERE directory = ?1", params![noted]);
+            done.map_err(|source| self.error(source))?;
+        }
+        Ok(())
+    }
+
+    /// Ids of results that prune never removes.
+    pub fn pins(&self) -> Result<BTreeSet<String>, Error> {
+        if self.is_older_than(migrations::METHODS) {
+            return Ok(BTreeSet::new());
+        }
+        Ok(self.rows("SELECT id FROM pins", [], |row| row.get(0))?.into_iter().collect())
+    }
+
+    /// Keeps the run or method with this id from being pruned. Returns whether it had no pin before.
+    pub fn pin(&self, id: &str, now_wall_ns: u64) -> Result<bool, Error> {
+        let sql = "INSERT OR IGNORE INTO pins (id, pinned_wall_ns) VALUES (?1, ?2)";
+        let done = self.connection.execute(sql, params![id, clamp_to_i64(now_wall_ns)]);
+        done.map(|changed| changed > 0).map_err(|source| self.error(source))
+    }
+
+    /// Lets the run or method with this id be pruned again. Returns whether it had a pin.
+    pub fn unpin(&self, id: &str) -> Result<bool, Error> {
+        let done = self.connection.execute("DELETE FROM pins WHERE id = ?1", params![id]);
+        done.map(|changed| changed > 0).map_err(|source| self.error(source))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The report of a run as Markdown, for pages of build servers and merge requests.
+
+use super::comparison::{cell, row};
+use packetrig_fleet::report::{RunReport, StreamReport};
+use packetrig_units::{Nanos, Ratio};
+
+/// A heading with the verdict, the reasons, and a table with one row per stream.
+pub fn markdown(report: &RunReport) -> String {
+    let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", cell(&report.name)) };
+    let mut text = format!("## {}: run {}{name}\n\n", report.verdict.word(), report.run);
+    text.extend(report.verdict.reasons().iter().map(|reason| format!("* {}\n", cell(reason))));
+    if !report.verdict.reasons().is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&row([
+        "stream",
+        "sent",
+        "received",
+        "lost",
+        "loss",
+        "frames/s",
+        "latency p50",
+        "p99",
+        "max",
+    ]));
+    text.push_str("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    text.extend(report.streams.iter().map(stream_row));
+    text
+}
+
+fn stream_row(stream: &StreamReport) -> String {
+    let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    let count = |value: Option<u64>| shown(value.map(|value| value.to_string()));
+    let time = |value: Option<Nanos>| shown(value.map(|value| value.to_string()));
+    let received = stream.received.as_ref();
+    let rate = received.and_then(|received| received.rate);
+    let latency = stream.latency;
+    row([
+        cell(&stream.name).as_str(),
+        &count(stream.sent.as_ref().map(|sent| sent.frames)),
+        &count(received.map(|received| received.frames)),
+        &count(stream.loss.map(|loss| loss.lost)),
+        &shown(stream.loss.map(|loss| Ratio::new(loss.lost, loss.expected).to_string())),
+        &shown(rate.map(|rate| format!("{:.0}", rate.frames_per_second()))),
+        &time(latency.map(|latency| latency.p50)),
+        &time(latency.map(|latency| latency.p99)),
+        &time(latency.map(|latency| latency.max)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::report;
+
+    #[test]
+    fn a_run_is_a_page_with_its_reasons_and_streams() {
+        let text = markdown(&report("r"));
+        assert!(
+            text.starts_with("## FAIL: run r \"a &amp; b\"\n\n* stream x: 2 of 10 frames lost\n\n"),
+            "{text}"
+        );
+        assert!(text.contains("| voice, \"gold\" &lt;1> | 10 | 8 | 2 | 20.0000 % |"), "{text}");
+        assert!(text.ends_with("| plain | 10 | – | – | – | – | – | – | – |\n"), "{text}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The result of a test method as CSV, JUnit XML and Markdown.
+
+use super::comparison::cell;
+use super::junit::{JunitCounts, case, element, suite};
+use packetrig_method::tables::ResultTable;
+use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
+
+/// All tables below each other. The first column names the table.
+pub fn method_csv(tables: &[ResultTable]) -> String {
+    let mut text = String::new();
+    for table in tables {
+        text.push_str(&csv_line("table", &table.headings()));
+        table.rows.iter().for_each(|row| text.push_str(&csv_line(&table.title, row)));
+    }
+    text
+}
+
+fn csv_line(first: &str, cells: &[String]) -> String {
+    let cells = std::iter::once(first).chain(cells.iter().map(String::as_str));
+    let quoted: Vec<String> = cells.map(csv_cell).collect();
+    format!("{}\n", quoted.join(","))
+}
+
+/// RFC 4180.
+fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// One test case for each criterion, and one for what is not known.
+pub fn method_junit(title: &str, judgement: &MethodJudgement) -> String {
+    let mut cases = String::new();
+    let mut counts = JunitCounts::default();
+    for judged in &judgement.criteria {
+        let reasons = std::slice::from_ref(&judged.reason);
+        let inner = outcome(judged.verdict, reasons, &mut counts);
+        case(&mut cases, "criteria", &judged.criterion, &inner);
+    }
+    let known = if judgement.unknown.is_empty() { MethodVerdict::Pass } else { MethodVerdict::Unknown };
+    let inner = outcome(known, &judgement.unknown, &mut counts);
+    case(&mut cases, "test", "everything that was asked for is known", &inner);
+    suite(title, counts, 0.0, &cases)
+}
+
+fn outcome(verdict: MethodVerdict, reasons: &[String], counts: &mut JunitCounts) -> String {
+    counts.tests += 1;
+    match verdict {
+        MethodVerdict::Pass => String::new(),
+        MethodVerdict::Fail => {
+            counts.failures += 1;
+            element("failure", reasons)
+        }
+        MethodVerdict::Unknown => {
+            counts.errors += 1;
+            element("error", reasons)
+        }
+    }
+}
+
+/// A heading with the verdict, its criteria, and all tables.
+pub fn method_markdown(
+    title: &str,
+    verdict: &str,
+    judgement: &MethodJudgement,
+    tables: &[ResultTable],
+) -> String {
+    let criteria = judgement.criteria.iter().map(|judged| {
+        let JudgedCriterion { criterion, verdict, reason } = judged;
+        format!("* {verdict}: {}: {}\n", cell(criterion), cell(reason))
+    });
+    let unknown = judgement.unknown.iter().map(|reason| format!("* not known: {}\n", cell(reason)));
+    let heading = format!("## {verdict}: {}\n\n", cell(title));
+    let parts = std::iter::once(heading).chain(criteria).chain(unknown);
+    parts.chain(tables.iter().map(markdown_table)).collect()
+}
+
+fn markdown_table(table: &ResultTable) -> String {
+    let heading = format!("\n### {}\n\n", cell(&table.title));
+    let line = markdown_row(&vec!["--:".to_owned(); table.columns.len()]);
+    let rows = table.rows.iter().map(|row| markdown_row(row));
+    let notes = table.notes.iter().map(|note| format!("\n{}\n", cell(note)));
+    [heading, markdown_row(&table.headings()), line].into_iter().chain(rows).chain(notes).collect()
+}
+
+fn markdown_row(cells: &[String]) -> String {
+    format!("| {} |\n", cells.iter().map(|text| cell(text)).collect::<Vec<_>>().join(" | "))
+}

@@ -1,0 +1,256 @@
+//! A test method in the store: its directory, its journal and its result.
+//!
+//! ```text
+//! <store>/methods/<id>/journal.jsonl      what was asked for, then each trial as one line of JSON
+//! <store>/methods/<id>/result.json …      the result as JSON, CSV, JUnit, Markdown and text
+//! <store>/methods/<id>/owner              contains the number of the process at work, which locks the file while it lives
+//! ```
+//! A method has a row from its beginning, so that it is found and resumed after a crash. A line of the journal is on the disk
+//! before the next trial begins. When the method ends, its files are written first and its row is changed last: a row that says
+//! `complete` has all files of its result.
+
+use crate::catalogue::{MethodState, RunCatalogue};
+use crate::draft::check_id;
+use crate::kept::{DirectoryOwner, OWNER, living_owner};
+use crate::room::{ReportRoom, ReportSize};
+use crate::{Error, disk};
+use packetrig_method::journal::{self, Journal, JournalEntry};
+use packetrig_sys::private_files;
+use serde::de::DeserializeOwned;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Directory of all methods in a store.
+pub(crate) const METHODS: &str = "methods";
+/// Name of a method's journal.
+pub const JOURNAL: &str = "journal.jsonl";
+/// Name of the result's file, JSON. Its member `figures` holds what `report diff` compares.
+pub const RESULT: &str = "result.json";
+/// The result as CSV.
+pub const RESULT_CSV: &str = "result.csv";
+/// The result as JUnit XML.
+pub const RESULT_JUNIT: &str = "junit.xml";
+/// The result as Markdown.
+pub const RESULT_MARKDOWN: &str = "result.md";
+/// The result as tables for a terminal.
+pub const RESULT_TEXT: &str = "result.txt";
+
+/// A method to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMethod<'a> {
+    /// Letters, digits, `-` and `_`.
+    pub id: &'a str,
+    /// When the user started it, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// What the user calls it.
+    pub name: &'a str,
+    /// `rfc2544`, `mlrsearch` and so on.
+    pub method: &'a str,
+    /// First line of the journal: everything that is needed to resume it.
+    pub head: &'a serde_json::Value,
+}
+
+/// How a method has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodOutcome<'a> {
+    /// [`MethodState::Complete`], or [`MethodState::Stopped`] if it can be resumed.
+    pub state: MethodState,
+    /// PASS, FAIL or INCONCLUSIVE.
+    pub verdict: &'a str,
+    /// Files of the result, each with its name and its text.
+    pub files: &'a [(&'a str, &'a str)],
+}
+
+/// A method under way. If it is dropped without [`MethodDraft::finish`], it stays under way and can be resumed.
+#[derive(Debug)]
+pub struct MethodDraft {
+    id: String,
+    directory: PathBuf,
+    journal: File,
+    /// Length of the lines that are on the disk.
+    journal_bytes: u64,
+    trials: u64,
+    room: ReportRoom,
+    _owner: DirectoryOwner,
+}
+
+impl MethodDraft {
+    pub(crate) fn begin(catalogue: &RunCatalogue, new: &NewMethod<'_>) -> Result<Self, Error> {
+        check_id(new.id)?;
+        let directory = catalogue.method_directory(new.id);
+        let methods = catalogue.place().join(METHODS);
+        disk::make_below(catalogue.place(), &methods).map_err(Error::file("create", &methods))?;
+        // Creating the directory decides between two processes that begin a method with the same id.
+        match private_files::create_directory(&directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Error::Taken(new.id.to_owned()));
+            }
+            Err(error) => return Err(Error::file("create", directory)(error)),
+        }
+        let draft = Self::begin_in(catalogue, new, directory.clone());
+        if draft.is_err() {
+            // It has no trial. The error matters more than a directory that cannot be removed.
+            drop(fs::remove_dir_all(&directory));
+        }
+        draft
+    }
+
+    fn begin_in(catalogue: &RunCatalogue, new: &NewMethod<'_>, directory: PathBuf) -> Result<Self, Error> {
+        let mut draft = Self::open(new.id, directory)?;
+        let head = journal::line(new.head).map_err(Error::damaged(draft.journal_path()))?;
+        draft.append_line(&head)?;
+        for directory in [Some(draft.directory.as_path()), draft.directory.parent()].into_iter().flatten() {
+            disk::sync(directory).map_err(Error::file("sync", directory))?;
+        }
+        catalogue.insert_method(new, &draft.directory)?;
+        Ok(draft)
+    }
+
+    /// Reopens a method as another process left it.
+    pub(crate) fn reopen(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
+        let mut draft = Self::open(id, catalogue.method_directory(id))?;
+        draft.cut_unfinished_line()?;
+        Ok(draft)
+    }
+
+    fn open(id: &str, directory: PathBuf) -> Result<Self, Error> {
+        let owner = DirectoryOwner::take(&directory).map_err(Error::file("lock", &directory))?;
+        if !owner.has_lock() {
+            let process = living_owner(&directory.join(OWNER)).unwrap_or(0);
+            return Err(Error::MethodUnderWay { id: id.to_owned(), process });
+        }
+        let room = ReportRoom::set_aside(&directory, ReportSize::default())?;
+        let path = directory.join(JOURNAL);
+        let journal = private_files::append(&path).map_err(Error::file("open", &path))?;
+        Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
+    }
+
+    /// Removes a last line that was not written to its end: the process was killed while it wrote. The next line must not be
+    /// joined to it.
+    fn cut_unfinished_line(&mut self) -> Result<(), Error> {
+        let path = self.journal_path();
+        let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.journal.set_len(whole as u64).map_err(Error::file("shorten", &path))?;
+        self.journal_bytes = whole as u64;
+        self.trials = count_lines(&bytes).saturating_sub(1);
+        Ok(())
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Trials in the journal.
+    pub const fn trials(&self) -> u64 {
+        self.trials
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        self.directory.join(JOURNAL)
+    }
+
+    /// The journal as it is on the disk. `H` is the form of its first line.
+    pub fn journal<H: DeserializeOwned>(&self) -> Result<Journal<H>, Error> {
+        let path = self.journal_path();
+        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        journal::read(&text).map_err(|source| Error::DamagedJournal { path, source })
+    }
+
+    /// Adds a trial to the journal. Once this returns, it survives a power cut.
+    pub fn append(&mut self, entry: &JournalEntry) -> Result<(), Error> {
+        let line = journal::line(entry).map_err(Error::damaged(self.journal_path()))?;
+        self.append_line(&line)?;
+        self.trials += 1;
+        Ok(())
+    }
+
+    fn append_line(&mut self, line: &str) -> Result<(), Error> {
+        // One write: a process that is killed leaves the whole line or a line without an end.
+        let written = self.journal.write_all(line.as_bytes()).and_then(|()| self.journal.sync_data());
+        if let Err(error) = written {
+            // The next line must not be joined to the part that was written. If this fails too, resuming cuts the part off.
+            drop(self.journal.set_len(self.journal_bytes));
+            return Err(Error::file("write", self.journal_path())(error));
+        }
+        self.journal_bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the files of the result, then the row. Returns the directory. If it fails, the method stays under way with all its
+    /// trials, and can be resumed.
+    pub fn finish(mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<PathBuf, Error> {
+        match self.store(catalogue, outcome) {
+            Ok(()) => Ok(self.directory.clone()),
+            Err(source) => Err(Error::MethodNotStored {
+                id: self.id.clone(),
+                directory: self.directory.clone(),
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    fn store(&mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<(), Error> {
+        self.room.release_files();
+        let (result, others): (Vec<_>, Vec<_>) = outcome.files.iter().partition(|(name, _)| *name == RESULT);
+        // Last, so that a directory with a result has all other files, too.
+        for (name, text) in others.into_iter().chain(result) {
+            check_file_name(name)?;
+            let path = self.directory.join(name);
+            disk::write_whole(&self.directory, name, text.as_bytes()).map_err(Error::file("write", path))?;
+        }
+        self.room.release_row(&self.directory);
+        catalogue.end_method(&self.id, outcome.state, outcome.verdict, self.trials)?;
+        if outcome.state == MethodState::Complete {
+            // The lock itself is held until this draft is dropped.
+            DirectoryOwner::remove_trace(&self.directory);
+        }
+        Ok(())
+    }
+
+    /// Ends a method without a result. One without trials is removed; any other stays and can be resumed. Returns whether it
+    /// stays.
+    pub fn leave(self, catalogue: &RunCatalogue) -> Result<bool, Error> {
+        if self.trials > 0 {
+            return Ok(true);
+        }
+        self.remove(catalogue).map(|()| false)
+    }
+
+    /// Removes the method with its trials.
+    pub(crate) fn remove(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
+        self.room = ReportRoom::default();
+        catalogue.delete_method(&self.id)?;
+        fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
+    }
+}
+
+/// Trials in the journal of a method; 0 if it cannot be read.
+pub(crate) fn count_trials(directory: &Path) -> u64 {
+    fs::read(directory.join(JOURNAL)).map_or(0, |bytes| count_lines(&bytes).saturating_sub(1))
+}
+
+fn count_lines(bytes: &[u8]) -> u64 {
+    // What stands behind the last end is no line.
+    bytes.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64
+}
+
+/// The name becomes part of a path.
+fn check_file_name(name: &str) -> Result<(), Error> {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let is_own = [JOURNAL, OWNER].contains(&name);
+    if name.is_empty() || name.starts_with('.') || !is_plain || is_own {
+        return Err(Error::BadFileName(name.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

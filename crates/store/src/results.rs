@@ -1,0 +1,263 @@
+//! Stored results as they are compared with each other: figures, and what the test was.
+//!
+//! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the
+//! `result.json` of a method. Of a method, this crate knows few members of its result: `options`, `figures`, and its name and verdict.
+
+use crate::Error;
+use crate::catalogue::RUN;
+use packetrig_fleet::report::{RunReport, SCHEMA_VERSION, run_figures};
+use packetrig_stats::figure::{
+    ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare,
+    median_figures, trends,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// A result, as far as it is compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparableResult {
+    /// Absent of a file that does not tell it.
+    pub id: Option<String>,
+    /// The user's name for it.
+    pub name: String,
+    /// `run`, or the name of the method.
+    pub kind: String,
+    /// PASS, FAIL or INCONCLUSIVE; empty of a file that does not tell it.
+    pub verdict: String,
+    pub subject: TestSubject,
+    pub figures: Vec<ReportFigure>,
+}
+
+/// What was tested how. Figures of different subjects cannot be compared without further ado.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TestSubject {
+    /// Hash of the plan.
+    Plan(String),
+    /// Options of the method.
+    Options(Value),
+}
+
+impl ComparableResult {
+    pub(crate) fn of_run(report: &RunReport, figures: Vec<ReportFigure>) -> Self {
+        Self {
+            id: Some(report.run.0.clone()),
+            name: report.name.clone(),
+            kind: RUN.to_owned(),
+            verdict: report.verdict.word().to_owned(),
+            subject: TestSubject::Plan(report.plan_sha256.as_str().to_owned()),
+            figures,
+        }
+    }
+
+    pub fn label(&self) -> ResultLabel {
+        ResultLabel {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            kind: self.kind.clone(),
+            verdict: self.verdict.clone(),
+        }
+    }
+
+    /// Why this result and `other` are not of the same test; `None` if they are.
+    pub fn difference_to(&self, other: &Self) -> Option<String> {
+        if self.kind != other.kind {
+            return Some(format!("the first is of `{}` and the second of `{}`", self.kind, other.kind));
+        }
+        if self.subject == other.subject {
+            return None;
+        }
+        Some(match &self.subject {
+            TestSubject::Plan(_) => "their plans differ".to_owned(),
+            TestSubject::Options(_) => "their options differ".to_owned(),
+        })
+    }
+}
+
+/// Version of the form of comparisons and trends. A reader refuses a higher one.
+pub const COMPARISON_VERSION: u32 = 1;
+
+/// What a comparison or a trend says of a result besides its figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ResultLabel {
+    /// Absent of a file that does not tell it.
+    pub id: Option<String>,
+    pub name: String,
+    /// `run`, or the name of the method.
+    pub kind: String,
+    /// PASS, FAIL or INCONCLUSIVE; empty if it is not known.
+    pub verdict: String,
+}
+
+/// Two results side by side.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparisonReport {
+    pub schema_version: u32,
+    pub before: ResultLabel,
+    pub after: ResultLabel,
+    /// Why they are not of the same test; absent if they are, or if that does not matter.
+    pub difference: Option<String>,
+    #[serde(flatten)]
+    pub comparison: FigureComparison,
+}
+
+impl ComparisonReport {
+    /// Compares two results. Results of different tests are UNKNOWN unless `anyway`.
+    pub fn of(
+        before: &ComparableResult,
+        after: &ComparableResult,
+        limits: &FigureLimits,
+        anyway: bool,
+    ) -> Self {
+        let mut comparison = compare(&before.figures, &after.figures, limits);
+        let difference = before.difference_to(after).filter(|_| !anyway);
+        if difference.is_some() {
+            comparison.verdict = FigureVerdict::Unknown;
+        }
+        Self {
+            schema_version: COMPARISON_VERSION,
+            before: before.label(),
+            after: after.label(),
+            difference,
+            comparison,
+        }
+    }
+
+    /// Why the verdict is not PASS, one reason for each figure.
+    pub fn reasons(&self) -> Vec<String> {
+        let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
+        let missing =
+            self.comparison.missing.iter().map(|name| format!("neither result has the figure {name}"));
+        let difference = self.difference.iter().map(|why| format!("they are not of the same test: {why}"));
+        difference.chain(judged).chain(missing).collect()
+    }
+}
+
+/// Results of one name, the oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrendReport {
+    pub schema_version: u32,
+    pub name: String,
+    pub results: Vec<TrendResult>,
+    pub figures: Vec<FigureTrend>,
+    /// The newest result against the medians of those before; absent if nothing is judged.
+    pub comparison: Option<FigureComparison>,
+}
+
+/// A result of a trend.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrendResult {
+    #[serde(flatten)]
+    pub label: ResultLabel,
+    /// When the user started it, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    pub figures: Vec<ReportFigure>,
+}
+
+impl TrendReport {
+    /// Of these results, the oldest first. With limits, the newest one is judged.
+    pub fn of(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
+        let figures: Vec<Vec<ReportFigure>> = results.iter().map(|result| result.figures.clone()).collect();
+        let comparison = figures.split_last().filter(|_| !limits.is_empty()).map(|(newest, before)| {
+            let mut compared = compare(&median_figures(before), newest, limits);
+            if before.is_empty() {
+                // There is nothing that the newest one could be compared with.
+                compared.verdict = FigureVerdict::Unknown;
+            }
+            compared
+        });
+        Self { schema_version: COMPARISON_VERSION, name, figures: trends(&figures), results, comparison }
+    }
+}
+
+/// The members of a method's result that are known here.
+#[derive(Deserialize)]
+struct MethodResultFile {
+    options: Value,
+    figures: Vec<ReportFigure>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    verdict: String,
+}
+
+/// Reads the `report.json` of a run or the `result.json` of a method.
+pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
+    let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
+    let value: Value = serde_json::from_str(&text).map_err(Error::damaged(path))?;
+    if value.get("figures").is_none() {
+        let report = read_report_value(path, value)?;
+        return Ok(ComparableResult::of_run(&report, run_figures(&report)));
+    }
+    let found: MethodResultFile = serde_json::from_value(value).map_err(Error::damaged(path))?;
+    let kind = found.options.get("method").and_then(Value::as_str).unwrap_or("method").to_owned();
+    Ok(ComparableResult {
+        id: found.id,
+        name: found.name,
+        kind,
+        verdict: found.verdict,
+        subject: TestSubject::Options(found.options),
+        figures: found.figures,
+    })
+}
+
+fn read_report_value(path: &Path, value: Value) -> Result<RunReport, Error> {
+    // Only the version, to distinguish a newer report from a damaged one.
+    let found = value.get("schema_version").and_then(Value::as_u64).unwrap_or(0);
+    if found > u64::from(SCHEMA_VERSION) {
+        let found = crate::convert::clamp_to_u32(found);
+        return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
+    }
+    serde_json::from_value(value).map_err(Error::damaged(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::report;
+    use packetrig_stats::figure::BetterDirection;
+    use serde_json::json;
+
+    fn write(place: &tempfile::TempDir, name: &str, text: &str) -> std::path::PathBuf {
+        let path = place.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_report_and_a_result_are_read_from_files() {
+        let place = tempfile::tempdir().unwrap();
+        let stored = report("r");
+        let run = read_result_file(&write(&place, "report.json", &crate::files::json(&stored))).unwrap();
+        assert_eq!((run.id.as_deref(), &run.kind[..]), (Some("r"), "run"));
+        assert_eq!(run.figures, run_figures(&stored));
+        let figure = ReportFigure::new("throughput", "64 B", Some(7.0), "frames/s", BetterDirection::Higher);
+        let text = json!({
+            "id": "m", "verdict": "PASS", "options": {"method": "rfc2544", "sizes": [64]}, "figures": [figure], "more": 1
+        });
+        let method = read_result_file(&write(&place, "result.json", &text.to_string())).unwrap();
+        assert_eq!((&method.kind[..], &method.figures[..]), ("rfc2544", &[figure][..]));
+        assert_eq!((method.id.as_deref(), &method.name[..], &method.verdict[..]), (Some("m"), "", "PASS"));
+        assert!(run.difference_to(&method).unwrap().contains("`run`"));
+        let mut other = method.clone();
+        assert_eq!(method.difference_to(&other), None);
+        other.subject = TestSubject::Options(json!({"method": "rfc2544", "sizes": [128]}));
+        assert_eq!(method.difference_to(&other).unwrap(), "their options differ");
+    }
+
+    #[test]
+    fn what_is_no_result_is_an_error_that_names_the_file() {
+        let place = tempfile::tempdir().unwrap();
+        for (text, wanted) in
+            [("{", "damaged"), ("{}", "damaged"), ("{\"schema_version\": 99}", "version 99")]
+        {
+            let error = read_result_file(&write(&place, "x.json", text)).unwrap_err().to_string();
+            assert!(error.contains("x.json") && error.contains(wanted), "{error}");
+        }
+        let error = read_result_file(&place.path().join("nothing.json")).unwrap_err();
+        assert!(matches!(error, Error::File { .. }));
+    }
+}

@@ -1,0 +1,33 @@
+//! The directory of the user's own data: past runs and calibrations.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `$XDG_DATA_HOME/packetrig`, or `~/.local/share/packetrig`. `None` if neither variable says where data belongs. It may not exist yet.
+pub fn data_directory() -> Option<PathBuf> {
+    place_in(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
+}
+
+/// The XDG base directory specification: a relative or empty path counts as not set.
+fn place_in(data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let data = absolute(data_home).or_else(|| absolute(home).map(|home| home.join(".local/share")));
+    data.map(|data| data.join("packetrig"))
+}
+
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_home_comes_first_and_must_be_absolute() {
+        let place = |data: &str, home: &str| place_in(Some(data.into()), Some(home.into()));
+        assert_eq!(place("/data", "/home/a").unwrap(), PathBuf::from("/data/packetrig"));
+        assert_eq!(place("data", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
+        assert_eq!(place("", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
+        assert_eq!(place_in(None, None), None);
+    }
+}

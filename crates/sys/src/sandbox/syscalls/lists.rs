@@ -1,0 +1,337 @@
+//! The lists of system calls. All of them are here.
+
+use super::{CallRule, RIGHTS, SyscallList, ThreadClass};
+use crate::private_files;
+use libc::c_long;
+
+impl ThreadClass {
+    pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
+        let mut allowed = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
+        let mut deadly = DEADLY.to_vec();
+        allowed.extend(BOUNDED);
+        allowed.extend(OLD_BOUNDED);
+        match self {
+            Self::Parser => {
+                allowed.extend(PARSER_BOUNDED);
+                deadly.extend(DEADLY_IN_PARSERS);
+                deadly.push(libc::SYS_bpf);
+            }
+            Self::MapReader => {
+                allowed.extend(PARSER_BOUNDED);
+                allowed.push((libc::SYS_bpf, CallRule::ArgumentIn(0, MAP_COMMANDS)));
+                deadly.extend(DEADLY_IN_PARSERS);
+            }
+            Self::Rig => allowed.extend(always(&[RIG])),
+        }
+        SyscallList { allowed, deadly }
+    }
+}
+
+fn always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
+    lists.concat().into_iter().map(|call| (call, CallRule::Always)).collect()
+}
+
+const FREQUENT: &[c_long] = &[
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_epoll_pwait,
+    libc::SYS_getsockopt,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_clock_gettime,
+];
+
+const MEMORY: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_msync,
+    libc::SYS_mincore,
+    libc::SYS_membarrier,
+];
+
+const THREADS: &[c_long] = &[
+    libc::SYS_set_robust_list,
+    libc::SYS_get_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_nanosleep,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_getpriority,
+    libc::SYS_getcpu,
+];
+
+/// Landlock decides which files.
+const FILES: &[c_long] = &[
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_linkat,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_umask,
+    libc::SYS_copy_file_range,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+];
+
+const SOCKETS: &[c_long] = &[
+    libc::SYS_socketpair,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_signalfd4,
+];
+
+const ABOUT_ITSELF: &[c_long] = &[
+    libc::SYS_getrandom,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getrusage,
+    libc::SYS_times,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getgroups,
+    libc::SYS_capget,
+    libc::SYS_prlimit64,
+];
+
+/// Calls that newer architectures do without, or that have no name in every C library.
+#[cfg(target_arch = "x86_64")]
+const OLD_NAMES: &[c_long] = &[
+    libc::SYS_renameat,
+    libc::SYS_sync_file_range,
+    libc::SYS_poll,
+    libc::SYS_epoll_wait,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_rmdir,
+    libc::SYS_unlink,
+    libc::SYS_rename,
+    libc::SYS_dup2,
+    libc::SYS_pipe,
+    libc::SYS_time,
+    libc::SYS_getrlimit,
+    libc::SYS_arch_prctl,
+];
+/// `renameat` and `sync_file_range`.
+#[cfg(target_arch = "aarch64")]
+const OLD_NAMES: &[c_long] = &[38, 84];
+
+/// Protection of memory that can be written and executed.
+const WRITE_AND_EXECUTE: u32 = (libc::PROT_WRITE | libc::PROT_EXEC).cast_unsigned();
+const THREAD: u32 = libc::CLONE_THREAD.cast_unsigned();
+const NAMESPACES: u32 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP)
+    .cast_unsigned();
+
+const BOUNDED: [(c_long, CallRule); 7] = [
+    // `openat2` has its mode in memory, where no filter can see it.
+    (libc::SYS_openat, CallRule::NoRightsInMode { flags: 2 }),
+    (libc::SYS_mkdirat, CallRule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
+    (libc::SYS_mmap, CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
+    (
+        libc::SYS_mprotect,
+        CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
+    ),
+    // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
+    (libc::SYS_clone, CallRule::BitsAre { argument: 0, mask: THREAD | NAMESPACES, bits: THREAD }),
+    (libc::SYS_prctl, CallRule::ArgumentIn(0, PROCESS_OPTIONS)),
+    // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
+    (libc::SYS_fchmod, CallRule::ArgumentIn(1, PRIVATE_MODES)),
+];
+
+/// The same by older names.
+#[cfg(target_arch = "x86_64")]
+const OLD_BOUNDED: [(c_long, CallRule); 2] = [
+    (libc::SYS_open, CallRule::NoRightsInMode { flags: 1 }),
+    (libc::SYS_mkdir, CallRule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_BOUNDED: [(c_long, CallRule); 0] = [];
+
+const PRIVATE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
+
+const PROCESS_OPTIONS: &[u32] = &[
+    libc::PR_SET_NAME.cast_unsigned(),
+    libc::PR_GET_NAME.cast_unsigned(),
+    libc::PR_SET_PDEATHSIG.cast_unsigned(),
+    libc::PR_SET_NO_NEW_PRIVS.cast_unsigned(),
+    libc::PR_GET_SECCOMP.cast_unsigned(),
+    libc::PR_SET_TIMERSLACK.cast_unsigned(),
+    // The names of heaps in /proc/PID/maps.
+    libc::PR_SET_VMA.cast_unsigned(),
+];
+
+const PARSER_BOUNDED: [(c_long, CallRule); 2] = [
+    (libc::SYS_socket, CallRule::ArgumentIn(0, ORDINARY_FAMILIES)),
+    (libc::SYS_ioctl, CallRule::ArgumentIn(1, READING_REQUESTS)),
+];
+
+/// Not AF_UNIX: behind sockets that have a path are services that trust root.
+const ORDINARY_FAMILIES: &[u32] = &[
+    libc::AF_INET.cast_unsigned(),
+    libc::AF_INET6.cast_unsigned(),
+    // Names of interfaces and counters; changes take CAP_NET_ADMIN.
+    libc::AF_NETLINK.cast_unsigned(),
+];
+
+/// Terminals, blocking, bytes that wait in sockets, names and numbers of interfaces. Typing into a terminal (TIOCSTI) is not among them.
+const READING_REQUESTS: &[u32] =
+    &[0x5401, 0x5411, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x8910, 0x8933, 0x8946];
+
+const RIG: &[c_long] = &[
+    libc::SYS_socket,
+    libc::SYS_ioctl,
+    libc::SYS_bpf,
+    libc::SYS_setns,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_munlock,
+    libc::SYS_mlockall,
+    libc::SYS_mbind,
+    libc::SYS_set_mempolicy,
+    libc::SYS_get_mempolicy,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_setpriority,
+    libc::SYS_memfd_create,
+    libc::SYS_kill,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_capset,
+    // A thread takes a stricter filter.
+    libc::SYS_seccomp,
+];
+
+const DEADLY: &[c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_personality,
+    libc::SYS_mknodat,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+];
+
+const DEADLY_IN_PARSERS: &[c_long] = &[libc::SYS_setns, libc::SYS_kill];
+
+/// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs
+/// a descriptor that the process has already.
+const MAP_COMMANDS: &[u32] = &[1, 2, 3, 4, 29];

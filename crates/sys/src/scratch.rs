@@ -1,0 +1,155 @@
+//! Directories of temporary files that go away with the process that made them.
+//!
+//! A [`ScratchDirectory`] owns its directory, and a lock on it that the kernel gives back when the process ends, however it ends. A process
+//! that is killed leaves its directory behind: the next one that makes a directory of this kind removes it.
+//!
+//! Invariant: a directory is removed only by its owner, or after its owner is gone.
+
+use crate::{private_files, process};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How often a directory is made anew because another process took it for one that was left behind.
+const MOST_TRIES: usize = 16;
+
+#[derive(Debug)]
+pub struct ScratchDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl ScratchDirectory {
+    /// Makes a directory that only this user can enter, `KIND-PROCESS-NUMBER` in `base`, and removes those of this kind and user whose
+    /// processes are gone.
+    pub fn create(base: &Path, kind: &str) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        remove_leftovers(base, kind);
+        for _ in 0..MOST_TRIES {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = base.join(format!("{kind}-{}-{number}", process::own()));
+            match private_files::create_directory(&path) {
+                // Of a process that had the same number in another container.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made?,
+            }
+            if let Some(lock) = lock(&path)? {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        // Best effort: what stays behind is removed by the next process.
+        drop(fs::remove_dir_all(&self.path));
+    }
+}
+
+/// The lock on a directory; `None` if another process has it, or the directory is not at its path any more.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    }
+    let own = directory.metadata()?;
+    let is_there =
+        fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()));
+    Ok(is_there.then_some(directory))
+}
+
+/// Removes what is left of processes that were killed. What cannot be removed stays.
+fn remove_leftovers(base: &Path, kind: &str) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if is_leftover(&path, kind)
+            && let Ok(Some(_lock)) = lock(&path)
+        {
+            drop(fs::remove_dir_all(&path));
+        }
+    }
+}
+
+/// Whether it is a directory of this kind and user, and no process of its number exists. The lock then says whether its owner is gone: in
+/// another container, processes have other numbers.
+fn is_leftover(path: &Path, kind: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some((process, number)) =
+        name.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-')?.split_once('-'))
+    else {
+        return false;
+    };
+    let Ok(process) = process.parse() else { return false };
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == own);
+    number.parse::<u32>().is_ok() && is_own && !process::exists(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: &str = "packetrig-test";
+
+    /// The number of a process that has ended.
+    fn ended_process() -> u32 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = child.id();
+        child.wait().unwrap();
+        number
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_by_the_next_one() {
+        let base = tempfile::tempdir().unwrap();
+        let left = base.path().join(format!("{KIND}-{}-0", ended_process()));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("0.pcap"), "frames").unwrap();
+        let made = ScratchDirectory::create(base.path(), KIND).unwrap();
+        assert!(!left.exists() && made.path().is_dir());
+        let path = made.path().to_owned();
+        drop(made);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_others_use_or_have_named_otherwise_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let gone = ended_process();
+        let locked = base.path().join(format!("{KIND}-{gone}-1"));
+        let of_living = base.path().join(format!("{KIND}-{}-900000", process::own()));
+        let others = [format!("{KIND}-{gone}"), format!("{KIND}-x-1"), format!("other-{gone}-1")];
+        for path in
+            [&locked, &of_living].into_iter().cloned().chain(others.iter().map(|name| base.path().join(name)))
+        {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(base.path().join(format!("{KIND}-{gone}-7")), "a file").unwrap();
+        // Of a process of another container, which has another number here.
+        let owner = lock(&locked).unwrap();
+        assert!(owner.is_some());
+        let before = fs::read_dir(base.path()).unwrap().count();
+        drop(ScratchDirectory::create(base.path(), KIND).unwrap());
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), before);
+    }
+
+    #[test]
+    fn directories_of_one_process_are_apart() {
+        let base = tempfile::tempdir().unwrap();
+        let one = ScratchDirectory::create(base.path(), KIND).unwrap();
+        let other = ScratchDirectory::create(base.path(), KIND).unwrap();
+        assert!(one.path() != other.path() && one.path().exists() && other.path().exists());
+    }
+}

@@ -1,0 +1,39 @@
+//! Evaluation of the test methods: MLRsearch beside the reference library, and how long searches take and how wrong they are on
+//! simulated devices. Run by `eval/run.sh methods`. `EVAL_ONLY=times` measures one part only, `EVAL_SEED` draws other
+//! searches.
+
+mod classes;
+mod device;
+mod mlrsearch;
+mod oracle;
+mod searches;
+mod times;
+
+use anyhow::Context;
+use packetrig_eval::output::{Goal, Output};
+use packetrig_eval::{Effort, directory};
+
+type Part = fn(Effort, u64, &mut Output) -> anyhow::Result<()>;
+
+const PARTS: [(&str, Part); 2] = [("mlrsearch", mlrsearch::evaluate), ("times", times::evaluate)];
+const DEFAULT_SEED: u64 = 9971;
+
+fn main() -> anyhow::Result<()> {
+    let effort = Effort::from_environment();
+    let seed =
+        std::env::var("EVAL_SEED").map_or(Ok(DEFAULT_SEED), |seed| seed.parse()).context("EVAL_SEED")?;
+    let mut output = Output::new("methods", &directory("methods"), effort)?;
+    output.say(&format!("Seed {seed}.\n"))?;
+    let only = std::env::var("EVAL_ONLY").ok();
+    for (name, evaluate) in PARTS {
+        if only.as_deref().is_some_and(|only| only.split(',').all(|part| part != name)) {
+            continue;
+        }
+        // The other parts are worth something without this one.
+        if let Err(error) = evaluate(effort, seed, &mut output) {
+            output.say(&format!("Part `{name}` came to no end: {error:#}\n"))?;
+            output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
+        }
+    }
+    output.finish()
+}

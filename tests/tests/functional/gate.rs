@@ -1,0 +1,65 @@
+//! The gate of the examples for build servers, as such a server runs it.
+
+use packetrig_testkit::Lab;
+use packetrig_tests::program::{Finished, Running, binary};
+use packetrig_tests::{hosts, skip};
+use std::path::{Path, PathBuf};
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ci").join(name)
+}
+
+/// Runs the gate on a lab; its files are in `place`.
+fn gate(lab: &Lab, place: &Path, flags: &[&str]) -> Finished {
+    let setting = |name: &str, value: &str| format!("{name}={value}");
+    let path = |name: &str| place.join(name).display().to_string();
+    let settings = [
+        setting("PACKETRIG", &binary().display().to_string()),
+        setting("TX", &lab.location(0)),
+        setting("RX", &lab.location(1)),
+        setting("RATE", "2000pps"),
+        setting("TIME", "2s"),
+        setting("BASELINE", &path("baseline.json")),
+        setting("OUT", &path("results")),
+    ];
+    let script = script("gate.sh").display().to_string();
+    let mut arguments: Vec<&str> = settings.iter().map(String::as_str).collect();
+    arguments.extend(["sh", &script]);
+    arguments.extend(flags);
+    Running::start_program("env", &arguments, "").finish()
+}
+
+/// Slows the device down on its way to the receiver.
+fn slow_down(lab: &Lab) {
+    // A short queue: frames in it are still the sender's, whose ring would fill up.
+    let words = "qdisc add dev port1 root tbf rate 2mbit burst 2000 limit 3000";
+    hosts::tool(lab.device_netns().unwrap(), "tc", words).unwrap();
+}
+
+#[test]
+fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
+    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let read = |name: &str| std::fs::read_to_string(place.path().join("results").join(name)).unwrap();
+
+    let without = gate(&lab, place.path(), &[]);
+    without.assert_refused(2, &["--write-baseline"]);
+    let baseline = gate(&lab, place.path(), &["--write-baseline"]);
+    assert_eq!(baseline.code, Some(0), "{}\n{}", baseline.stdout, baseline.stderr);
+
+    let good = gate(&lab, place.path(), &[]);
+    assert_eq!(good.code, Some(0), "{}\n{}", good.stdout, good.stderr);
+    assert!(read("gate.md").starts_with("## PASS: run "), "{}", read("gate.md"));
+    assert!(read("gate.xml").contains("failures=\"0\" errors=\"0\""), "{}", read("gate.xml"));
+
+    slow_down(&lab);
+    let slow = gate(&lab, place.path(), &[]);
+    assert_eq!(slow.code, Some(1), "{}\n{}", slow.stdout, slow.stderr);
+    let markdown = read("gate.md");
+    assert!(markdown.starts_with("## FAIL: run ") && markdown.contains("| throughput of "), "{markdown}");
+    assert!(
+        read("gate.xml").contains("failures=\"3\""),
+        "throughput, loss and the whole: {}",
+        read("gate.xml")
+    );
+}

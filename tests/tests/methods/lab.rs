@@ -1,0 +1,42 @@
+//! A reference device that forwards at a known rate from a known queue, and the program in front of it.
+
+use packetrig_link::{FaultPlan, QueueLimit, RateQueue};
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::Middle;
+use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::skip::{self, OwnLab};
+use packetrig_units::BitRate;
+use serde_json::Value;
+
+/// Frames that the queue of the device holds.
+pub(crate) const QUEUE: u64 = 200;
+
+/// A device that forwards frames of `size` at this rate; `None` without rights.
+pub(crate) fn limited(frames_per_second: u64, size: u64) -> Option<OwnLab> {
+    let rate = BitRate::new(frames_per_second * size * 8);
+    let queue = Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) });
+    let plan = FaultPlan { queue, ..FaultPlan::none() };
+    skip::quiet_lab(move || Lab::build("", &["a", "b"], Middle::Reference(plan)))
+}
+
+/// Starts `packetrig test METHOD` between the two ports of the lab.
+pub(crate) fn start(lab: &Lab, method: &str, more: &[&str]) -> Running {
+    let [tx, rx] = [0, 1].map(|port| lab.ports()[port].location());
+    let mut arguments =
+        vec!["test", method, "--tx", &tx, "--rx", &rx, "--out", "{out}", "--store", "{out}-store"];
+    arguments.extend(more);
+    Running::start(&arguments, "")
+}
+
+/// The same, to its end.
+pub(crate) fn test(lab: &Lab, method: &str, more: &[&str]) -> Finished {
+    start(lab, method, more).finish()
+}
+
+/// What it wrote to `result.json`.
+pub(crate) fn result(finished: &Finished) -> Value {
+    let file = finished.out().join("result.json");
+    let text = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}\n{finished:?}", file.display()));
+    serde_json::from_str(&text).unwrap()
+}

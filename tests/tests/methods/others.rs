@@ -1,0 +1,84 @@
+//! MLRsearch, convergence, comparison and shares of runs with loss.
+
+use crate::lab::{limited, result, test};
+use packetrig_testkit::Lab;
+use packetrig_tests::skip;
+
+#[test]
+fn mlrsearch_finds_the_limit_for_two_goals() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let goals = [
+        "--goal",
+        "loss=0,duration=200ms,sum=600ms,exceed=50%,width=2%",
+        "--goal",
+        "loss=5%,duration=200ms,sum=600ms,exceed=50%,width=2%",
+    ];
+    let finished =
+        test(&lab, "mlrsearch", &[&["--size", "128", "--max-rate", "20kpps"], &goals[..]].concat());
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let result = result(&finished);
+    let bound =
+        |goal: usize| result["result"]["goals"][goal]["lower_bound_frames_per_second"].as_f64().unwrap();
+    // In 200 ms the queue of the device takes 200 frames besides what it forwards.
+    assert!((9_700.0..=11_100.0).contains(&bound(0)), "{}\n{finished:?}", bound(0));
+    assert!(bound(1) >= bound(0) && bound(1) <= 11_800.0, "{}\n{finished:?}", bound(1));
+}
+
+#[test]
+fn convergence_is_the_time_that_the_event_cost() {
+    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let device = lab.device_location(1);
+    let (space, interface) = device.split_once('/').unwrap();
+    let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
+    // A bridge port that is disabled forwards nothing and keeps its carrier.
+    let event = format!("{}; sleep 0.3; {}", state(0), state(3));
+    let finished = test(
+        &lab,
+        "convergence",
+        &["--size", "128", "--rate", "5kpps", "--time", "1500ms", "--event-at", "400ms", "--event", &event],
+    );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let result = result(&finished);
+    let trial = &result["result"]["trials"][0];
+    assert_eq!(trial["outcome"], "measured", "{finished:?}");
+    assert!(trial["event_at_ns"].as_u64().unwrap() >= 400_000_000, "{finished:?}");
+    let stream = &trial["streams"][0];
+    let lost = stream["most_lost_frames"].as_u64().unwrap();
+    // 300 ms at 5000 frames per second, and what the commands take.
+    assert!(lost >= 1_500, "{lost} frames\n{finished:?}");
+    let connectivity = stream["loss_of_connectivity_ns"].as_f64().unwrap();
+    let wanted = lost as f64 * 200_000.0;
+    assert!((connectivity / wanted - 1.0).abs() < 0.001, "{connectivity} ns, not {wanted}\n{finished:?}");
+}
+
+#[test]
+fn a_slower_device_is_found_to_be_worse() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let finished = test(
+        &lab,
+        "compare",
+        &[
+            "--size", "128", "--rate", "12kpps", "--time", "300ms", "--pairs", "5", "--set-a", "true",
+            "--set-b", "true",
+        ],
+    );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert_eq!(result(&finished)["result"]["loads"][0]["pairs"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn every_run_beyond_the_limit_loses_frames_and_none_below() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let finished = test(
+        &lab,
+        "loss-share",
+        &["--size", "128", "--rates", "5kpps,20kpps", "--packets", "2000", "--repetitions", "3"],
+    );
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let rates = result(&finished)["result"]["rates"].clone();
+    assert_eq!(
+        (rates[0]["runs_with_loss"].as_u64(), rates[1]["runs_with_loss"].as_u64()),
+        (Some(0), Some(3)),
+        "{rates}"
+    );
+}

@@ -1,0 +1,71 @@
+//! Interrupted, killed and resumed; forms of the result; the trial plan.
+
+use crate::lab::{limited, result, start, test};
+use packetrig_tests::program::Running;
+use rustix::process::Signal;
+
+const BISECT: [&str; 8] = ["--size", "128", "--max-rate", "20kpps", "--time", "300ms", "--resolution", "2%"];
+
+#[test]
+fn a_test_that_was_killed_is_resumed_to_the_same_result() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let store = tempfile::tempdir().unwrap();
+    let store = store.path().display().to_string();
+    let [tx, rx] = [0, 1].map(|port| lab.ports()[port].location());
+    let begin = ["test", "bisect", "--tx", &tx, "--rx", &rx];
+    let mut killed = Running::start(&[&begin[..], &BISECT, &["--store", &store]].concat(), "");
+    killed.await_remark("trial 3:");
+    killed.signal(Signal::KILL);
+    drop(killed.finish());
+    let listed = Running::start(&["report", "unfinished", "--store", &store], "").finish();
+    assert!(listed.stdout.contains("packetrig test resume"), "{listed:?}");
+    let resumed = Running::start(&["test", "resume", "--store", &store, "--out", "{out}"], "").finish();
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    // It goes on where it was: no trial is made twice.
+    assert!(!resumed.stderr.contains("trial 1:") && !resumed.stderr.contains("trial 2:"), "{resumed:?}");
+    let found = result(&resumed)["result"]["lower_bound_frames_per_second"].as_f64().unwrap();
+    assert!((9_600.0..=10_900.0).contains(&found), "{found}\n{resumed:?}");
+}
+
+#[test]
+fn ctrl_c_leaves_a_test_that_can_be_resumed() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let mut running = start(&lab, "bisect", &BISECT);
+    running.await_remark("trial 2:");
+    running.signal(Signal::INT);
+    let stopped = running.finish();
+    assert_eq!(stopped.code, Some(130), "{stopped:?}");
+    assert!(stopped.stderr.contains("packetrig test resume"), "{stopped:?}");
+}
+
+#[test]
+fn every_form_of_a_result_is_written() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let finished = test(&lab, "bisect", &[&BISECT[..], &["--name", "nightly"]].concat());
+    let file = |name: &str| std::fs::read_to_string(finished.out().join(name)).unwrap_or_default();
+    assert!(file("junit.xml").starts_with("<?xml"), "{finished:?}");
+    assert!(file("result.md").contains("| ") && file("result.csv").contains(','), "{finished:?}");
+    assert_eq!(result(&finished)["name"], "nightly");
+    assert_eq!(result(&finished)["schema_version"], 1);
+}
+
+#[test]
+fn a_dry_run_says_how_long_a_test_takes_and_sends_nothing() {
+    let planned = Running::start(
+        &[
+            "test",
+            "rfc2544",
+            "--tx",
+            "nowhere/eth0",
+            "--rx",
+            "nowhere/eth1",
+            "--link",
+            "1Gbit/s",
+            "--dry-run",
+        ],
+        "",
+    );
+    let planned = planned.finish();
+    assert_eq!(planned.code, Some(0), "{planned:?}");
+    assert!(planned.stdout.contains(" h ") && planned.stdout.contains("search"), "{planned:?}");
+}
