@@ -74,7 +74,8 @@ fn the_gate_judges_the_throughput_that_a_test_method_finds() {
     let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let [tx, rx] = [lab.location(0), lab.location(1)];
-    let test = format!("test bisect --tx {tx} --rx {rx} --max-rate 2kpps --size 512 --time 500ms --resolution 2%");
+    let test =
+        format!("test bisect --tx {tx} --rx {rx} --max-rate 2kpps --size 512 --time 500ms --resolution 2%");
     let settings =
         [format!("TEST={test}"), "RESULT=result.json".to_owned(), "MAX_WORSE=throughput=5%".to_owned()];
     let gate = |flags: &[&str]| gate_with(&lab, place.path(), &settings, flags);

@@ -4,8 +4,8 @@
 use anyhow::{Context, bail, ensure};
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::{Effort, median};
-use packetrig_testkit::device::{FaultPlan, QueueLimit, RateQueue};
 use packetrig_testkit::Lab;
+use packetrig_testkit::device::{FaultPlan, QueueLimit, RateQueue};
 use packetrig_tests::program::binary;
 use packetrig_units::BitRate;
 use serde_json::Value;
@@ -62,7 +62,9 @@ fn limit_bridge(lab: &Lab) -> anyhow::Result<()> {
     let (space, interface) = location.split_once('/').context("a location")?;
     // The kernel counts frames without FCS. A burst of one frame, so that the queue is all that holds a burst.
     let rate = LIMIT as u64 * (SIZE - 4) * 8;
-    let words = format!("-n {space} qdisc replace dev {interface} root tbf rate {rate}bit burst 2k limit {TBF_LIMIT}");
+    let words = format!(
+        "-n {space} qdisc replace dev {interface} root tbf rate {rate}bit burst 2k limit {TBF_LIMIT}"
+    );
     let status = Command::new("tc").args(words.split_whitespace()).status().context("tc")?;
     ensure!(status.success(), "tc {words}: {status}");
     Ok(())
@@ -72,7 +74,10 @@ fn limit_bridge(lab: &Lab) -> anyhow::Result<()> {
 fn forwarded_rate(lab: &Lab) -> anyhow::Result<f64> {
     let [tx, rx] = [lab.location(0), lab.location(1)];
     let mut sender = Command::new(binary())
-        .args(["run", "--tx", &tx, "--rx", &rx, "--size", "512", "--rate", "40kpps", "--time", "4s", "--quiet", "--store"])
+        .args([
+            "run", "--tx", &tx, "--rx", &rx, "--size", "512", "--rate", "40kpps", "--time", "4s", "--quiet",
+            "--store",
+        ])
         .arg(std::env::temp_dir().join("packetrig-eval-methods"))
         .stdout(std::process::Stdio::null())
         .spawn()?;
@@ -102,8 +107,21 @@ fn received(location: &str) -> anyhow::Result<Received> {
 fn benchmark(effort: Effort, lab: &Lab) -> anyhow::Result<Value> {
     let (time, searches) = if effort.quick { ("2s", "1") } else { ("10s", "5") };
     let more = [
-        "--quick", "--only", "throughput,latency,frame-loss,back-to-back", "--size", "512", "--link", "1Gbit/s",
-        "--max-rate", "40kpps", "--trial-time", time, "--resolution", "0.2%", "--burst-searches", searches,
+        "--quick",
+        "--only",
+        "throughput,latency,frame-loss,back-to-back",
+        "--size",
+        "512",
+        "--link",
+        "1Gbit/s",
+        "--max-rate",
+        "40kpps",
+        "--trial-time",
+        time,
+        "--resolution",
+        "0.2%",
+        "--burst-searches",
+        searches,
     ];
     test(lab, "rfc2544", &more)
 }
@@ -144,10 +162,17 @@ fn judge(
         "within 1 %",
         &Goal::from(error.abs() <= 0.01),
     );
-    if let (Some(burst), Some(measured)) = (truth.burst, size["back_to_back"]["burst_frames"]["mean"].as_f64()) {
+    if let (Some(burst), Some(measured)) =
+        (truth.burst, size["back_to_back"]["burst_frames"]["mean"].as_f64())
+    {
         row(table, name, "longest burst, frames", burst, measured);
         let met = Goal::from((measured - burst).abs() <= 2.0);
-        output.goal(&format!("burst of the {name}"), &format!("{:.1} frames from the truth", measured - burst), "within 2", &met);
+        output.goal(
+            &format!("burst of the {name}"),
+            &format!("{:.1} frames from the truth", measured - burst),
+            "within 2",
+            &met,
+        );
     }
     let worst = loss_error(size, truth.frames_per_second, seconds)?;
     row(table, name, "frame loss, worst point, percentage points", 0.0, worst);
@@ -161,7 +186,13 @@ fn judge(
 }
 
 fn row(table: &mut Table, device: &str, what: &str, truth: f64, measured: f64) {
-    let cells = [device.to_owned(), what.to_owned(), format!("{truth:.1}"), format!("{measured:.3}"), format!("{:.3}", measured - truth)];
+    let cells = [
+        device.to_owned(),
+        what.to_owned(),
+        format!("{truth:.1}"),
+        format!("{measured:.3}"),
+        format!("{:.3}", measured - truth),
+    ];
     table.rows.push(cells.to_vec());
 }
 
