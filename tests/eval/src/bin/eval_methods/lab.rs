@@ -12,9 +12,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Frames per second that the devices forward, and the highest load.
-const LIMIT: f64 = 20_000.0;
-const MAX: f64 = 40_000.0;
+/// Frames per second that the devices forward; twice as many are the highest load.
+const LIMIT: u32 = 20_000;
 const SIZE: u64 = 512;
 /// Frames that the queue of the reference device holds.
 const QUEUE: u64 = 200;
@@ -36,8 +35,11 @@ pub(super) fn evaluate(effort: Effort, _seed: u64, output: &mut Output) -> anyho
     )?;
     let mut table = Table::new(&["device", "what", "truth", "measured", "error"]);
     let reference = Lab::with_device(2, limited())?;
-    let truth =
-        DeviceTruth { name: "reference device", frames_per_second: LIMIT, burst: Some(QUEUE as f64 * 2.0) };
+    let truth = DeviceTruth {
+        name: "reference device",
+        frames_per_second: f64::from(LIMIT),
+        burst: Some(QUEUE as f64 * 2.0),
+    };
     let result = benchmark(effort, &reference)?;
     judge(&truth, &result, effort, &mut table, output)?;
     drop(reference);
@@ -52,7 +54,7 @@ pub(super) fn evaluate(effort: Effort, _seed: u64, output: &mut Output) -> anyho
 }
 
 fn limited() -> FaultPlan {
-    let rate = BitRate::new(LIMIT as u64 * SIZE * 8);
+    let rate = BitRate::new(u64::from(LIMIT) * SIZE * 8);
     FaultPlan { queue: Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) }), ..FaultPlan::none() }
 }
 
@@ -61,7 +63,7 @@ fn limit_bridge(lab: &Lab) -> anyhow::Result<()> {
     let location = lab.device_location(1);
     let (space, interface) = location.split_once('/').context("a location")?;
     // The kernel counts frames without FCS. A burst of one frame, so that the queue is all that holds a burst.
-    let rate = LIMIT as u64 * (SIZE - 4) * 8;
+    let rate = u64::from(LIMIT) * (SIZE - 4) * 8;
     let words = format!(
         "-n {space} qdisc replace dev {interface} root tbf rate {rate}bit burst 2k limit {TBF_LIMIT}"
     );
