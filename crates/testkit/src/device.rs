@@ -12,5 +12,6 @@ mod forward;
 
 pub use forward::{Device, DeviceReport, Error};
 pub use packetrig_link::{
-    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, RulePositions,
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, QueueLimit,
+    RateQueue, RulePositions,
 };

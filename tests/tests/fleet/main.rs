@@ -10,6 +10,7 @@ mod controllers;
 mod hostile_controller;
 mod hostile_node;
 mod lab;
+mod methods;
 mod nodes;
 mod operating;
 mod probes;

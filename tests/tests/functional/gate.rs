@@ -11,6 +11,11 @@ fn script(name: &str) -> PathBuf {
 
 /// Runs the gate on a lab; its files are in `place`.
 fn gate(lab: &Lab, place: &Path, flags: &[&str]) -> Finished {
+    gate_with(lab, place, &[], flags)
+}
+
+/// The same with more settings.
+fn gate_with(lab: &Lab, place: &Path, more: &[String], flags: &[&str]) -> Finished {
     let setting = |name: &str, value: &str| format!("{name}={value}");
     let path = |name: &str| place.join(name).display().to_string();
     let settings = [
@@ -23,7 +28,7 @@ fn gate(lab: &Lab, place: &Path, flags: &[&str]) -> Finished {
         setting("OUT", &path("results")),
     ];
     let script = script("gate.sh").display().to_string();
-    let mut arguments: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut arguments: Vec<&str> = settings.iter().chain(more).map(String::as_str).collect();
     arguments.extend(["sh", &script]);
     arguments.extend(flags);
     Running::start_program("env", &arguments, "").finish()
@@ -62,4 +67,23 @@ fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
         "throughput, loss and the whole: {}",
         read("gate.xml")
     );
+}
+
+#[test]
+fn the_gate_judges_the_throughput_that_a_test_method_finds() {
+    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let [tx, rx] = [lab.location(0), lab.location(1)];
+    let test =
+        format!("test bisect --tx {tx} --rx {rx} --max-rate 2kpps --size 512 --time 500ms --resolution 2%");
+    let settings =
+        [format!("TEST={test}"), "RESULT=result.json".to_owned(), "MAX_WORSE=throughput=5%".to_owned()];
+    let gate = |flags: &[&str]| gate_with(&lab, place.path(), &settings, flags);
+    let baseline = gate(&["--write-baseline"]);
+    assert_eq!(baseline.code, Some(0), "{}\n{}", baseline.stdout, baseline.stderr);
+    let good = gate(&[]);
+    assert_eq!(good.code, Some(0), "{}\n{}", good.stdout, good.stderr);
+    slow_down(&lab);
+    let slow = gate(&[]);
+    assert_eq!(slow.code, Some(1), "{}\n{}", slow.stdout, slow.stderr);
 }

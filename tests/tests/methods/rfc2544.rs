@@ -4,7 +4,7 @@ use crate::lab::{QUEUE, limited, result, test};
 
 #[test]
 fn throughput_and_bursts_are_those_of_the_device() {
-    const LIMIT: u64 = 20_000;
+    const LIMIT: u64 = 8_000;
     const SIZE: u64 = 512;
     let Some(lab) = limited(LIMIT, SIZE) else { return };
     let finished = test(
@@ -19,7 +19,7 @@ fn throughput_and_bursts_are_those_of_the_device() {
             "--link",
             "1Gbit/s",
             "--max-rate",
-            "40kpps",
+            "16kpps",
             "--trial-time",
             "1s",
             "--resolution",
@@ -35,13 +35,13 @@ fn throughput_and_bursts_are_those_of_the_device() {
     // A trial of a second may fill the queue besides.
     let most = (LIMIT + QUEUE) as f64;
     assert!((LIMIT as f64 * 0.99..=most * 1.001).contains(&throughput), "{throughput}\n{finished:?}");
-    // At 40 kpps the queue fills by one frame for two that are sent.
+    // At 16 kpps the queue fills by one frame for two that are sent.
     let burst = size["back_to_back"]["burst_frames"]["mean"].as_f64().unwrap();
     let truth = QUEUE as f64 * 2.0;
-    assert!((burst - truth).abs() <= 4.0, "{burst} frames, not {truth}\n{finished:?}");
+    assert!((burst - truth).abs() <= truth * 0.05, "{burst} frames, not {truth}\n{finished:?}");
     let highest = &size["frame_loss"]["points"][0];
     let lost = highest["most_loss_percent"].as_f64().unwrap();
-    let wanted = 50.0 - QUEUE as f64 / 40_000.0 * 100.0;
+    let wanted = 50.0 - QUEUE as f64 / 16_000.0 * 100.0;
     assert!((lost - wanted).abs() <= 0.1, "{lost} %, not {wanted} %\n{finished:?}");
 }
 

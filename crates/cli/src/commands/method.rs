@@ -211,7 +211,7 @@ impl RunningTest {
         while let Some(order) = self.session.next_order() {
             let number = self.session.trials() + 1;
             if !quiet {
-                show::announce(number, &order, self.session.method());
+                show::announce(number, &order, &self.head.options, self.session.method());
             }
             let started_wall_ns = clock::wall_clock_ns();
             let waits = self.head.options.waits(&order);

@@ -173,12 +173,11 @@ fn text_table(part: &ResultTable) -> String {
 }
 
 /// Says which trial comes next.
-pub(super) fn announce(number: u32, order: &TrialOrder, method: &dyn TestMethod) {
+pub(super) fn announce(number: u32, order: &TrialOrder, options: &MethodOptions, method: &StartedMethod) {
     remark(format_args!("trial {number}: {}", in_words(order)));
     let known = method.progress();
-    if !known.is_empty() {
-        remark(format_args!("  {known}"));
-    }
+    let to_go = options.to_go(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
+    remark(format_args!("  {known}; {to_go} to go"));
 }
 
 fn in_words(order: &TrialOrder) -> String {
@@ -204,14 +203,14 @@ pub(super) fn tell(result: &TrialResult) {
 /// The time that a test takes, in words.
 pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
     let CostRange { least, most } = options.cost()?;
-    let (shortest, longest) = (duration(least.total()), duration(most.total()));
-    let name = options.name();
-    Ok(if least == most {
-        format!("{name}: {} trials in {shortest}", least.trials)
-    } else {
-        let (fewest, trials) = (least.trials.min(most.trials), least.trials.max(most.trials));
-        format!("{name}: {fewest} to {trials} trials in {shortest} to {longest}")
-    })
+    let (fewest, trials) = (least.trials.min(most.trials), least.trials.max(most.trials));
+    let trials = if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") };
+    Ok(format!("{}: {trials} trials in {}", options.name(), time_in_words(&CostRange { least, most })))
+}
+
+fn time_in_words(cost: &CostRange) -> String {
+    let (shortest, longest) = (duration(cost.least.total()), duration(cost.most.total()));
+    if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
 /// A long time as a person plans with it.

@@ -4,6 +4,7 @@
 
 mod classes;
 mod device;
+mod lab;
 mod mlrsearch;
 mod oracle;
 mod searches;
@@ -15,7 +16,8 @@ use packetrig_eval::{Effort, directory};
 
 type Part = fn(Effort, u64, &mut Output) -> anyhow::Result<()>;
 
-const PARTS: [(&str, Part); 2] = [("mlrsearch", mlrsearch::evaluate), ("times", times::evaluate)];
+const PARTS: [(&str, Part); 3] =
+    [("mlrsearch", mlrsearch::evaluate), ("times", times::evaluate), ("lab", lab::evaluate)];
 const DEFAULT_SEED: u64 = 9971;
 
 fn main() -> anyhow::Result<()> {
