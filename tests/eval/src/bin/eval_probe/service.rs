@@ -90,10 +90,15 @@ fn ends(cable: &Cable) -> anyhow::Result<FrameEnds> {
 
 /// A frame between the stations that the referee knows.
 fn frame(ends: &FrameEnds, key: Key) -> Vec<u8> {
+    frame_from(ends, frames::TO_PORT, key)
+}
+
+/// The same from a source port, which belongs to the client that uses it first.
+fn frame_from(ends: &FrameEnds, port: u16, key: Key) -> Vec<u8> {
     let known = frames::frame(key, frames::SIZE);
     let payload = &known[ends.headers() + UDP..];
     let mut frame = Vec::new();
-    ends.udp(frames::TO_PORT, frames::TO_PORT, payload, &mut frame);
+    ends.udp(port, frames::TO_PORT, payload, &mut frame);
     frame
 }
 
@@ -346,11 +351,11 @@ fn shares(output: &mut Output) -> anyhow::Result<()> {
         .collect::<Result<Vec<_>, _>>()?;
     let begin = clock::monotonic_ns() + 300_000_000;
     let wanted = |n: usize| if n == 9 { 3_000_u64 } else { 100 };
-    for (n, client) in clients.iter_mut().enumerate() {
+    for (port, (n, client)) in (40_000..).zip(clients.iter_mut().enumerate()) {
         let gap = 1_000_000_000 / wanted(n);
         let packets: Vec<_> = (0..wanted(n))
             .map(|k| {
-                let bytes = frame(&ends, Key { whose: 2, train: 0, number: 0 });
+                let bytes = frame_from(&ends, port, Key { whose: 2, train: 0, number: 0 });
                 PacketToRelease { kind: PacketKind::Frame, ..PacketToRelease::ip(k, begin + k * gap, bytes) }
             })
             .collect();
