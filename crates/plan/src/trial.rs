@@ -72,7 +72,10 @@ impl TrialTraffic {
                 None => flows.push(FlowLoad { rate, size: None }),
             }
         }
-        let mut traffic = Self { document: value_of(&node), flows };
+        let mut document = value_of(&node);
+        // Hundreds of trials would write hundreds of files.
+        document.as_object_mut().and_then(|members| members.remove("captures"));
+        let mut traffic = Self { document, flows };
         traffic.note_sizes();
         Ok(traffic)
     }
@@ -266,6 +269,18 @@ flows:
             .collect();
         let seconds = Nanos::from_secs;
         assert_eq!(times, [(seconds(0), seconds(2), Some(4_000)), (seconds(2), seconds(5), Some(1_500))]);
+    }
+
+    #[test]
+    fn trials_capture_nothing() {
+        let text = r"
+ports: [{name: a, location: eth1}, {name: b, location: eth2}]
+flows: [{name: f, tx_rx: {port: {tx_name: a, rx_names: [b]}}, rate: {pps: 10}, metrics: {enable: true}}]
+captures: [{name: c, port_names: [b]}]
+";
+        assert_eq!(Plan::read(text).unwrap().captures.len(), 1);
+        let document = traffic(text).unwrap().document(&shape(10.0, TrialAmount::Frames(5)));
+        assert!(Plan::read(&document).unwrap().captures.is_empty());
     }
 
     #[test]

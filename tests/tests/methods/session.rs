@@ -69,3 +69,38 @@ fn a_dry_run_says_how_long_a_test_takes_and_sends_nothing() {
     assert_eq!(planned.code, Some(0), "{planned:?}");
     assert!(planned.stdout.contains(" h ") && planned.stdout.contains("search"), "{planned:?}");
 }
+
+#[test]
+fn ctrl_c_after_the_event_undoes_it() {
+    let Some(lab) = limited(10_000, 128) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let [caused, undone] = ["caused", "undone"].map(|name| place.path().join(name));
+    let touch = |path: &std::path::Path| format!("touch {}", path.display());
+    let (event, undo) = (touch(&caused), touch(&undone));
+    let mut running = start(
+        &lab,
+        "convergence",
+        &[
+            "--size",
+            "128",
+            "--rate",
+            "1kpps",
+            "--time",
+            "60s",
+            "--event-at",
+            "100ms",
+            "--event",
+            &event,
+            "--undo",
+            &undo,
+        ],
+    );
+    while !caused.exists() {
+        assert!(!running.has_ended());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    running.signal(Signal::INT);
+    let stopped = running.finish();
+    assert_eq!(stopped.code, Some(130), "{stopped:?}");
+    assert!(undone.exists(), "{stopped:?}");
+}

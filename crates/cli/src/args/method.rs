@@ -198,7 +198,7 @@ pub(crate) struct MlrsearchArgs {
     /// Lowest load of each sender [default: a thousandth of the highest]
     #[arg(long, value_name = "RATE", value_parser = load)]
     pub(crate) min_rate: Option<Rate>,
-    /// Least conditional throughput that passes, for the first goal
+    /// Least conditional throughput that passes, for every goal
     #[arg(long, value_name = "RATE", value_parser = load)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
@@ -251,7 +251,7 @@ pub(crate) struct ConvergenceArgs {
     pub(crate) size: Option<SizeArg>,
     /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
     /// plan]
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
     #[arg(long, value_name = "COMMAND")]
@@ -303,7 +303,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     pub(crate) size: Option<SizeArg>,
     /// Load of each sender [default: 1kpps, or the rates of the plan]
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]

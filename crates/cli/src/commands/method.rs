@@ -18,7 +18,7 @@ use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::output::{CommandOutput, remark};
 use bench::{TrialBench, TrialGround};
-use hook::{EventHook, ShellCommands};
+use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalGround};
 use packetrig_method::journal::JournalEntry;
@@ -189,7 +189,6 @@ impl RunningTest {
             confirmed: setup.confirmed.clone(),
             back_end: setup.back_end,
             limits,
-            hook: setup.commands.event.clone().map(EventHook::new),
             commands: setup.commands.clone(),
             ports: Vec::new(),
         })

@@ -1,6 +1,6 @@
 //! Makes the trials that a method orders: each is a run of its own, on the one path that all runs take.
 
-use super::hook::{ArmedHook, EventHook, ShellCommands};
+use super::hook::{ArmedHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::trial::trial_result;
-use packetrig_fleet_io::{LocalGround, RunOptions, run_on};
+use packetrig_fleet_io::{LocalGround, OnEvent, RunOptions, run_on};
 use packetrig_method::{TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_stats::limit::RigLimit;
@@ -37,7 +37,6 @@ pub(super) struct TrialBench {
     pub(super) confirmed: Vec<String>,
     pub(super) back_end: Option<BackEnd>,
     pub(super) limits: Vec<RigLimit>,
-    pub(super) hook: Option<EventHook>,
     pub(super) commands: ShellCommands,
     /// The ports of the last trial.
     pub(super) ports: Vec<PortInfo>,
@@ -58,30 +57,37 @@ impl TrialBench {
         let shape = shape(order);
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
         let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
-        let hook = order.event.and_then(|event| Some(self.hook.as_ref()?.armed(event.at)));
-        let mut on_event = |event: &RunEvent| {
-            if let (Some(hook), RunEventKind::StartSet { at }) = (&hook, &event.kind) {
-                hook.start(*at);
-            }
-        };
+        let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
         let options = self.options(waits.late_frames_ns);
-        let report = match &mut self.ground {
-            TrialGround::Here(ground) => {
-                run_on(ground.as_mut(), &document, options, (&is_interrupted, &mut on_event))?
-            }
-            TrialGround::Fleet(fleet) => fleet.run(&document, options, (&is_interrupted, &mut on_event))?,
-        };
+        let ran = self.run(&document, options, hook.as_ref());
+        // Before anything else ends the trial: the device must not stay as the event left it.
+        let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
+        let report = ran?;
         if is_interrupted() || !wait(waits.settle_ns) {
             return Ok(None);
         }
-        self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let took = Nanos::new(clock::monotonic_ns() - begun);
-        let event_at = hook.map(ArmedHook::finish).transpose()?;
-        if event_at.is_some() {
-            self.commands.undo_event()?;
-        }
+        self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + own_time(&report);
         Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(&report) }))
+    }
+
+    fn run(
+        &mut self,
+        document: &str,
+        options: RunOptions,
+        hook: Option<&ArmedHook>,
+    ) -> Result<RunReport, Error> {
+        let mut on_event = |event: &RunEvent| {
+            if let (Some(hook), RunEventKind::StartSet { at }) = (hook, &event.kind) {
+                hook.start(*at);
+            }
+        };
+        let user: (&dyn Fn() -> bool, OnEvent<'_>) = (&is_interrupted, &mut on_event);
+        match &mut self.ground {
+            TrialGround::Here(ground) => Ok(run_on(ground.as_mut(), document, options, user)?),
+            TrialGround::Fleet(fleet) => fleet.run(document, options, user),
+        }
     }
 
     fn options(&self, drain: Nanos) -> RunOptions {

@@ -5,7 +5,7 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 /// Commands of the user that change the device.
@@ -25,40 +25,36 @@ pub(super) struct ShellCommands {
 impl ShellCommands {
     /// Prepares the device for a trial.
     pub(super) fn prepare(&self, device: u8) -> Result<(), Error> {
-        let command = self.before.get(usize::from(device)).and_then(Option::as_ref);
-        command.map_or(Ok(()), |command| run(command).map_err(Error::Usage))
+        run_if_given(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }
 
-    /// Undoes the event of a trial.
-    pub(super) fn undo_event(&self) -> Result<(), Error> {
-        self.undo.as_ref().map_or(Ok(()), |command| run(command).map_err(Error::Usage))
-    }
-}
-
-/// A command for the shell, which has the rights of the user of packetrig.
-#[derive(Clone, Debug)]
-pub(super) struct EventHook {
-    command: String,
-}
-
-impl EventHook {
-    pub(super) const fn new(command: String) -> Self {
-        Self { command }
-    }
-
-    /// A thread that starts the command this long after the first frame.
-    pub(super) fn armed(&self, after: Nanos) -> ArmedHook {
+    /// A thread that starts the command of the event this long after the first frame.
+    pub(super) fn arm_event(&self, after: Nanos) -> Option<ArmedHook> {
+        let command = self.event.clone()?;
         let (start, started) = channel();
-        let command = self.command.clone();
         let thread = thread::spawn(move || run_at(&command, &started, after));
-        ArmedHook { start, thread }
+        Some(ArmedHook { start, thread })
     }
+
+    /// Ends a trial with an event, whatever became of the trial: an event that was caused is undone. When it was caused, after
+    /// the first frame; `None` if the trial ended before.
+    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<Nanos>, Error> {
+        let caused = hook.finish();
+        if !matches!(caused, Ok(None)) {
+            run_if_given(self.undo.as_ref())?;
+        }
+        caused
+    }
+}
+
+fn run_if_given(command: Option<&String>) -> Result<(), Error> {
+    command.map_or(Ok(()), |command| run(command).map_err(Error::Usage))
 }
 
 /// A hook that waits for the start of its trial.
 pub(super) struct ArmedHook {
     start: Sender<MonoTime>,
-    thread: JoinHandle<Result<Nanos, String>>,
+    thread: JoinHandle<Result<Option<Nanos>, String>>,
 }
 
 impl ArmedHook {
@@ -68,32 +64,30 @@ impl ArmedHook {
         self.start.send(at).unwrap_or_default();
     }
 
-    /// When the command was started, after the first frame.
-    pub(super) fn finish(self) -> Result<Nanos, Error> {
+    fn finish(self) -> Result<Option<Nanos>, Error> {
         drop(self.start);
         match self.thread.join() {
-            Ok(ran) => ran.map_err(Error::Usage),
+            Ok(caused) => caused.map_err(Error::Usage),
             Err(_) => Err(Error::Usage("the thread of the event command died".to_owned())),
         }
     }
 }
 
-fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Nanos, String> {
-    let never = || "the event did not happen: the trial did not start".to_owned();
-    let mut first = started.recv().map_err(|_| never())?;
+/// When the command was started, after the first frame; `None` if the trial was over before.
+fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Option<Nanos>, String> {
+    let Ok(mut first) = started.recv() else { return Ok(None) };
     loop {
         let left = (first + after).since(MonoTime::from_nanos(clock::monotonic_ns()));
         match started.recv_timeout(left.to_std()) {
             // The controller has put the start off.
             Ok(later) => first = later,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => break,
-            // The trial is over before the event.
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Err(never()),
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
     run(command)?;
-    Ok(begun.since(first))
+    Ok(Some(begun.since(first)))
 }
 
 fn run(command: &str) -> Result<(), String> {
