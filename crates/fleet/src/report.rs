@@ -19,6 +19,7 @@ mod load;
 mod lookup;
 mod losses;
 mod nodes;
+mod out_of_order;
 mod ports;
 mod probes;
 mod streams;

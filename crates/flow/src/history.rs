@@ -9,7 +9,8 @@
 //! for a beginning, the others have it as one of the two.
 //!
 //! A meter that was started while a flow was going on does not know how much it had. It is known again from the moments at which all
-//! meters cut the flow's parts: if it was quiet then, they had seen the same of it.
+//! meters cut the flow's parts: if it was quiet then, they had seen the same of it. Every later record names the last such moment,
+//! because the record that was made then may be one that a standby has left.
 
 use crate::account::ENTERPRISE;
 use crate::export::section::own;
@@ -51,13 +52,13 @@ pub struct FlowHistory {
     pub flipped: bool,
     /// Whether the meter surely saw the flow's beginning: it had been there for longer than flows are silent.
     pub is_whole: bool,
-    /// When the part was cut, if the flow was quiet then: at that moment every meter had seen the same packets of it. 0: it was not
-    /// quiet, or ended.
-    pub cut_ns: u64,
     /// Since the first packet after a silence that no meter takes for a pause.
     pub began: FlowSince,
     /// Since the first packet after a silence of the timeout.
     pub resumed: FlowSince,
+    /// Since the last moment at which a part was cut while the flow was quiet: at that moment every meter had seen the same packets
+    /// of it. At time 0: there was none since the flow began.
+    pub cut: FlowSince,
 }
 
 impl GroupMark {
@@ -105,9 +106,9 @@ impl CountTotals {
 
 impl FlowHistory {
     /// The elements of ours that tell it, with their values; of booleans 1 is true and 2 is false, as in IPFIX.
-    fn values(&self) -> [(u16, u64); 20] {
+    fn values(&self) -> [(u16, u64); 26] {
         let boolean = |is_true| if is_true { 1 } else { 2 };
-        let Self { mark, began, resumed, .. } = self;
+        let Self { mark, began, resumed, cut, .. } = self;
         [
             (own::GROUP, mark.group),
             (own::METER, mark.meter.into()),
@@ -128,7 +129,13 @@ impl FlowHistory {
             (own::RESUMED_BYTES_BACK, resumed.reverse.bytes),
             (own::RESUMED_FRAME_BYTES_BACK, resumed.reverse.frame_bytes),
             (own::WHOLE, boolean(self.is_whole)),
-            (own::CUT, self.cut_ns),
+            (own::CUT, cut.at_ns),
+            (own::CUT_PACKETS, cut.forward.packets),
+            (own::CUT_BYTES, cut.forward.bytes),
+            (own::CUT_FRAME_BYTES, cut.forward.frame_bytes),
+            (own::CUT_PACKETS_BACK, cut.reverse.packets),
+            (own::CUT_BYTES_BACK, cut.reverse.bytes),
+            (own::CUT_FRAME_BYTES_BACK, cut.reverse.frame_bytes),
         ]
     }
 
@@ -145,6 +152,11 @@ impl FlowHistory {
         for (id, name, ..) in own::ALL.iter().filter(|(id, ..)| (own::GROUP..=own::CUT).contains(id)) {
             history.set(*id, number(name)?);
         }
+        // Records of before these elements existed have a time only if they end at it: nothing came since.
+        let since_cut = own::CUT_PACKETS..=own::CUT_FRAME_BYTES_BACK;
+        for (id, name, ..) in own::ALL.iter().filter(|(id, ..)| since_cut.contains(id)) {
+            history.set(*id, number(name).unwrap_or(0));
+        }
         Some(history)
     }
 
@@ -157,7 +169,7 @@ impl FlowHistory {
             // A boolean of IPFIX: 1 is true, 2 is false.
             own::FLIPPED => return self.flipped = value == 1,
             own::WHOLE => return self.is_whole = value == 1,
-            own::CUT => &mut self.cut_ns,
+            own::CUT => &mut self.cut.at_ns,
             own::BEGAN => &mut self.began.at_ns,
             own::RESUMED => &mut self.resumed.at_ns,
             own::BEGAN_PACKETS => &mut self.began.forward.packets,
@@ -172,6 +184,12 @@ impl FlowHistory {
             own::RESUMED_PACKETS_BACK => &mut self.resumed.reverse.packets,
             own::RESUMED_BYTES_BACK => &mut self.resumed.reverse.bytes,
             own::RESUMED_FRAME_BYTES_BACK => &mut self.resumed.reverse.frame_bytes,
+            own::CUT_PACKETS => &mut self.cut.forward.packets,
+            own::CUT_BYTES => &mut self.cut.forward.bytes,
+            own::CUT_FRAME_BYTES => &mut self.cut.forward.frame_bytes,
+            own::CUT_PACKETS_BACK => &mut self.cut.reverse.packets,
+            own::CUT_BYTES_BACK => &mut self.cut.reverse.bytes,
+            own::CUT_FRAME_BYTES_BACK => &mut self.cut.reverse.frame_bytes,
             _ => return,
         };
         *place = value;

@@ -187,14 +187,14 @@ proptest! {
     #[test]
     fn what_flows_of_a_group_had_is_carried_too(
         records in prop::collection::vec(record(), 1..60),
-        numbers in prop::collection::vec(any::<u64>(), 20),
+        numbers in prop::collection::vec(any::<u64>(), 22),
         flags in any::<(bool, bool, u32, u16)>(),
     ) {
         let counts = |at: usize| CountTotals { packets: numbers[at], bytes: numbers[at + 1], frame_bytes: numbers[at + 2] };
         let since = |at: usize| FlowSince { at_ns: numbers[at], forward: counts(at + 1), reverse: counts(at + 4) };
-        let mark = GroupMark { group: numbers[19], meter: flags.2, lane: flags.3 };
-        let (began, resumed) = (since(0), since(7));
-        let history = FlowHistory { mark, flipped: flags.0, is_whole: flags.1, cut_ns: numbers[18], began, resumed };
+        let mark = GroupMark { group: numbers[21], meter: flags.2, lane: flags.3 };
+        let (began, resumed, cut) = (since(0), since(7), since(14));
+        let history = FlowHistory { mark, flipped: flags.0, is_whole: flags.1, began, resumed, cut };
         let of_group = |record: FlowRecord| FlowRecord { history: Some(Box::new(history)), ..record };
         let records: Vec<FlowRecord> = records.into_iter().map(of_group).collect();
         let sent = export(&records, ExportOptions { has_history: true, ..biflow() });

@@ -148,7 +148,8 @@ fn assert_whole_after(steps: &[&str]) {
     pair.settle(meters[1].as_mut().unwrap(), "meter 2 is ready");
     for (active, step) in [0, 1].into_iter().cycle().zip(steps) {
         let standby = 1 - active;
-        pair.send(10);
+        // For longer than a standby keeps the records of which the flows' places are known.
+        pair.send(60);
         step_clock(step);
         pair.send(5);
         let mut killed = meters[active].take().unwrap();

@@ -98,14 +98,12 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
         indices.map(|index| findings.stream(index, findings.timelines.get(index))).collect();
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
-    let while_sending: Vec<u64> =
-        (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
+    let out_of_order = findings.losses_while_out_of_order();
     // Before `doubt_dropped`, which adds what the rig's ports dropped: `LossPlaces` shows that as the
     // sender's and the receiver's.
     let in_doubt = total_in_doubt(&streams);
-    let lost =
-        LossPlaces::new(total_lost(&streams), in_doubt, sum_of(while_sending.iter().copied()), &reported);
-    ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &while_sending);
+    let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
+    ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &out_of_order);
     StreamRows { streams, lost }
 }
 

@@ -4,6 +4,7 @@ use super::clocks::error_of;
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
+use super::out_of_order::OutOfOrderLosses;
 use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
@@ -300,19 +301,24 @@ impl StreamFindings<'_> {
         timeline.due_before(time.saturating_sub(late + longest_delay_of(received)))
     }
 
-    /// Losses of stream `index` while its sending port was not in order, at most.
-    pub(super) fn lost_while_sending(self, index: usize) -> u64 {
-        let mut lost = 0;
-        for receiver in self.receivers(index) {
-            let StreamReceiver { node, row } = receiver;
-            let events = self.sending_events(index, receiver);
-            for outage in &row.outages.outages {
-                let span = OutageSpan::of(outage, node.started);
-                let in_doubt = span.frames_in_doubt(&events, &|time| self.gone_before(index, row, time));
-                lost = sum_of([lost, in_doubt]);
+    /// What all streams lost while their ports were not in order, at most.
+    pub(super) fn losses_while_out_of_order(self) -> OutOfOrderLosses {
+        let mut losses = OutOfOrderLosses::none(self.plan.ports.len());
+        for (index, stream) in self.plan.streams.iter().enumerate() {
+            for receiver in self.receivers(index) {
+                let of_both = self.lost_during(index, receiver, &self.events_at(index, receiver));
+                let of_sender = self.lost_during(index, receiver, &self.sending_events(index, receiver));
+                losses.add(stream.tx, receiver.row.port, of_both, of_sender);
             }
         }
-        lost
+        losses
+    }
+
+    /// Losses of stream `index` at a receiver that these events may have cost.
+    fn lost_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
+        let StreamReceiver { node, row } = receiver;
+        let spans = row.outages.outages.iter().map(|outage| OutageSpan::of(outage, node.started));
+        sum_of(spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, time))))
     }
 
     /// Whether anything happened to a port of this stream that casts doubt on its losses.

@@ -4,6 +4,7 @@ use super::StreamReport;
 use super::doubt::EventReport;
 use super::figures::{MeanRate, sum_of};
 use super::lookup::ResultLookup;
+use super::out_of_order::OutOfOrderLosses;
 use super::streams::FrameLoss;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
@@ -80,8 +81,13 @@ pub struct LossPlaces {
 
 impl LossPlaces {
     /// Splits `total` by what the ends of the run say they dropped themselves and by what was lost while a port was not in
-    /// order (`in_doubt`, of which `while_sending` because of a sending port).
-    pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
+    /// order (`in_doubt`, whose ports `out_of_order` tells).
+    pub(super) fn new(
+        total: u64,
+        in_doubt: u64,
+        out_of_order: &OutOfOrderLosses,
+        ports: &[&PortResult],
+    ) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
         let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
         let sender = senders.map(|port| sender_drops(port)).collect::<Option<Vec<u64>>>().map(sum_of);
@@ -89,9 +95,14 @@ impl LossPlaces {
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
         // and then found no other use for.
-        let receiver = sum_of(ports.iter().map(|port| receiver_drops(port))).min(left);
-        // What the sending interface dropped while it was not in order is counted there.
-        let in_doubt = in_doubt.saturating_sub(while_sending.min(sender.unwrap_or(0))).min(left - receiver);
+        let receiver = sum_of(ports.iter().map(|port| receiver_drops(port, 0))).min(left);
+        // What a port dropped while it was not in order is counted there.
+        let explained = |port: &&PortResult| {
+            receiver_drops(port, 0) - receiver_drops(port, out_of_order.receiving_at(port.port))
+        };
+        let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
+        let at_sender = out_of_order.all_sending().min(sender.unwrap_or(0));
+        let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left - receiver);
         Self {
             total,
             sender,
@@ -109,30 +120,27 @@ fn sender_drops(port: &PortResult) -> Option<u64> {
     port.tx.dropped.map(|dropped| dropped.max(vanished).saturating_add(port.tx.refused))
 }
 
-/// Frames that arrived at a port and that we did not see.
-fn receiver_drops(port: &PortResult) -> u64 {
-    // As above: drops of the ring are among the frames that arrived unseen.
+/// Frames that arrived at a port and that we did not see, but for those that are `explained`.
+fn receiver_drops(port: &PortResult, explained: u64) -> u64 {
     let unseen = port.rx.arrived.map_or(0, |arrived| arrived.saturating_sub(port.rx.seen));
-    port.rx.ring_dropped.max(unseen)
+    // As above: drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
+    port.rx.ring_dropped.max(unseen.saturating_sub(explained))
 }
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
-/// `while_sending` is what each stream lost while its sending port was not in order, which explains drops of that port.
+/// What was lost while a port was `out_of_order` is in doubt already and explains drops of that port.
 pub(super) fn doubt_dropped(
     streams: &mut [StreamReport],
     plan: &Plan,
     lookup: &ResultLookup<'_>,
-    while_sending: &[u64],
+    out_of_order: &OutOfOrderLosses,
 ) {
-    let mut explained_at = vec![0_u64; plan.ports.len()];
-    for (stream, frames) in plan.streams.iter().zip(while_sending) {
-        explained_at[stream.tx] = explained_at[stream.tx].saturating_add(*frames);
-    }
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
         let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
-        // What was lost while the port was not in order is in doubt already: it must not be doubted twice.
-        let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
-        let by_receivers = sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops));
+        let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
+        let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx));
+        let by_receivers =
+            sum_of(receivers.map(|port| receiver_drops(port, out_of_order.receiving_at(port.port))));
         // When they were dropped is not known, and whose frames they were: each stream of the port may have
         // lost all.
         let dropped = by_sender.saturating_add(by_receivers);

@@ -67,7 +67,7 @@ struct FlowSide {
     is_second: bool,
 }
 
-/// A packet with which a direction began or resumed.
+/// A packet with which a direction began or resumed, or a moment between two packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownBeginning {
     at_ns: u64,
@@ -89,9 +89,9 @@ struct KnownSide {
     last_ns: u64,
     /// With which it began, and with which it resumed; unused places are at time 0.
     beginnings: [[KnownBeginning; BEGINNINGS]; 2],
-    /// The count at the last moment at which the flow was cut and quiet.
-    cut: Option<(u64, CountTotals)>,
-    /// What a meter said at such a moment that does not know how much there was before.
+    /// Moments at which the flow was cut and quiet; unused places are at time 0.
+    cuts: [KnownBeginning; BEGINNINGS],
+    /// What a meter said since such a moment that does not know how much there was before.
     unplaced: Option<Box<ReportedSide>>,
 }
 
@@ -108,8 +108,8 @@ struct ReportedSide {
     is_ours: bool,
     first_ns: u64,
     last_ns: u64,
-    /// See [`FlowHistory::cut_ns`].
-    cut_ns: u64,
+    /// See [`FlowHistory::cut`].
+    cut: (u64, CountTotals),
 }
 
 /// What a record brought.
@@ -238,7 +238,7 @@ impl GroupedFlows {
                 is_ours,
                 first_ns,
                 last_ns,
-                cut_ns: history.cut_ns,
+                cut: reported(&history.cut, is_reverse),
             };
             let place = FlowSide { group, flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.known_side(place);
@@ -311,22 +311,30 @@ impl KnownSide {
             self.firm = ends_at;
             self.note_times(reported);
         }
-        SideNews::New(ends_at.beyond(counted).plus(more))
+        let new = ends_at.beyond(counted).plus(more);
+        SideNews::New(new.plus(self.take_placed()))
+    }
+
+    /// Takes what a meter said before anybody could place it, if that can be done by now. Returns what of it is new.
+    fn take_placed(&mut self) -> CountTotals {
+        let Self { cuts, unplaced, .. } = self;
+        let placed = unplaced.take_if(|unplaced| before_cut(cuts, unplaced.cut.0).is_some());
+        match placed.map(|placed| self.take(&placed)) {
+            Some(SideNews::New(new)) => new,
+            Some(SideNews::Unplaced) | None => CountTotals::default(),
+        }
     }
 
     /// Notes what a record says whose end in the whole count is known. Returns how much the count has before all that was given out.
     fn place(&mut self, reported: &ReportedSide, ends_at: CountTotals) -> CountTotals {
-        self.note_all(&reported.since, ends_at);
-        let mut more = self.lower_floor(reported, ends_at);
-        if reported.cut_ns > 0 {
-            // At this moment the whole count was so much: that places a meter that said what it had then.
-            self.cut = Some((reported.cut_ns, ends_at));
-            if let Some(unplaced) = self.unplaced.take_if(|unplaced| unplaced.cut_ns == reported.cut_ns) {
-                self.note_all(&unplaced.since, ends_at);
-                more = more.plus(self.lower_floor(&unplaced, ends_at));
-            }
+        for (known, (at_ns, counts)) in self.beginnings.iter_mut().zip(&reported.since) {
+            let beginning = KnownBeginning { at_ns: *at_ns, before: ends_at.less(*counts) };
+            note(known, beginning);
         }
-        more
+        // At this moment the whole count was so much: that places a meter that says what it had since then.
+        let (cut_ns, since_cut) = reported.cut;
+        note_cut(&mut self.cuts, KnownBeginning { at_ns: cut_ns, before: ends_at.less(since_cut) });
+        self.lower_floor(reported, ends_at)
     }
 
     /// A meter may have seen more of a flow than the one that was the first to report it.
@@ -343,7 +351,7 @@ impl KnownSide {
 
     /// What is new of a record that cannot be placed: all or nothing.
     fn take_loose(&mut self, reported: &ReportedSide) -> SideNews {
-        if reported.cut_ns > 0 {
+        if reported.cut.0 > 0 {
             self.unplaced = Some(Box::new(*reported));
         }
         if reported.first_ns <= self.last_ns {
@@ -388,14 +396,7 @@ impl KnownSide {
     fn known_end(&self, reported: &ReportedSide) -> Option<CountTotals> {
         let known =
             reported.since.iter().find_map(|(at_ns, counts)| Some(self.before(*at_ns)?.plus(*counts)));
-        let at_cut = self.cut.filter(|(cut_ns, _)| reported.cut_ns > 0 && *cut_ns == reported.cut_ns);
-        known.or_else(|| at_cut.map(|(_, count)| count))
-    }
-
-    fn note_all(&mut self, since: &[(u64, CountTotals); 2], ends_at: CountTotals) {
-        for (known, (at_ns, counts)) in self.beginnings.iter_mut().zip(since) {
-            note(known, KnownBeginning { at_ns: *at_ns, before: ends_at.less(*counts) });
-        }
+        known.or_else(|| Some(before_cut(&self.cuts, reported.cut.0)?.plus(reported.cut.1)))
     }
 
     fn before(&self, at_ns: u64) -> Option<CountTotals> {
@@ -410,12 +411,31 @@ impl KnownSide {
     }
 }
 
+/// The count before a moment at which the flow was cut and quiet, if it is a known one.
+fn before_cut(cuts: &[KnownBeginning], cut_ns: u64) -> Option<CountTotals> {
+    Some(cuts.iter().find(|cut| cut_ns > 0 && cut.at_ns == cut_ns)?.before)
+}
+
 /// Notes a beginning in the place of the oldest, unless it is known or older.
 fn note(all: &mut [KnownBeginning], beginning: KnownBeginning) {
     let is_known = all.iter().any(|known| known.is_near(beginning.at_ns));
     let oldest = all.iter_mut().min_by_key(|known| known.at_ns);
     if let Some(oldest) = oldest.filter(|oldest| !is_known && oldest.at_ns < beginning.at_ns) {
         *oldest = beginning;
+    }
+}
+
+/// Notes a moment at which the flow was cut and quiet in the place of the oldest. The oldest is the one with the least before it: a
+/// clock that is set back names earlier moments later.
+fn note_cut(cuts: &mut [KnownBeginning], cut: KnownBeginning) {
+    if cut.at_ns == 0 || before_cut(cuts, cut.at_ns).is_some() {
+        return;
+    }
+    let rank =
+        |known: &KnownBeginning| (known.at_ns > 0, known.before.less(cut.before).packets.cast_signed());
+    let oldest = cuts.iter_mut().min_by_key(|known| rank(known));
+    if let Some(oldest) = oldest.filter(|oldest| rank(oldest) <= (true, 0)) {
+        *oldest = cut;
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) mod own {
     pub(crate) const RESUMED_FRAME_BYTES_BACK: u16 = 26;
     /// Whether the meter surely saw the flow's beginning: boolean.
     pub(crate) const WHOLE: u16 = 27;
-    /// When the part was cut, if the flow was quiet then, nanoseconds since 1970, or 0: 64 bits.
+    /// The last moment at which a part of the flow was cut while the flow was quiet, nanoseconds since 1970, or 0: 64 bits.
     pub(crate) const CUT: u16 = 28;
     /// The term in which a meter is the active one of its group, or 0: 64 bits.
     pub(crate) const TERM: u16 = 29;
@@ -82,6 +82,12 @@ pub(crate) mod own {
     pub(crate) const REPLAYED: u16 = 33;
     /// Packets of its copy of the link: 64 bits.
     pub(crate) const COPY: u16 = 34;
+    pub(crate) const CUT_PACKETS: u16 = 35;
+    pub(crate) const CUT_BYTES: u16 = 36;
+    pub(crate) const CUT_FRAME_BYTES: u16 = 37;
+    pub(crate) const CUT_PACKETS_BACK: u16 = 38;
+    pub(crate) const CUT_BYTES_BACK: u16 = 39;
+    pub(crate) const CUT_FRAME_BYTES_BACK: u16 = 40;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
@@ -120,6 +126,12 @@ pub(crate) mod own {
         (REPLAY_FROM, "groupReplayFromNanoseconds", 4, 0),
         (REPLAYED, "groupReplayedRecords", 4, 3),
         (COPY, "groupCopyPackets", 4, 3),
+        (CUT_PACKETS, "flowCutPackets", 4, 3),
+        (CUT_BYTES, "flowCutOctets", 4, 3),
+        (CUT_FRAME_BYTES, "flowCutLayer2Octets", 4, 3),
+        (CUT_PACKETS_BACK, "reverseFlowCutPackets", 4, 3),
+        (CUT_BYTES_BACK, "reverseFlowCutOctets", 4, 3),
+        (CUT_FRAME_BYTES_BACK, "reverseFlowCutLayer2Octets", 4, 3),
     ];
 }
 
@@ -210,7 +222,7 @@ section!(HISTORY, "What the flow had since it began, of a meter of a group.", |r
     0 @ENTERPRISE #LANE 2: out.u16(history(record).mark.lane);
     0 @ENTERPRISE #FLIPPED 1: out.u8(if history(record).flipped { 1 } else { 2 });
     0 @ENTERPRISE #WHOLE 1: out.u8(if history(record).is_whole { 1 } else { 2 });
-    0 @ENTERPRISE #CUT 8: out.u64(history(record).cut_ns);
+    0 @ENTERPRISE #CUT 8: out.u64(history(record).cut.at_ns);
     0 @ENTERPRISE #BEGAN 8: out.u64(history(record).began.at_ns);
     0 @ENTERPRISE #RESUMED 8: out.u64(history(record).resumed.at_ns);
     0 @ENTERPRISE #BEGAN_PACKETS 8: out.u64(history(record).began.forward.packets);
@@ -219,6 +231,9 @@ section!(HISTORY, "What the flow had since it began, of a meter of a group.", |r
     0 @ENTERPRISE #RESUMED_PACKETS 8: out.u64(history(record).resumed.forward.packets);
     0 @ENTERPRISE #RESUMED_BYTES 8: out.u64(history(record).resumed.forward.bytes);
     0 @ENTERPRISE #RESUMED_FRAME_BYTES 8: out.u64(history(record).resumed.forward.frame_bytes);
+    0 @ENTERPRISE #CUT_PACKETS 8: out.u64(history(record).cut.forward.packets);
+    0 @ENTERPRISE #CUT_BYTES 8: out.u64(history(record).cut.forward.bytes);
+    0 @ENTERPRISE #CUT_FRAME_BYTES 8: out.u64(history(record).cut.forward.frame_bytes);
 });
 
 section!(HISTORY_BACK, "The same of the reverse direction.", |record, out| {
@@ -228,6 +243,9 @@ section!(HISTORY_BACK, "The same of the reverse direction.", |record, out| {
     0 @ENTERPRISE #RESUMED_PACKETS_BACK 8: out.u64(history(record).resumed.reverse.packets);
     0 @ENTERPRISE #RESUMED_BYTES_BACK 8: out.u64(history(record).resumed.reverse.bytes);
     0 @ENTERPRISE #RESUMED_FRAME_BYTES_BACK 8: out.u64(history(record).resumed.reverse.frame_bytes);
+    0 @ENTERPRISE #CUT_PACKETS_BACK 8: out.u64(history(record).cut.reverse.packets);
+    0 @ENTERPRISE #CUT_BYTES_BACK 8: out.u64(history(record).cut.reverse.bytes);
+    0 @ENTERPRISE #CUT_FRAME_BYTES_BACK 8: out.u64(history(record).cut.reverse.frame_bytes);
 });
 
 section!(BACK, "The reverse direction (RFC 5103).", |record, out| {

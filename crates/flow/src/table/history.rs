@@ -41,6 +41,9 @@ struct SlotHistory {
     reported: [CountTotals; 2],
     /// What of this was before it resumed.
     before: [CountTotals; 2],
+    /// The last moment at which a part was cut while it was quiet, or 0, and what of `reported` was before.
+    cut_ns: u64,
+    before_cut: [CountTotals; 2],
     /// Its parts end at multiples of their length and this.
     phase: u64,
     /// What its last record says of its end.
@@ -50,7 +53,7 @@ struct SlotHistory {
     is_whole: bool,
 }
 
-const _: () = assert!(size_of::<SlotHistory>() == 128, "two lines of cache");
+const _: () = assert!(size_of::<SlotHistory>() <= 192, "three lines of cache");
 
 #[derive(Debug)]
 pub(super) struct FlowHistories {
@@ -197,6 +200,9 @@ impl FlowHistories {
         {
             history.reported[direction] = history.reported[direction].plus(totals(half));
         }
+        if cut_ns > 0 {
+            (history.cut_ns, history.before_cut) = (cut_ns, history.reported);
+        }
         let since = |at_ns, before: [CountTotals; 2]| {
             let counts = |direction: usize| history.reported[direction].less(before[direction]);
             FlowSince { at_ns, forward: counts(flipped.into()), reverse: counts((!flipped).into()) }
@@ -205,9 +211,9 @@ impl FlowHistories {
             mark: self.mark,
             flipped,
             is_whole: history.is_whole,
-            cut_ns,
             began: since(history.began_ns, [CountTotals::default(); 2]),
             resumed: since(history.resumed_ns, history.before),
+            cut: since(history.cut_ns, history.before_cut),
         }
     }
 }

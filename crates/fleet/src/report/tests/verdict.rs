@@ -97,6 +97,26 @@ fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device()
 }
 
 #[test]
+fn frames_that_arrived_unseen_while_the_link_was_down_are_doubted_once() {
+    let down = || vec![event(PortEventKind::SwitchedDown, 400, 500)];
+    let unseen = |frames: u64, ring_dropped| {
+        let mut node = run_with(&[(110, 190), (410, 490)], vec![], down());
+        let rx = &mut node.ports[1].rx;
+        (rx.seen, rx.arrived, rx.ring_dropped) = (1001 - 162, Some(1001 - 162 + frames), ring_dropped);
+        report_of(node)
+    };
+    let certain = |report: &RunReport| {
+        let loss = report.streams[0].loss.unwrap();
+        loss.lost - loss.in_doubt
+    };
+    let of_seven = unseen(7, 0);
+    assert_eq!(certain(&of_seven), 81, "the seven are among those that the link cost");
+    assert_eq!((of_seven.lost.receiver, of_seven.lost.in_doubt, of_seven.lost.path), (Some(7), 74, Some(81)));
+    assert_eq!(certain(&unseen(91, 0)), 71, "the link explains 81 of them");
+    assert_eq!(certain(&unseen(7, 7)), 74, "the ring was full at any time");
+}
+
+#[test]
 fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
     let run = |said: u64, arrived: u64, on_wire: Option<u64>| {
         let mut node = node(&[arrived]);

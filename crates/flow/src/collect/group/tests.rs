@@ -25,6 +25,8 @@ struct Meter {
     table: FlowTable<()>,
     left: Vec<Left>,
     now_ns: u64,
+    /// By how much its clock was set back.
+    set_back_ns: u64,
 }
 
 impl Meter {
@@ -40,19 +42,30 @@ impl Meter {
         };
         let mut table = FlowTable::new(&options);
         table.advance(from_ns, &mut Vec::new());
-        Self { table, left: Vec::new(), now_ns: from_ns }
+        Self { table, left: Vec::new(), now_ns: from_ns, set_back_ns: 0 }
     }
 
     fn note(&mut self, at_ns: u64, records: Vec<FlowRecord>) {
-        self.left.extend(records.into_iter().map(|record| (at_ns, record)));
+        let left_ns = at_ns + self.set_back_ns;
+        self.left.extend(records.into_iter().map(|record| (left_ns, record)));
+    }
+
+    fn set_back(&mut self, by_ns: u64) {
+        self.now_ns -= by_ns;
+        self.set_back_ns += by_ns;
+    }
+
+    /// Looks at the timers.
+    fn look(&mut self, at_ns: u64) {
+        let mut records = Vec::new();
+        self.table.advance(at_ns, &mut records);
+        self.note(at_ns, records);
     }
 
     fn meter(&mut self, packet: PacketInfo) {
         while self.now_ns + STEP < packet.at_ns {
             self.now_ns += STEP;
-            let mut records = Vec::new();
-            self.table.advance(self.now_ns, &mut records);
-            self.note(self.now_ns, records);
+            self.look(self.now_ns);
         }
         self.now_ns = packet.at_ns.max(self.now_ns);
         let mut records = Vec::new();
@@ -271,6 +284,47 @@ fn a_meter_that_comes_late_takes_over_once_flows_were_quiet_at_a_cut() {
     assert_eq!(joined.iter().map(FlowRecord::packets).sum::<u64>(), sent);
     let (_, counts) = grouped.groups().next().unwrap();
     assert!(counts.unplaced_packets > 0 && counts.meters[&2].new_packets > 0, "{counts:?}");
+}
+
+/// A meter comes while flows are going on and is placed in them while they are slow. Then they are never quiet again, and the clock
+/// is set back after one meter has looked at its timers and before the other has: their parts end at other packets for a while. The
+/// first meter ends by force then, long after the standby has left the record that placed it.
+#[test]
+fn a_meter_that_was_placed_long_before_it_takes_over_keeps_its_place() {
+    for after in 0..70 {
+        let joined = joined_after_step(BEGIN + 45 * SECOND + after * STEP / 2);
+        assert_eq!(joined, 4 * (SLOW + BUSY), "the clock is set back after {after}");
+    }
+}
+
+/// Packets of a flow while it is slow, and afterwards.
+const SLOW: u64 = 413;
+const BUSY: u64 = 3000;
+
+/// What is stored of two meters, of which the second comes late and takes over half a second after the clock was set back.
+fn joined_after_step(step_ns: u64) -> u64 {
+    let (late_ns, back_ns) = (BEGIN + 16 * SECOND, 2 * SECOND);
+    let [mut first, mut late] = [Meter::new(1, THERE), Meter::new(2, late_ns)];
+    let slow = (0..SLOW).map(|step| BEGIN + step * 97 * MILLI);
+    let busy = (0..BUSY).map(|step| BEGIN + SLOW * 97 * MILLI + step * 9 * MILLI);
+    for at_ns in slow.chain(busy) {
+        if at_ns >= step_ns && late.set_back_ns == 0 {
+            first.look(at_ns);
+            first.set_back(back_ns);
+            late.set_back(back_ns);
+        }
+        for flow in 0..4 {
+            let packet = packet(flow, false, 16, at_ns - late.set_back_ns);
+            first.meter(packet);
+            if at_ns > late_ns {
+                late.meter(packet);
+            }
+        }
+    }
+    late.finish(BEGIN + 70 * SECOND);
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let sent = sent(&[first, late], &[0, step_ns + SECOND / 2]);
+    sent.into_iter().filter_map(|record| grouped.take(record, 1)).map(|record| record.packets()).sum()
 }
 
 #[test]

@@ -18,14 +18,19 @@ fn a_moment_that_comes_twice_because_the_clock_was_set_back_is_not_named_again()
         assert_eq!(records.len(), usize::from(is_cut_before));
         // Set back by less than a part: the moment comes again.
         records.extend(metered(&mut table, &from(moment - SECOND).take(50).collect::<Vec<_>>()));
-        let cuts = records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut_ns);
-        (moment, cuts.collect::<Vec<_>>())
+        (moment, cuts(&records).collect::<Vec<_>>())
     };
     let (moment, cuts) = moments(true);
     assert_eq!(cuts.iter().filter(|at_ns| **at_ns == moment).count(), 1, "{cuts:?}");
     assert!(cuts.iter().any(|at_ns| *at_ns > moment), "later ones are named again: {cuts:?}");
     let (moment, cuts) = moments(false);
     assert!(!cuts.contains(&moment), "{cuts:?}");
+}
+
+/// The moments at which records were made while their flow was quiet.
+fn cuts(records: &[FlowRecord]) -> impl Iterator<Item = u64> {
+    let histories = records.iter().filter_map(|record| record.history.as_ref());
+    histories.map(|history| history.cut).filter(|cut| cut.forward.packets == 0).map(|cut| cut.at_ns)
 }
 
 /// The first moment from a time on at which parts of a packet's flow end.
@@ -46,6 +51,7 @@ fn a_flow_with_the_period_of_the_active_timeout_is_quiet_when_its_parts_are_cut(
     let mut records =
         metered(&mut table, &(0..4).map(|n| packet(1, 2, from + n * active + 1)).collect::<Vec<_>>());
     table.advance(from + 4 * active, &mut records);
-    let mut cuts = records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut_ns);
+    let mut cuts =
+        records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut.at_ns);
     assert!(cuts.any(|at_ns| at_ns > 0), "{records:?}");
 }
