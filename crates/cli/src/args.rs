@@ -30,7 +30,8 @@ pub(crate) use fleet::{
     ShowHistory, StartWith, StatusArgs, UpArgs,
 };
 pub(crate) use fleet_probe::{
-    FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule, TargetProbes,
+    CapacityProbes, FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
+    TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;

@@ -21,12 +21,19 @@ pub enum PlannedMethod {
     Ping,
     /// Trains of datagrams that nobody answers.
     Send,
+    /// The rate of the narrowest link on the way there, by packet pairs to STAMP reflectors.
+    Capacity,
 }
 
 impl PlannedMethod {
     /// All methods with the words of a document.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("oneway", Self::OneWay), ("stamp", Self::Stamp), ("ping", Self::Ping), ("send", Self::Send)];
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("oneway", Self::OneWay),
+        ("stamp", Self::Stamp),
+        ("ping", Self::Ping),
+        ("send", Self::Send),
+        ("capacity", Self::Capacity),
+    ];
 
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
@@ -34,7 +41,12 @@ impl PlannedMethod {
 
     /// Whether ports that receive probes answer them with a reflector.
     pub const fn has_reflectors(self) -> bool {
-        matches!(self, Self::OneWay | Self::Stamp)
+        matches!(self, Self::OneWay | Self::Stamp | Self::Capacity)
+    }
+
+    /// Whether each line has a time of its own in which neither of its ends sends or receives other probes.
+    pub const fn is_alone(self) -> bool {
+        matches!(self, Self::Capacity)
     }
 }
 
@@ -53,7 +65,7 @@ pub struct PlannedProbeLine {
     /// Index of the sending port.
     pub from: usize,
     pub to: ProbeEnd,
-    /// Its place among the lines of its port.
+    /// Its place among the lines of its port, or among all lines if each is alone.
     pub turn: u32,
 }
 
@@ -66,19 +78,21 @@ pub struct ProbePlan {
     pub addresses: BTreeMap<usize, IpAddr>,
     /// UDP port at which the ports of the plan are probed.
     pub port: u16,
-    /// Probes, or trains, of each line.
+    /// Probes, or trains, of each line; at most, if the answers decide.
     pub count: u32,
-    /// From one probe or train of a line to the next.
+    /// From one probe or train of a line to the next; at least, if the answers decide.
     pub interval: Nanos,
     /// Intervals are drawn at random, with `interval` as their mean.
     pub poisson: bool,
     pub size: FrameSize,
-    /// Probes of a train.
+    /// Probes of a train; of the longest, if the answers decide.
     pub train: u32,
     /// From one probe of a train to the next.
     pub gap: Nanos,
     /// How long an answer may take.
     pub wait: Nanos,
+    /// How long a line may take that is alone.
+    pub slot: Nanos,
     /// The release mechanism, if the document names one.
     pub mechanism: Option<String>,
 }
@@ -116,8 +130,16 @@ impl ProbePlan {
         rounds.saturating_mul(self.train.into())
     }
 
+    /// How many lines come one after the other.
+    pub fn turns(&self) -> u32 {
+        self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
+    }
+
     /// From the start to the end of the last train of a line, without the wait for answers.
     pub fn length(&self) -> Nanos {
+        if self.method.is_alone() {
+            return Nanos::new(self.slot.as_u64().saturating_mul(self.turns().into()));
+        }
         let rounds = self.interval.as_u64().saturating_mul(self.count.into());
         Nanos::new(rounds.saturating_add(self.train_length().as_u64()))
     }
@@ -144,9 +166,35 @@ pub(crate) fn lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
     lines
 }
 
+/// Gives each line the first turn in which its ends are free.
+pub(crate) fn take_turns(lines: &mut [PlannedProbeLine]) {
+    let mut busy: BTreeSet<(ProbeEnd, u32)> = BTreeSet::new();
+    for line in lines {
+        let ends = [ProbeEnd::Port(line.from), line.to];
+        line.turn =
+            (0..u32::MAX).find(|turn| ends.iter().all(|end| !busy.contains(&(*end, *turn)))).unwrap_or(0);
+        busy.extend(ends.map(|end| (end, line.turn)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_has_to_do_with_one_line_at_a_time_if_each_is_alone() {
+        let ports: Vec<usize> = (0..8).collect();
+        let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
+        let mut lines = lines(&ports, &ends);
+        take_turns(&mut lines);
+        let last = lines.iter().map(|line| line.turn).max().unwrap();
+        assert!(last < 2 * 2 * 7, "{last}: each line meets at most 26 others");
+        for turn in 0..=last {
+            let of_turn = lines.iter().filter(|line| line.turn == turn);
+            let ends: Vec<ProbeEnd> = of_turn.flat_map(|line| [ProbeEnd::Port(line.from), line.to]).collect();
+            assert_eq!(ends.iter().collect::<BTreeSet<_>>().len(), ends.len(), "turn {turn}: {ends:?}");
+        }
+    }
 
     #[test]
     fn in_each_turn_of_a_mesh_every_port_receives_one_probe() {

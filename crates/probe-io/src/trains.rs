@@ -88,6 +88,16 @@ impl<'a> TrainSender<'a> {
         }
     }
 
+    /// Gives the listener back.
+    pub fn into_ear(self) -> PacketListener {
+        self.ear
+    }
+
+    /// Every probe so far, and what became of them.
+    pub const fn series(&self) -> &ProbeSeries {
+        &self.series
+    }
+
     /// Every probe so far.
     pub fn records(&self) -> &[ProbeRecord] {
         self.series.records()

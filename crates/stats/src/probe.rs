@@ -111,6 +111,35 @@ pub struct ProbeCounts {
     pub doubtful: u64,
 }
 
+/// The rate of the narrowest link of one direction, as packet pairs tell it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredCapacity {
+    /// Absent without an answer.
+    pub rate: Option<CapacityRange>,
+    /// Why there is no answer.
+    pub why_not: Option<String>,
+    /// Trains that were sent, and those that the answer was made of.
+    pub trains: u64,
+    pub used: u64,
+}
+
+/// Bits of frames per second, from the Ethernet header on without FCS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityRange {
+    pub bits_per_s: u64,
+    /// Not less than this, and not more, as far as the method can tell.
+    pub low: u64,
+    pub high: u64,
+    /// The same rate of IP packets.
+    pub packet_bits_per_s: u64,
+}
+
+impl CapacityRange {
+    pub const fn is_ordered(&self) -> bool {
+        self.low <= self.bits_per_s && self.bits_per_s <= self.high
+    }
+}
+
 /// What a node found with the probes of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeLineResult {
@@ -125,6 +154,9 @@ pub struct ProbeLineResult {
     pub path: Option<ProbeTimes>,
     pub there: DirectionTimes,
     pub back: DirectionTimes,
+    /// Of the way there; absent unless the plan asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<MeasuredCapacity>,
     /// Departures against their planned times.
     pub release_error: Option<ProbeTimes>,
     /// The release mechanism, and why it was chosen.
@@ -144,6 +176,7 @@ impl ProbeLineResult {
             path: None,
             there: DirectionTimes::default(),
             back: DirectionTimes::default(),
+            capacity: None,
             release_error: None,
             mechanism: String::new(),
             why: String::new(),

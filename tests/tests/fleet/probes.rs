@@ -150,9 +150,56 @@ fn people_read_a_matrix_and_can_probe_other_hosts() {
     let (code, printed, said) = ask(&["ping", "198.18.0.99", "--from", "s1"]);
     assert_eq!(code, Some(7), "{printed}{said}");
     assert!(printed.contains("198.18.0.99 does not answer ARP"), "{printed}");
-    let (code, _, said) = fleet.ask(&["fleet", "probe", "capacity", "198.18.0.6"]);
+    let (code, _, said) = fleet.ask(&["fleet", "probe", "available", "198.18.0.6"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("capacity"), "{said}");
+    assert!(said.contains("available"), "{said}");
+}
+
+/// An owner who lets trains through.
+const TRAINS_PERMITTED: &str = "[probe]\n[[probe.target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 10000\n\
+    bits_per_s = \"200Mbps\"\nburst = 50\nloss_percent = 100\n";
+/// To r1, in bits of frames per second.
+const NARROW: u64 = 5_000_000;
+
+/// What all pairs of three nodes say of their capacity.
+fn capacities(fleet: &Fleet) -> (Mesh, String) {
+    let out = fleet.place().join("out").display().to_string();
+    let flags = ["--from", "s1,s2,r1", "--count", "30", "--interval", "10ms", "--slot", "4s", "--out", &out];
+    for _ in 0..STARTS {
+        let (code, printed, said) = fleet.ask(&[&["fleet", "probe", "capacity"], &flags[..]].concat());
+        if !said.contains("split_start") {
+            return (Mesh { code, said, report: fleet.latest() }, printed);
+        }
+    }
+    panic!("no run begins here")
+}
+
+#[test]
+fn one_command_measures_the_narrowest_link_between_all_pairs() {
+    let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
+    let Some(fleet) = Fleet::up(wish) else { return };
+    fleet.give_addresses();
+    fleet.narrow("r1", "5mbit");
+    let (mesh, printed) = capacities(&fleet);
+    let rate = |from: &str, to: &str| {
+        let found = &mesh.line(from, to)["found"];
+        assert!(found["counts"]["answered"].as_u64() > Some(0), "{from} -> {to}: {found}");
+        found["capacity"]["rate"]["bits_per_s"].as_u64()
+    };
+    for from in ["s1", "s2"] {
+        let near = rate(from, "r1").is_some_and(|bits| bits.abs_diff(NARROW) < NARROW / 5);
+        assert!(near, "{}", mesh.line(from, "r1"));
+        let back = rate("r1", from);
+        assert!(back.is_none_or(|bits| bits > 3 * NARROW), "{}", mesh.line("r1", from));
+    }
+    assert!(printed.contains("Rate of the narrowest link from row to column"), "{printed}");
+    // A path without a narrow link has no rate, and says why.
+    let is_whole = mesh.report.0["probes"]["lines"].as_array().unwrap().iter().all(|line| {
+        let capacity = &line["found"]["capacity"];
+        capacity["rate"].is_object() || capacity["why_not"].is_string()
+    });
+    assert!(is_whole, "{}", mesh.report.0["probes"]);
+    assert!(matches!(mesh.code, Some(0 | 7)), "{}", mesh.said);
 }
 
 #[test]

@@ -24,9 +24,11 @@ pub(crate) enum FleetProbeCommand {
     Ping(Box<TargetProbes>),
     /// Send trains of probes that nobody answers, and report when they left
     Send(Box<TrainProbes>),
+    /// Measure the rate of the narrowest link between all pairs of nodes
+    Capacity(Box<CapacityProbes>),
     /// Not possible on a fleet yet
-    #[command(hide = true, aliases = ["available", "oneprobe"])]
-    Capacity(ProbesOfOneMachine),
+    #[command(hide = true, aliases = ["oneprobe"])]
+    Available(ProbesOfOneMachine),
 }
 
 #[derive(Args, Debug)]
@@ -68,8 +70,48 @@ pub(crate) struct TrainProbes {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig fleet probe capacity\n  \
+    packetrig fleet probe capacity --from left --to right --count 100 --interval 20ms --json")]
+pub(crate) struct CapacityProbes {
+    /// STAMP reflectors of hosts that are no nodes; with a port if that is not 862 [default: the nodes in --to]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    pub(crate) targets: Vec<ProbedHost>,
+    /// Longest train in probes; the limits of a node's owner may shorten it
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(8..=1_000))]
+    pub(crate) longest: u32,
+    /// Time for each pair of nodes; the pairs that share no node are measured at the same time
+    /// [default: 60 more --interval than --count, and --wait]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) slot: Option<Nanos>,
+    /// Largest number of packet pairs for each pair of nodes
+    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub(crate) count: u32,
+    /// Shortest pause between two trains
+    #[arg(short, long, value_name = "TIME", default_value = "100ms")]
+    pub(crate) interval: Nanos,
+    /// Frame size in bytes, FCS included
+    #[arg(short, long, value_name = "SIZE", default_value = "1518")]
+    pub(crate) size: FrameSize,
+    /// Time to wait for the answer to a probe
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) wait: Nanos,
+    /// UDP port of the reflectors that the nodes run for each other, and of hosts without a port of their own
+    /// [default: 18620 for nodes]
+    #[arg(long, value_name = "PORT", value_parser = port)]
+    pub(crate) port: Option<u16>,
+    /// How probes are released on time; see `packetrig probe send --help`
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) mechanism: MechanismArg,
+    #[command(flatten)]
+    pub(crate) nodes: ProbingNodes,
+    #[command(flatten)]
+    pub(crate) run: ProbingRun,
+}
+
+#[derive(Args, Debug)]
 #[command(
-    after_help = "Example, on the node itself:\n  packetrig probe capacity 192.0.2.1 --allow 192.0.2.0/24"
+    after_help = "Example, on the node itself:\n  packetrig probe available 192.0.2.1 --reflector 862 --allow 192.0.2.0/24"
 )]
 pub(crate) struct ProbesOfOneMachine {
     /// Whatever follows

@@ -5,7 +5,8 @@
 use super::{MOST_ROWS, left_out, short};
 use crate::table::table;
 use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
-use packetrig_stats::probe::ProbeTimes;
+use packetrig_program::numbers::scaled;
+use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +18,15 @@ const MOST_COLUMNS: usize = 24;
 /// The tables of the probes; empty for a run without probes.
 pub(super) fn probes(report: &RunReport) -> String {
     let Some(probes) = &report.probes else { return String::new() };
+    let (most, what, each) = match probes.method.as_str() {
+        "send" => ("", "trains", "one each"),
+        "capacity" => ("at most ", "packet pairs", "pauses of at least"),
+        _ => ("", "probes", "one each"),
+    };
     let mut text = format!(
-        "  {}: {} for each of {} pairs, one each {}, {} B\n",
+        "  {}: {most}{} {what} for each of {} pairs, {each} {}, {} B\n",
         probes.method,
-        if probes.method == "send" {
-            format!("{} trains", probes.count)
-        } else {
-            format!("{} probes", probes.count)
-        },
+        probes.count,
         probes.lines.len(),
         probes.interval,
         probes.size
@@ -34,6 +36,8 @@ pub(super) fn probes(report: &RunReport) -> String {
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
         "ping" if is_matrix => text.push_str(&ping_tables(&matrix)),
+        "capacity" if is_matrix => text.push_str(&capacity_table(&matrix)),
+        "capacity" => text.push_str(&capacity_list(probes)),
         "send" => text.push_str(&sending_list(probes)),
         _ => text.push_str(&list(probes)),
     }
@@ -116,6 +120,45 @@ fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
         matrix.table("from", |found| lost(Some(found.counts.lost + found.counts.refused), found.counts.sent))
     )]);
     text
+}
+
+fn capacity_table(matrix: &ProbeMatrix<'_>) -> String {
+    format!(
+        "\n  Rate of the narrowest link from row to column, in bits of frames: most likely (least to most)\n{}",
+        matrix.table("from", capacity)
+    )
+}
+
+/// A row for each line.
+fn capacity_list(probes: &ProbesReport) -> String {
+    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+        let found = line.found.as_ref()?;
+        let measured = found.capacity.as_ref();
+        let trains = measured.map_or_else(String::new, |one| format!("{} of {}", one.used, one.trains));
+        let pair = format!("{} -> {}", shown(&line.from), shown(&line.to));
+        Some(vec![
+            pair,
+            capacity(found),
+            trains,
+            found.counts.sent.to_string(),
+            found.counts.lost.to_string(),
+        ])
+    });
+    let header = ["pair", "rate of frames (least to most)", "trains used", "probes", "lost"];
+    format!("\n{}{}", table(&header, rows), left_out(probes.lines.len(), "pairs", "report.json"))
+}
+
+/// The capacity of a line, or why there is none.
+fn capacity(found: &ProbeFindings) -> String {
+    let rate = |bits: u64| scaled(bits as f64, "bit/s");
+    match found.capacity_rate() {
+        Some(CapacityRange { bits_per_s, low, high, .. }) => {
+            format!("{} ({} to {})", rate(bits_per_s), rate(low), rate(high))
+        }
+        None if found.counts.sent == 0 => "not sent".to_owned(),
+        None if found.counts.answered == 0 => "no answer".to_owned(),
+        None => "no rate".to_owned(),
+    }
 }
 
 fn full(times: ProbeTimes) -> String {
@@ -226,7 +269,10 @@ fn missing(probes: &ProbesReport) -> String {
         .lines
         .iter()
         .filter_map(|line| {
-            let why = line.missing.clone().or_else(|| line.found.as_ref()?.end.words())?;
+            let of_found = |found: &ProbeFindings| {
+                found.end.words().or_else(|| found.capacity.as_ref()?.why_not.clone())
+            };
+            let why = line.missing.clone().or_else(|| of_found(line.found.as_ref()?))?;
             Some(format!("{}: {}", shown(&line.name()), why))
         })
         .collect();
@@ -270,6 +316,7 @@ mod tests {
             variation_back: None,
             round_trip: None,
             path: None,
+            capacity: None,
             release_error: None,
             mechanism: "spin".into(),
             why: String::new(),

@@ -2,17 +2,20 @@
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
-use packetrig_probe::series::SeriesTimes;
+use packetrig_probe::estimate::{NoAnswer, RateEstimate};
+use packetrig_probe::series::{ProbeSeries, SeriesTimes};
 use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
 use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
 use packetrig_probe_io::ask::{LineEnd, LineOutcome};
 use packetrig_probe_io::send::SendOutcome;
+use packetrig_probe_io::trains::End as TrainEnd;
 use packetrig_stats::probe::{
-    DirectionTimes, FirstProbe, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes,
+    CapacityRange, DirectionTimes, FirstProbe, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeLineResult,
+    ProbeTimes,
 };
 use packetrig_sys::clock::RealtimeOffset;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 
 /// A line that was sent.
 pub(super) struct SentLine {
@@ -76,6 +79,80 @@ pub(super) fn of_answers(
         mechanism: line.mechanism.mechanism.to_string(),
         why: line.mechanism.why,
         ..ProbeLineResult::unsent(line.number, line.planned, end_of(outcome.end))
+    }
+}
+
+/// A line whose trains were asked for by an estimator.
+pub(super) struct EstimatedLine<'a> {
+    pub(super) series: &'a ProbeSeries,
+    pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
+    pub(super) answer: Result<RateEstimate, NoAnswer>,
+    /// How long it could take.
+    pub(super) slot: Nanos,
+}
+
+/// What an estimator found about a line. `is_stopped`: somebody has stopped the run.
+pub(super) fn of_estimate(
+    number: usize,
+    mechanism: ChosenMechanism,
+    line: &EstimatedLine<'_>,
+    is_stopped: bool,
+) -> ProbeLineResult {
+    let summary = line.series.summary();
+    let counts = summary.counts;
+    let end = match &line.end {
+        Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEnd::Stopped,
+        Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEnd::Done,
+        Ok(TrainEnd::Lossy) => ProbeLineEnd::Lossy,
+        Ok(TrainEnd::Prohibited) => ProbeLineEnd::Prohibited,
+        Err(packetrig_probe_io::Error::Limits(exceeded)) => limits_end(*exceeded),
+        Err(error) => ProbeLineEnd::Failed(error.to_string()),
+    };
+    ProbeLineResult {
+        counts: ProbeCounts {
+            sent: counts.sent,
+            answered: counts.answered,
+            lost: counts.lost,
+            refused: counts.refused,
+            duplicates: counts.duplicates,
+            reordered: counts.reordered,
+            corrupted: counts.corrupted,
+            doubtful: summary.doubtful,
+            planned: counts.sent,
+        },
+        round_trip: summary.rtt.map(times),
+        capacity: Some(line.capacity()),
+        release_error: release_error(line.series.records()),
+        mechanism: mechanism.mechanism.to_string(),
+        why: mechanism.why,
+        ..ProbeLineResult::unsent(number, counts.sent, end)
+    }
+}
+
+impl EstimatedLine<'_> {
+    fn capacity(&self) -> MeasuredCapacity {
+        let trains = self.series.records().last().map_or(0, |record| u64::from(record.train) + 1);
+        match (&self.answer, &self.end) {
+            // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
+            (Ok(estimate), Ok(TrainEnd::Done | TrainEnd::Stopped)) => MeasuredCapacity {
+                rate: Some(CapacityRange {
+                    bits_per_s: estimate.bits_per_s as u64,
+                    low: estimate.low as u64,
+                    high: estimate.high as u64,
+                    packet_bits_per_s: estimate.packet_bits_per_s() as u64,
+                }),
+                why_not: None,
+                trains,
+                used: estimate.quality.used as u64,
+            },
+            (Ok(_), _) => MeasuredCapacity { rate: None, why_not: None, trains, used: 0 },
+            (Err(none), end) => {
+                let is_late = matches!(end, Ok(TrainEnd::Stopped));
+                let late =
+                    if is_late { format!("; its time of {} was over", self.slot) } else { String::new() };
+                MeasuredCapacity { rate: None, why_not: Some(format!("{none}{late}")), trains, used: 0 }
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::PortLocation;
 use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_probe::estimate::TrainShape;
 use packetrig_probe::schedule::ScheduledTrain;
 use packetrig_probe::{ProbeBudget, ProbeSchedule, ReleaseMechanism, choice};
 use packetrig_probe_io::circumstances;
@@ -47,9 +48,27 @@ pub(super) struct ReadyLine {
     pub(super) target_port: u16,
     pub(super) way: ProbePath,
     pub(super) dispatcher: ReleaseDispatcher,
-    pub(super) schedule: ProbeSchedule,
+    pub(super) departures: LineDepartures,
+    /// From T to the beginning of the line.
     pub(super) shift: Nanos,
     pub(super) mechanism: ChosenMechanism,
+}
+
+/// When the probes of a line leave.
+pub(super) enum LineDepartures {
+    Scheduled(ProbeSchedule),
+    /// An estimator asks for trains of this shape, by the answers to the last one.
+    Asked(TrainShape),
+}
+
+impl LineDepartures {
+    /// How many probes are to be sent; 0 if that is not known.
+    pub(super) fn planned(&self) -> u64 {
+        match self {
+            Self::Scheduled(schedule) => schedule.probes().len() as u64,
+            Self::Asked(_) => 0,
+        }
+    }
 }
 
 /// A release mechanism and the reason for it.
@@ -81,6 +100,7 @@ pub(super) fn make_ready(
             Ok(line) => lines.push(line),
             Err(why) => {
                 let planned = u64::from(probes.count).saturating_mul(probes.train.into());
+                let planned = if probes.method.is_alone() { 0 } else { planned };
                 ready.failed.push(ProbeLineResult::unsent(line.number, planned, ProbeLineEnd::Failed(why)));
             }
         }
@@ -150,17 +170,28 @@ fn ready_line(
         ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits())).behind(gate.clone());
     // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
     let turns = u64::from(probes.lines_of(line.line.from)).max(1);
-    let shift = Nanos::new(probes.interval.as_u64() / turns * u64::from(line.line.turn));
+    let (departures, turn) = if probes.method.is_alone() {
+        (LineDepartures::Asked(train_shape(probes, &way)), probes.slot)
+    } else {
+        let schedule = schedule(probes, differing_seed(seed, line.number));
+        let schedule = schedule.map_err(|refused| refused.to_string())?;
+        (LineDepartures::Scheduled(schedule), Nanos::new(probes.interval.as_u64() / turns))
+    };
     Ok(ReadyLine {
         number: line.number,
         target_port: line.target.port(),
-        schedule: schedule(probes, differing_seed(seed, line.number))
-            .map_err(|refused| refused.to_string())?,
+        departures,
         way,
         dispatcher,
-        shift,
+        shift: Nanos::new(turn.as_u64().saturating_mul(line.line.turn.into())),
         mechanism: chosen.clone(),
     })
+}
+
+/// Trains of an estimate. A train is one burst for the limits of the target, so a longer one would be refused.
+fn train_shape(probes: &ProbePlan, way: &ProbePath) -> TrainShape {
+    let length = u32::try_from(probes.size.kernel_len()).unwrap_or(u32::MAX);
+    TrainShape { length, longest: probes.train.min(way.permitted.limits().burst), pause: probes.interval }
 }
 
 fn schedule(
@@ -216,13 +247,24 @@ fn sender(
     let index = lines.first().map_or(0, |line| line.way.index);
     let is_answered = probes.method != PlannedMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
-    let listener = is_answered.then(|| listener(&port.location, index, &wanted)).transpose()?;
+    // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
+    let at_once = if probes.method.is_alone() { probes.train } else { 0 };
+    let listener = is_answered.then(|| listener(&port.location, index, &wanted, at_once)).transpose()?;
     let number = differing_seed(seed, port.port);
     Ok(ReadySender { lines, listener, own_port, about: loan.permit.about.clone(), number })
 }
 
-fn listener(location: &PortLocation, index: u32, wanted: &WantedPackets) -> Result<PacketListener, Error> {
-    PacketListener::open(location, index, wanted).map_err(engine_error)
+fn listener(
+    location: &PortLocation,
+    index: u32,
+    wanted: &WantedPackets,
+    at_once: u32,
+) -> Result<PacketListener, Error> {
+    let opened = match at_once {
+        0 => PacketListener::open(location, index, wanted),
+        frames => PacketListener::open_holding(location, index, wanted, frames),
+    };
+    opened.map_err(engine_error)
 }
 
 /// An error of probing as one of the data plane.
@@ -241,6 +283,13 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
 fn choose(probes: &ProbePlan, port: &OwnProbePort, loan: &ProbeLoan) -> ChosenMechanism {
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };
+    }
+    if probes.method.is_alone() {
+        // A gate that holds a frame keeps other work of the kernel from its processor, also the timer of a shaper on this machine.
+        return ChosenMechanism {
+            mechanism: ReleaseMechanism::Spin,
+            why: "departures are measured".to_owned(),
+        };
     }
     let driver = circumstances::driver(&port.location);
     let calibration = loan.calibration.as_ref();

@@ -47,8 +47,9 @@ impl RunningReflector {
             key: None,
             is_stateful: true,
             // A probe that is held up and the next one may come at half the interval.
-            interval: Nanos::new(probes.interval.as_u64() / 2).max(LEAST_INTERVAL),
-            burst: BURST,
+            interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
+                .max(LEAST_INTERVAL),
+            burst: BURST.max(probes.train.saturating_mul(2)),
             synchronised_ns: None,
         };
         let askers = port.askers.iter().map(|asker| (asker.address, asker.port)).collect();

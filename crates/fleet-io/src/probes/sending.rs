@@ -2,17 +2,20 @@
 //!
 //! Invariant: a sender that finds the gate of the lease shut ends for good, and says that this was the reason.
 
-use super::findings::{self, SentLine, SessionClock};
-use super::ready::{ReadyLine, ReadySender};
+use super::findings::{self, EstimatedLine, SentLine, SessionClock};
+use super::ready::{LineDepartures, ReadyLine, ReadySender};
 use crate::error::best_effort;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::probes::{PlannedMethod, ProbePlan};
+use packetrig_probe::estimate::{PairEstimator, PairPick, RateEstimator};
 use packetrig_probe::method::{EchoMethod, ProbeMethod};
 use packetrig_probe::session::TimeFormat;
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
 use packetrig_probe_io::ask::{self, AskOptions, LineOutcome, ProbeLine};
+use packetrig_probe_io::listener::PacketListener;
 use packetrig_probe_io::send::{self, ProbeAim, ProbeContent};
+use packetrig_probe_io::trains::{ArrivalRule, TrainSender};
 use packetrig_stats::probe::{FirstProbe, ProbeLineEnd, ProbeLineResult};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -69,8 +72,7 @@ impl RunningSender {
     fn start_one(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
         let state = Arc::new(SenderState::default());
         let (start, started) = mpsc::channel();
-        let lines =
-            ready.lines.iter().map(|line| (line.number, line.schedule.probes().len() as u64)).collect();
+        let lines = ready.lines.iter().map(|line| (line.number, line.departures.planned())).collect();
         let job = SenderJob { probes: probes.clone(), gate: gate.clone(), state: Arc::clone(&state) };
         let thread = Builder::new().name("probes".to_owned()).spawn(move || job.run(ready, &started));
         let thread = thread.map_err(|source| Error::Thread { name: "probes".to_owned(), source })?;
@@ -131,7 +133,7 @@ struct SenderJob {
 impl SenderJob {
     fn run(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentLines {
         let lines: Vec<(usize, u64)> =
-            ready.lines.iter().map(|line| (line.number, line.schedule.probes().len() as u64)).collect();
+            ready.lines.iter().map(|line| (line.number, line.departures.planned())).collect();
         let Some(start) = self.await_start(started) else {
             let unsent = lines
                 .iter()
@@ -141,6 +143,7 @@ impl SenderJob {
         let sent = match self.probes.method {
             PlannedMethod::Send => self.send(ready, start),
             PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => self.ask(ready, start),
+            PlannedMethod::Capacity => self.estimate(ready, start),
         };
         sent.unwrap_or_else(|error| {
             let end = ProbeLineEnd::Failed(error.to_string());
@@ -184,7 +187,8 @@ impl SenderJob {
         let mut kept = Vec::with_capacity(lines.len());
         let mut asked = Vec::with_capacity(lines.len());
         for (line, method) in lines.into_iter().zip(&mut methods) {
-            let ReadyLine { number, way, dispatcher, schedule, shift, mechanism, .. } = line;
+            let ReadyLine { number, way, dispatcher, departures, shift, mechanism, .. } = line;
+            let LineDepartures::Scheduled(schedule) = departures else { continue };
             kept.push(SentLine { number, planned: schedule.probes().len() as u64, mechanism });
             asked.push(ProbeLine { way, method: method.lend(), dispatcher, schedule, shift });
         }
@@ -225,6 +229,7 @@ impl SenderJob {
         if self.probes.method == PlannedMethod::Ping {
             return LineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
         }
+        let follow_up = self.probes.method != PlannedMethod::Capacity;
         LineMethod::Stamp(StampSender::new(
             ends,
             SessionSettings {
@@ -235,9 +240,62 @@ impl SenderJob {
                 number: identifier.max(1),
                 realtime_offset_ns,
                 synchronised_ns: None,
-                follow_up: true,
+                follow_up,
             },
         ))
+    }
+
+    /// Estimates the capacity of each line in its time, one after the other.
+    fn estimate(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+        let ReadySender { mut lines, listener, own_port, about, number } = ready;
+        lines.sort_by_key(|line| line.shift);
+        let own = OwnIdentity { port: own_port.port(), about, number };
+        let mut sent = SentLines::default();
+        let Some(mut ear) = listener else { return Ok(sent) };
+        for line in lines {
+            let begins = start + line.shift;
+            self.await_turn(begins);
+            let found;
+            (found, ear) = self.estimate_line(line, &own, ear, begins)?;
+            sent.join(found);
+        }
+        Ok(sent)
+    }
+
+    fn await_turn(&self, begins: MonoTime) {
+        while !self.must_stop() && clock::monotonic_ns() < begins.as_nanos() {
+            let now = MonoTime::from_nanos(clock::monotonic_ns());
+            std::thread::sleep(LOOK.min(Duration::from_nanos(begins.since(now).as_u64())));
+        }
+    }
+
+    fn estimate_line(
+        &self,
+        line: ReadyLine,
+        own: &OwnIdentity,
+        ear: PacketListener,
+        begins: MonoTime,
+    ) -> Result<(SentLines, PacketListener), packetrig_probe_io::Error> {
+        let method = self.method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
+        let ReadyLine { number, way, dispatcher, departures, mechanism, .. } = line;
+        let LineDepartures::Asked(shape) = departures else { return Ok((SentLines::default(), ear)) };
+        let mut estimator = PairEstimator::new(PairPick::Mode, self.probes.count as usize, shape);
+        let over = begins + self.probes.slot;
+        let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
+        let mut trains = TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Far);
+        trains.patience = self.probes.wait;
+        let end = trains.run(&mut estimator, &is_over, &mut |_| {});
+        let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
+        let found = EstimatedLine {
+            series: trains.series(),
+            end,
+            answer: estimator.answer(),
+            slot: self.probes.slot,
+        };
+        let mut row = findings::of_estimate(number, mechanism, &found, self.is_over());
+        row.end = findings::with_lease(row.end, lost_lease);
+        let first = findings::first(trains.records());
+        Ok((SentLines { lines: vec![row], first }, trains.into_ear()))
     }
 
     /// Sends trains that nobody answers.
@@ -245,7 +303,8 @@ impl SenderJob {
         let ReadySender { lines, own_port, about, .. } = ready;
         let mut sent = SentLines::default();
         for line in lines {
-            let ReadyLine { number, target_port, way, dispatcher, schedule, shift, mechanism } = line;
+            let ReadyLine { number, target_port, way, dispatcher, departures, shift, mechanism } = line;
+            let LineDepartures::Scheduled(schedule) = departures else { continue };
             let ports = (own_port.port(), target_port);
             let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
             let mut aims = [ProbeAim { way, dispatcher, content }];
@@ -275,6 +334,13 @@ enum LineMethod {
 
 impl LineMethod {
     fn lend(&mut self) -> Box<dyn ProbeMethod + '_> {
+        match self {
+            Self::Stamp(sender) => Box::new(sender),
+            Self::Echo(echo) => Box::new(echo),
+        }
+    }
+
+    fn into_boxed(self) -> Box<dyn ProbeMethod> {
         match self {
             Self::Stamp(sender) => Box::new(sender),
             Self::Echo(echo) => Box::new(echo),

@@ -36,6 +36,7 @@ impl AskedLoad {
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
         let lines = u64::from(probes.lines_of(port)) + probes.askers(port).count() as u64;
+        let lines = if probes.method.is_alone() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);
         let bits = bits_per_frame(probes).saturating_mul(in_1000_s) / 1000;

@@ -67,10 +67,12 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
         let directions = [&row.there, &row.back].into_iter();
         let times = directions.flat_map(|one| [one.by_wall_clocks, one.by_exchanges, one.variation]);
         let mut times = times.chain([row.round_trip, row.path, row.release_error]).flatten();
+        let rate = row.capacity.as_ref().and_then(|capacity| capacity.rate);
         let accounted = answered.saturating_add(lost).saturating_add(refused);
         sent <= planned
             && accounted <= sent
             && are_reachable(&[planned])
+            && rate.is_none_or(|rate| rate.is_ordered())
             && times.all(|times| times.is_ordered() && times.samples <= sent)
     }) + leave_out(&mut probes.reflected, |row| {
         are_reachable(&[row.requests]) && row.reflected.is_none_or(|reflected| reflected <= row.requests)

@@ -12,6 +12,7 @@ const RUN: &str = "run";
 const FRAME_RATE: &str = "frames/s";
 const TIME: &str = "ns";
 const PERCENT: &str = "%";
+const BITS_PER_SECOND: &str = "bit/s";
 
 /// The figures of a run: those of all streams together, then of each stream, then of each line of probes. What is not known is
 /// absent.
@@ -139,6 +140,11 @@ fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
 fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
     let loss = percent(found.counts.lost, found.counts.sent);
     let mut figures = vec![lower("probe-loss", line, loss, PERCENT)];
+    if let Some(rate) = found.capacity_rate() {
+        let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
+        let figure = higher("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
+        figures.push(figure.with_uncertainty(Some(doubt as f64)));
+    }
     let times = [
         ("round-trip", found.round_trip),
         ("delay-there", found.delay_there),

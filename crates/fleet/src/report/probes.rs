@@ -13,17 +13,18 @@ use crate::message::{NodeName, PortPlace};
 use packetrig_plan::Plan;
 use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeEnd, ProbePlan};
 use packetrig_stats::probe::{
-    DirectionTimes, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes, ReflectedRequests,
+    CapacityRange, DirectionTimes, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes,
+    ReflectedRequests,
 };
 use packetrig_stats::result::NodeResult;
-use packetrig_units::Nanos;
+use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// The probes of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbesReport {
-    /// `oneway`, `stamp`, `ping` or `send`.
+    /// `oneway`, `stamp`, `ping`, `send` or `capacity`.
     pub method: String,
     /// Probes, or trains, that each line was to send.
     pub count: u32,
@@ -74,6 +75,9 @@ pub struct ProbeFindings {
     pub round_trip: Option<ProbeTimes>,
     /// Round trips without the time in the reflector.
     pub path: Option<ProbeTimes>,
+    /// The rate of the narrowest link on the way there; absent unless the plan asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<MeasuredCapacity>,
     /// Departures against their planned times.
     pub release_error: Option<ProbeTimes>,
     pub mechanism: String,
@@ -197,6 +201,7 @@ impl LineRows<'_> {
             variation_back: row.back.variation,
             round_trip: row.round_trip,
             path: row.path,
+            capacity: row.capacity.clone(),
             release_error: row.release_error,
             mechanism: row.mechanism.clone(),
             why: row.why.clone(),
@@ -280,13 +285,21 @@ impl ProbesReport {
 
     /// The criterion on the lines: somebody answered, or, if nobody is to answer, the probes were sent.
     pub(super) fn judge(&self) -> Option<CriterionLine> {
-        let limit = if self.is_answered() { "at least one for each pair" } else { "all were sent" };
+        let (name, limit) = match (self.is_answered(), self.has_capacities()) {
+            (_, true) => ("capacity", "a rate for each pair"),
+            (true, false) => ("answers", "at least one for each pair"),
+            (false, false) => ("sending", "all were sent"),
+        };
         let judged = self.lines.iter().map(|line| self.judge_line(line)).collect();
-        CriterionLine::of(if self.is_answered() { "answers" } else { "sending" }, limit.to_owned(), judged)
+        CriterionLine::of(name, limit.to_owned(), judged)
     }
 
     fn is_answered(&self) -> bool {
         self.method != PlannedMethod::Send.name()
+    }
+
+    fn has_capacities(&self) -> bool {
+        self.method == PlannedMethod::Capacity.name()
     }
 
     fn judge_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
@@ -306,6 +319,9 @@ impl ProbesReport {
             (false, ..) | (true, 0, _) => CriterionResult::Unknown,
             (true, _, 0) if has_far_end => CriterionResult::Fail,
             (true, _, 0) => CriterionResult::Unknown,
+            (true, ..) if self.has_capacities() && found.capacity_rate().is_none() => {
+                CriterionResult::Unknown
+            }
             (true, ..) => CriterionResult::Pass,
         }
     }
@@ -329,10 +345,21 @@ impl ProbesReport {
 }
 
 impl ProbeFindings {
+    /// The measured capacity, if there is an answer.
+    pub fn capacity_rate(&self) -> Option<CapacityRange> {
+        self.capacity.as_ref()?.rate
+    }
+
     fn in_words(&self, is_answered: bool) -> String {
         let ProbeCounts { planned, sent, answered, .. } = self.counts;
+        let capacity = self.capacity.as_ref().filter(|_| answered > 0);
         match (is_answered, sent, self.end.words()) {
             (_, 0, Some(why)) => why,
+            _ if let Some(capacity) = capacity => match (&capacity.rate, &capacity.why_not) {
+                (Some(rate), _) => BitRate::new(rate.bits_per_s).to_string(),
+                (None, Some(why)) => why.clone(),
+                (None, None) => "no rate".to_owned(),
+            },
             (true, ..) => format!("{answered} of {sent} answered"),
             (false, ..) => format!("{sent} of {planned} sent"),
         }

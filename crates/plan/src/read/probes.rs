@@ -5,7 +5,7 @@ use crate::probes::{self, PlannedMethod, ProbeEnd, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanProblem, ReadOptions, clamp_to_u32};
 use packetrig_units::{FrameSize, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -20,6 +20,12 @@ const LONGEST_TRAIN: Nanos = Nanos::from_millis(10);
 const STAMP_PORT: u16 = 862;
 /// Where the nodes of a fleet have theirs: it needs no right, and leaves the port of STAMP to a reflector that is there anyway.
 const REFLECTOR_PORT: u16 = 18_620;
+/// Trains that an estimate of a capacity needs before its pairs, with longer pauses between them.
+const FIRST_TRAINS: u32 = 60;
+/// Fewer pairs give no answer.
+const FEWEST_PAIRS: u32 = 10;
+/// A shorter train does not show how a path spreads it.
+const SHORTEST_LONGEST: u32 = 8;
 /// The port that discards datagrams (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
@@ -55,23 +61,56 @@ fn read(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
     let given = given.and_then(|port| u16::try_from(port).ok());
     let (port, host_port) = match method {
         PlannedMethod::Send => (DISCARD_PORT, DISCARD_PORT),
-        PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => (REFLECTOR_PORT, STAMP_PORT),
+        PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping | PlannedMethod::Capacity => {
+            (REFLECTOR_PORT, STAMP_PORT)
+        }
     };
+    let usual = Usual::of(method);
     let (port, host_port) = (given.unwrap_or(port), given.unwrap_or(host_port));
+    let count = clamp_to_u32(object.number("count", usual.count, 1, 1_000_000));
+    let interval = time(object, "interval", Nanos::from_millis(100));
+    let wait = time(object, "wait", Nanos::from_secs(1));
+    let mut lines = lines(object, ports, host_port);
+    if method.is_alone() {
+        probes::take_turns(&mut lines);
+    }
     ProbePlan {
         method,
-        lines: lines(object, ports, host_port),
+        lines,
         addresses: addresses(object, ports),
         port,
-        count: clamp_to_u32(object.number("count", 10, 1, 1_000_000)),
-        interval: time(object, "interval", Nanos::from_millis(100)),
+        count,
+        interval,
         poisson: object.flag("poisson", false),
-        size: FrameSize::new(clamp_to_u32(object.number("size", 102, 64, 9_600))),
-        train: clamp_to_u32(object.number("train", 1, 1, 1_000)),
+        size: FrameSize::new(clamp_to_u32(object.number("size", usual.size, 64, 9_600))),
+        train: clamp_to_u32(object.number("train", usual.train, 1, 1_000)),
         gap: time(object, "gap", Nanos::ZERO),
-        wait: time(object, "wait", Nanos::from_secs(1)),
+        wait,
+        slot: time(object, "slot", usual_slot(count, interval, wait)),
         mechanism: object.get("mechanism").and_then(|item| item.text().map(str::to_owned)),
     }
+}
+
+/// What a document need not say.
+struct Usual {
+    count: u64,
+    size: u64,
+    train: u64,
+}
+
+impl Usual {
+    const fn of(method: PlannedMethod) -> Self {
+        match method {
+            PlannedMethod::Capacity => Self { count: 50, size: 1_518, train: 50 },
+            _ => Self { count: 10, size: 102, train: 1 },
+        }
+    }
+}
+
+/// Time for the trains that find out how a path behaves, for the pairs, and for a last answer.
+const fn usual_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
+    let trains = count.saturating_add(FIRST_TRAINS) as u64;
+    Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
 
 fn lines(object: &DocumentObject<'_>, ports: &PortNames, host_port: u16) -> Vec<probes::PlannedProbeLine> {
@@ -133,8 +172,11 @@ fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
     if plan.interval == Nanos::ZERO {
         item.error("`interval` must not be zero");
     }
-    if plan.train > 1 && plan.method != PlannedMethod::Send {
-        item.error("only the method `send` has trains");
+    if plan.train > 1 && !matches!(plan.method, PlannedMethod::Send | PlannedMethod::Capacity) {
+        item.error("only the methods `send` and `capacity` have trains");
+    }
+    if plan.method == PlannedMethod::Capacity {
+        check_capacity(item, plan);
     }
     if plan.train_length() > LONGEST_TRAIN {
         item.error(format!(
@@ -151,10 +193,24 @@ fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
     if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
         item.error("each port that probes or is probed needs its IP address in `addresses`");
     }
-    let turns = plan.lines.iter().map(|line| u64::from(line.turn) + 1).max().unwrap_or(0);
-    let probes = u64::from(plan.count).saturating_mul(plan.train.into()).saturating_mul(turns);
+    let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
+    let most_lines = senders.into_iter().map(|port| plan.lines_of(port)).max().unwrap_or(0);
+    let probes = u64::from(plan.count).saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MOST_PROBES {
         item.error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
+    }
+}
+
+fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
+    if plan.count < FEWEST_PAIRS || plan.train < SHORTEST_LONGEST {
+        item.error(format!(
+            "a capacity needs a `count` of at least {FEWEST_PAIRS} pairs and a `train` of at least {SHORTEST_LONGEST} probes"
+        ));
+    }
+    if plan.poisson || plan.gap > Nanos::ZERO {
+        item.error(
+            "the method `capacity` decides itself when probes leave: `poisson` and `gap` have no place here",
+        );
     }
 }
 
@@ -196,11 +252,14 @@ mod tests {
         assert!(problems("method: oneway, from: [a], to: [a]").contains("does not probe itself"));
         assert!(problems("method: oneway, from: [a], to: [d]").contains("there is no port `d`"));
         assert!(
-            problems("method: guess, from: [a], to: [b]").contains("not one of oneway, stamp, ping, send")
+            problems("method: guess, from: [a], to: [b]")
+                .contains("not one of oneway, stamp, ping, send, capacity")
         );
         assert!(problems("from: [a], to: [b]").contains("`method` is missing"));
         assert!(problems("method: ping, from: [a], to: [b], interval: 0ns").contains("must not be zero"));
-        assert!(problems("method: ping, from: [a], to: [b], train: 3").contains("only the method `send`"));
+        assert!(problems("method: ping, from: [a], to: [b], train: 3").contains("only the methods `send`"));
+        assert!(problems("method: capacity, from: [a], to: [b], count: 9").contains("at least 10 pairs"));
+        assert!(problems("method: capacity, from: [a], to: [b], gap: 1us").contains("have no place here"));
         assert!(problems("method: send, from: [a], to: [b], train: 3, gap: 6ms").contains("is too long"));
         assert!(problems("method: ping, from: [a], targets: [nowhere]").contains("x_probes.targets[0]"));
         let many = "method: ping, from: [a], to: [b], count: 1000000, interval: 1ms";

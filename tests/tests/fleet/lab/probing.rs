@@ -49,6 +49,18 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// Everything that goes to a node passes a link of this rate, as `tc` understands it.
+    pub(crate) fn narrow(&self, node: &str, rate: &str) {
+        let port = format!("port{}", number(node));
+        let tbf = ["root", "tbf", "rate", rate, "burst", "5000", "limit", "200000"];
+        let bridge = self.bridge_namespace();
+        let words = [&["-n", &bridge, "qdisc", "add", "dev", &port][..], &tbf].concat();
+        let status = std::process::Command::new("tc").args(&words).status().expect("tc is installed");
+        assert!(status.success(), "tc {words:?}");
+    }
+}
+
 /// A tap in a cable, until this is dropped.
 pub(crate) struct ImpairedCable(Child);
 

@@ -1,8 +1,8 @@
 //! `packetrig fleet probe`: makes a plan with probes from the nodes of the fleet, and runs it like any other plan.
 
 use crate::args::{
-    FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
-    TargetProbes,
+    CapacityProbes, FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun,
+    ProbingSchedule, TargetProbes,
 };
 use crate::commands::execution::{self, ExecutionRequest, ResultFormat, TakenFleet};
 use crate::document::PlanText;
@@ -29,14 +29,41 @@ pub(super) fn perform(
             train: Some((probes.train, probes.gap)),
             ..ProbeRequest::new("send", &probes.targets, &probes.probing)
         },
-        FleetProbeCommand::Capacity(_) => return Err(not_on_a_fleet()),
+        FleetProbeCommand::Capacity(probes) => {
+            let schedule = capacity_schedule(probes);
+            let hosts = probes.targets.iter().map(|host| host.0.as_str()).collect();
+            let request = ProbeRequest {
+                method: "capacity",
+                hosts,
+                train: Some((probes.longest, Nanos::ZERO)),
+                slot: probes.slot,
+                nodes: &probes.nodes,
+                schedule: &schedule,
+                run: &probes.run,
+            };
+            return request.perform(output);
+        }
+        FleetProbeCommand::Available(_) => return Err(not_on_a_fleet()),
     };
     request.perform(output)
 }
 
+/// What a capacity has in common with probes that leave by a schedule.
+const fn capacity_schedule(probes: &CapacityProbes) -> ProbingSchedule {
+    ProbingSchedule {
+        count: probes.count,
+        interval: probes.interval,
+        poisson: false,
+        seed: None,
+        size: probes.size,
+        wait: probes.wait,
+        port: probes.port,
+        mechanism: probes.mechanism,
+    }
+}
+
 fn not_on_a_fleet() -> Error {
-    let why = "capacity, available and oneprobe cannot be measured from a fleet yet: they choose each train by the \
-        answers to the last one; run `packetrig probe` on the node instead";
+    let why = "available and oneprobe cannot be measured from a fleet yet; run `packetrig probe` on the node instead";
     Error::Usage(why.to_owned())
 }
 
@@ -47,6 +74,8 @@ struct ProbeRequest<'a> {
     hosts: Vec<&'a str>,
     /// Probes of a train and the gap between them.
     train: Option<(u32, Nanos)>,
+    /// The time of each pair, if it has one of its own.
+    slot: Option<Nanos>,
     nodes: &'a ProbingNodes,
     schedule: &'a ProbingSchedule,
     run: &'a ProbingRun,
@@ -59,7 +88,7 @@ impl<'a> ProbeRequest<'a> {
         ProbingOptions { nodes, schedule, run }: &'a ProbingOptions,
     ) -> Self {
         let hosts = hosts.iter().map(|host| host.0.as_str()).collect();
-        Self { method, hosts, train: None, nodes, schedule, run }
+        Self { method, hosts, train: None, slot: None, nodes, schedule, run }
     }
 
     fn of(method: &'static str, probes: &'a TargetProbes) -> Self {
@@ -140,7 +169,12 @@ impl<'a> ProbeRequest<'a> {
         }
         if let Some((train, gap)) = self.train {
             set("train", train.into());
-            set("gap", gap.to_string().into());
+            if gap > Nanos::ZERO {
+                set("gap", gap.to_string().into());
+            }
+        }
+        if let Some(slot) = self.slot {
+            set("slot", slot.to_string().into());
         }
         if let Some(port) = schedule.port {
             set("port", port.into());

@@ -1,6 +1,6 @@
 //! One row per pair of a run with probes.
 
-use super::ColumnKind::{Frames, Nanoseconds, SignedNanoseconds, Text};
+use super::ColumnKind::{BitsPerSecond, Frames, Nanoseconds, SignedNanoseconds, Text};
 use super::{CellValue, ReportColumn, ReportTable, word};
 use crate::report::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
@@ -104,5 +104,17 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     }),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
         bound(row, |found| found.round_trip)
+    }),
+    ProbeColumn::new(
+        "capacity_bits_per_s",
+        BitsPerSecond,
+        "Rate of the narrowest link on the way there, in bits of frames.",
+        |row| count(row, |found| found.capacity_rate().map(|rate| rate.bits_per_s)),
+    ),
+    ProbeColumn::new("capacity_low_bits_per_s", BitsPerSecond, "Not less than this.", |row| {
+        count(row, |found| found.capacity_rate().map(|rate| rate.low))
+    }),
+    ProbeColumn::new("capacity_high_bits_per_s", BitsPerSecond, "Not more than this.", |row| {
+        count(row, |found| found.capacity_rate().map(|rate| rate.high))
     }),
 ];
