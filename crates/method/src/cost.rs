@@ -87,7 +87,7 @@ impl MethodOptions {
         let Self::Mlrsearch(options) = self else { return Ok(None) };
         let most = MlrSearch::new(options.search.clone())?.to_go().most;
         let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
-        Ok(Some(RehearsedCost { trials: most.trials, sending: most.sending, waits: Nanos::new(waits) }))
+        Ok(Some(RehearsedCost { waits: Nanos::new(waits), ..most }))
     }
 
     /// The highest load that a device which never loses frames gets.

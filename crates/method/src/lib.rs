@@ -38,7 +38,7 @@ pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
 pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
-pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
+pub use session::{MethodSession, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
     TrialResult,
