@@ -21,8 +21,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("probe", &["units", "wire", "stats"]),
     ("method", &["units", "stats"]),
     ("release", &["sys"]),
+    ("page", &["units", "stats", "fleet", "method"]),
     ("probe-io", &["units", "wire", "plan", "sys", "guard", "probe", "release"]),
-    ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method"]),
+    ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe", "method", "page"]),
     (
         "fleet-io",
         &["units", "stats", "plan", "sys", "engine", "fleet", "method", "store", "probe", "probe-io"],
