@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["units", "stats", "plan", "sys", "engine", "fleet", "method", "store", "probe", "probe-io"],
     ),
     ("flow-io", &["units", "wire", "flow", "sys", "engine"]),
-    ("server", &["units", "plan", "stats", "fleet"]),
+    ("server", &["units", "plan", "stats", "fleet", "page"]),
     ("nats", &["units", "sys", "fleet"]),
     ("link", &["units", "wire", "plan"]),
     ("link-io", &["units", "wire", "stats", "plan", "sys", "engine", "link"]),

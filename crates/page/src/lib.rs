@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod draw;
+pub mod live;
 pub mod markup;
 
 /// Styles of all pages: colours as variables, for light and dark screens and for paper.
