@@ -13,10 +13,12 @@ mod blame;
 mod console;
 mod error;
 mod options;
+mod page;
 mod serve;
 mod shape;
 mod tester;
 mod transport;
+mod viewing;
 
 pub use console::TestConsole;
 pub use error::Error;
@@ -32,3 +34,7 @@ pub use tester::{
 };
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
+pub use viewing::{
+    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, NodeDirectory,
+    ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
+};

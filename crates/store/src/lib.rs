@@ -45,7 +45,7 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, PruneCriteria, PruneOutcome,
+    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, PruneCriteria, PruneOutcome,
     PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary, StoredSummary, UnfinishedMethod,
     UnfinishedRun,
 };

@@ -1,11 +1,12 @@
 //! `packetrig serve`: the OTG API on this machine's ports. Each configuration is an ordinary run, whose result goes into the
 //! catalogue when the next configuration replaces it.
 
-mod access;
+pub(super) mod access;
 
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
-use super::{fleet, is_interrupted};
+use super::{await_interrupt, fleet};
+use crate::archive::{CatalogueArchive, FleetNodes};
 use crate::args::ServeArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -19,21 +20,20 @@ use packetrig_fleet::served::RunSource;
 use packetrig_fleet_io::RunOptions;
 use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
 use packetrig_program::check_allowed_users;
-use packetrig_server::{BoundAddresses, IdentityFiles, RejectionObserver, ServerOptions, TestConsole};
+use packetrig_server::{
+    BoundAddresses, IdentityFiles, NodeDirectory, RejectionObserver, ServedRig, ServerOptions, TestConsole,
+};
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Time for late frames when a configuration is replaced. It is short because the client waits for it.
 const DRAIN: Nanos = Nanos::from_millis(20);
 /// The same on a fleet, where frames and messages take longer.
 const FLEET_DRAIN: Nanos = Nanos::from_millis(100);
-/// How often signals are looked for.
-const POLL: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
@@ -98,20 +98,34 @@ fn offer<R: RunSource>(
 ) -> Result<CommandExit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
     let console = Arc::new(TestConsole::new(runs, aliases.collect()));
+    let rig = ServedRig {
+        tester: Some(Arc::clone(&console) as _),
+        live: Some(Arc::clone(&console) as _),
+        results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
+        nodes: nodes(arguments)?,
+    };
     let open_to = access::describe(arguments, options.local_users.as_ref());
     let served = packetrig_server::run(
         options,
-        Arc::clone(&console) as _,
+        rig,
         |bound: BoundAddresses| {
             show_addresses(arguments, bound, output);
             output.line(open_to);
         },
-        await_signal,
+        await_interrupt,
     );
     // Also after an error: the last run ends in good order, and its result is stored.
     console.close();
     served?;
     Ok(CommandExit::Ok)
+}
+
+/// The nodes of the fleet whose ports are served.
+fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn NodeDirectory>>, Error> {
+    if !arguments.on_fleet {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(FleetNodes(FleetPlace::of(&arguments.fleet)?.existing()?))))
 }
 
 /// Refuses options that contradict each other or have no effect.
@@ -129,12 +143,6 @@ fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn await_signal() {
-    while !is_interrupted() {
-        std::thread::sleep(POLL);
-    }
-}
-
 fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
     let token = arguments.token_file.as_deref().map(access::token).transpose()?;
@@ -148,6 +156,7 @@ fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
         client_ca: arguments.client_ca.clone(),
         local_users: access::local_users(arguments),
         token,
+        view_token: arguments.view_token_file.as_deref().map(access::token).transpose()?,
         let_anyone_in: arguments.let_anyone_in,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
@@ -161,6 +170,7 @@ fn show_addresses(arguments: &ServeArgs, bound: BoundAddresses, output: &mut Com
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
         output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
+        output.line(format_args!("Live page: {scheme}://{http}/ui/"));
     }
     if let Some(grpc) = bound.grpc {
         let note = if arguments.grpc_tls { " (TLS)" } else { "" };

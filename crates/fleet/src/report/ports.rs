@@ -84,12 +84,12 @@ impl LossPlaces {
     pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
         let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
-        let sender = senders.map(|port| sender_drops(port)).collect::<Option<Vec<u64>>>().map(sum_of);
+        let sender = senders.map(|port| port.tx.unsent_by_interface()).collect::<Option<Vec<u64>>>().map(sum_of);
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
         // and then found no other use for.
-        let receiver = sum_of(ports.iter().map(|port| receiver_drops(port))).min(left);
+        let receiver = sum_of(ports.iter().map(|port| port.rx.unseen())).min(left);
         // What the sending interface dropped while it was not in order is counted there.
         let in_doubt = in_doubt.saturating_sub(while_sending.min(sender.unwrap_or(0))).min(left - receiver);
         Self {
@@ -100,20 +100,6 @@ impl LossPlaces {
             path: sender.map(|_| left - receiver - in_doubt),
         }
     }
-}
-
-/// Frames that a sending port took and that its interface did not transmit, by its own counters.
-fn sender_drops(port: &PortResult) -> Option<u64> {
-    // The drop counter and the difference may count the same frames: the larger one, not the sum.
-    let vanished = port.tx.on_wire.map_or(0, |on_wire| port.tx.handed_over.saturating_sub(on_wire));
-    port.tx.dropped.map(|dropped| dropped.max(vanished).saturating_add(port.tx.refused))
-}
-
-/// Frames that arrived at a port and that we did not see.
-fn receiver_drops(port: &PortResult) -> u64 {
-    // As above: drops of the ring are among the frames that arrived unseen.
-    let unseen = port.rx.arrived.map_or(0, |arrived| arrived.saturating_sub(port.rx.seen));
-    port.rx.ring_dropped.max(unseen)
 }
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
@@ -129,10 +115,10 @@ pub(super) fn doubt_dropped(
         explained_at[stream.tx] = explained_at[stream.tx].saturating_add(*frames);
     }
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
-        let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
+        let by_sender = lookup.port(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         // What was lost while the port was not in order is in doubt already: it must not be doubted twice.
         let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
-        let by_receivers = sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops));
+        let by_receivers = sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(|port| port.rx.unseen()));
         // When they were dropped is not known, and whose frames they were: each stream of the port may have
         // lost all.
         let dropped = by_sender.saturating_add(by_receivers);

@@ -311,7 +311,7 @@ impl Served {
         let thread = std::thread::spawn(move || {
             let bound = move |bound| tell.send(bound).expect("the test waits for it");
             // Told to stop, or the test has gone.
-            packetrig_server::run(options, tester, bound, move || {
+            packetrig_server::run(options, rig, bound, move || {
                 stopped.recv().ok();
             })
         });
