@@ -44,6 +44,7 @@ use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, Run
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
 use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
@@ -345,7 +346,10 @@ where
         let conducted = self.conduct(machine, has, user);
         self.end_run();
         let ControlledRun { controller, times } = conducted?;
-        self.commits.add(&times);
+        match controller.outcome() {
+            Some(RunOutcome::Complete { .. }) => self.commits.add(&times),
+            _ => self.commits.forget(),
+        }
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 }

@@ -116,7 +116,7 @@ pub struct BisectionBounds<V> {
     pub cause: BoundCause,
 }
 
-/// A binary search.
+/// A binary search for the highest value that passes.
 #[derive(Clone, Debug)]
 pub struct Bisection<V> {
     options: BisectionOptions<V>,

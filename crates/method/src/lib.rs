@@ -48,7 +48,7 @@ pub use waits::TrialWaits;
 
 use serde::{Deserialize, Serialize};
 
-/// A test method.
+/// A test method: a state machine that orders trials.
 pub trait TestMethod {
     /// The trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell) returns the
     /// same order.

@@ -65,7 +65,7 @@ impl<M: TestMethod> MethodSession<M> {
         }
     }
 
-    /// Trials so far.
+    /// Trials that were made so far, repeated ones included.
     pub const fn trials(&self) -> u32 {
         self.trials
     }

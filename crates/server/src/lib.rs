@@ -12,6 +12,7 @@ mod api;
 mod blame;
 mod console;
 mod error;
+mod methods;
 mod options;
 mod page;
 mod serve;
@@ -22,6 +23,7 @@ mod viewing;
 
 pub use console::TestConsole;
 pub use error::Error;
+pub use methods::{MethodRefusal, MethodService};
 pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,
     RejectionObserver, ServerOptions,
@@ -35,6 +37,7 @@ pub use tester::{
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
 pub use viewing::{
-    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, NodeDirectory,
-    ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
+    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals,
+    NodeDirectory, ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig,
+    ViewRefusal,
 };

@@ -10,6 +10,7 @@ mod exposition;
 mod feed;
 mod files;
 mod live_json;
+mod methods;
 mod query;
 mod routes;
 

@@ -3,6 +3,7 @@
 //!
 //! Nothing here can change anything. An unknown count is `None`, never 0.
 
+use crate::methods::MethodService;
 use crate::tester::{KnownNeighbour, LatencyFigures, PortRow, Tester, TransmitState};
 use packetrig_stats::ledger::FrameLedger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -17,6 +18,7 @@ pub struct ServedRig {
     pub live: Option<Arc<dyn LiveSource>>,
     pub results: Option<Arc<dyn ResultArchive>>,
     pub nodes: Option<Arc<dyn NodeDirectory>>,
+    pub methods: Option<Arc<dyn MethodService>>,
 }
 
 impl std::fmt::Debug for ServedRig {
@@ -26,6 +28,7 @@ impl std::fmt::Debug for ServedRig {
             .field("live", &self.live.is_some())
             .field("results", &self.results.is_some())
             .field("nodes", &self.nodes.is_some())
+            .field("methods", &self.methods.is_some())
             .finish()
     }
 }

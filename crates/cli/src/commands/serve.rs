@@ -5,6 +5,7 @@ pub(super) mod access;
 
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
+use super::method::{MethodRunner, ServedTestTerms};
 use super::{await_interrupt, fleet};
 use crate::archive::{CatalogueArchive, FleetNodes};
 use crate::args::ServeArgs;
@@ -25,6 +26,7 @@ use packetrig_server::{
 };
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;
+use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
@@ -51,14 +53,33 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     if arguments.on_fleet {
         let place = FleetPlace::of(&arguments.fleet)?.existing()?;
         opening.close()?;
+        // The threads of the API have fewer rights, and so would those that they start.
+        let thread = Arc::new(ResidentThread::start("methods")?);
         let runs = fleet::served_runs(&place, catalogue, terms(arguments, FLEET_DRAIN))?;
-        return offer(arguments, options, runs, output);
+        let methods = method_runner(arguments, Some(&place), thread);
+        return offer(arguments, options, (runs, methods), output);
     }
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = opening.close_beside_rigs(&netns::names())?;
+    let thread = Arc::new(opening.close_beside_rigs(&netns::names())?);
     let terms = terms(arguments, DRAIN);
+    let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
-    offer(arguments, options, runs, output)
+    offer(arguments, options, (runs, methods), output)
+}
+
+/// Starts the test methods that clients ask for.
+fn method_runner(
+    arguments: &ServeArgs,
+    fleet: Option<&FleetPlace>,
+    thread: Arc<ResidentThread>,
+) -> Arc<MethodRunner> {
+    let terms = ServedTestTerms {
+        store: arguments.store.directory.clone(),
+        fleet: fleet.map(|place| place.directory().to_owned()),
+        confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
+        back_end: arguments.back_end.map(Into::into),
+    };
+    Arc::new(MethodRunner::new(terms, thread))
 }
 
 /// What is the same for all runs.
@@ -93,7 +114,7 @@ fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
 fn offer<R: RunSource>(
     arguments: &ServeArgs,
     options: ServerOptions,
-    runs: R,
+    (runs, methods): (R, Arc<MethodRunner>),
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
@@ -103,6 +124,7 @@ fn offer<R: RunSource>(
         live: Some(Arc::clone(&console) as _),
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes: nodes(arguments)?,
+        methods: Some(Arc::clone(&methods) as _),
     };
     let open_to = access::describe(arguments, options.local_users.as_ref());
     let served = packetrig_server::run(
@@ -115,6 +137,7 @@ fn offer<R: RunSource>(
         await_interrupt,
     );
     // Also after an error: the last run ends in good order, and its result is stored.
+    methods.finish();
     console.close();
     served?;
     Ok(CommandExit::Ok)

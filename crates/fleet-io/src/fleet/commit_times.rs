@@ -31,11 +31,16 @@ impl CommitTimes {
             return;
         };
         if entered(RunState::Committed).count() > 1 {
-            self.0.clear();
+            self.forget();
         } else {
             self.0.truncate(REMEMBERED - 1);
             self.0.push_front(confirmed.at.saturating_sub(committed.at));
         }
+    }
+
+    /// A run did not start everywhere, or failed: what is remembered has led to a lead that was too short.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
     }
 
     /// These limits, with a lead by the latest commits if that is shorter.
@@ -43,8 +48,9 @@ impl CommitTimes {
         let Some(slowest) = self.0.iter().max() else { return limits };
         let beyond_guard = Nanos::new(slowest.as_u64().saturating_mul(MARGIN)).max(LEAST);
         let lead = limits.lead.min(limits.guard + beyond_guard);
-        // Arming is one round of messages, too. Where commits are known it need not stand for all rounds before T.
-        RunLimits { lead, arming_rounds: 1, ..limits }
+        // Arming is one round of messages, on machines as busy as they are now. Where commits are known it need not stand for
+        // three rounds.
+        RunLimits { lead, arming_rounds: 2, ..limits }
     }
 }
 

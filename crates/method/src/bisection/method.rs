@@ -68,7 +68,7 @@ impl FromStr for SearchResolution {
 
 impl BisectionPlan {
     fn check(&self) -> Result<f64, BisectionPlanError> {
-        let (min, max) = (self.min, self.max);
+        let Self { min, max, .. } = *self;
         let range = max.frames_per_second() - min.frames_per_second();
         if min > max || max.frames_per_second() <= 0.0 || !range.is_finite() {
             return Err(BisectionPlanError::Range { min, max });
@@ -94,7 +94,7 @@ pub struct BisectionMethod {
     bisection: Bisection<f64>,
 }
 
-/// What it found.
+/// What is known of the highest load that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionResult {
     /// The highest load that passed.

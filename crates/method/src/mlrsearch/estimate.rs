@@ -38,7 +38,8 @@ impl MlrSearch {
 
     /// Numbers of loads that may be the highest that is carried; one below the scale stands for none.
     fn possible_limits(&self) -> impl Iterator<Item = i64> {
-        let (mut low, mut high) = (i64::MAX, -1);
+        let mut low = i64::MAX;
+        let mut high = -1;
         for selector in self.selectors() {
             let bounds = self.book().relevant_bounds(selector.final_target());
             low = low.min(bounds.lower.unwrap_or(-1));
@@ -49,7 +50,8 @@ impl MlrSearch {
 
     fn play(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
         let mut search = self.clone();
-        let (mut trials, mut seconds) = (0, 0.0);
+        let mut trials = 0;
+        let mut seconds = 0.0;
         while let Some((_, length)) = search.next_trial() {
             if trials == MOST_TRIALS {
                 break;

@@ -1,5 +1,6 @@
 //! The calls of the page's API: methods and paths, in one table.
 
+use axum::routing::MethodFilter;
 use http::Method;
 use http::request::Parts;
 
@@ -17,11 +18,15 @@ pub(super) enum PageCall {
     Series,
     Compare,
     Nodes,
+    Methods,
+    StartMethod,
+    Method,
+    StopMethod,
     Metrics,
 }
 
 impl PageCall {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::OpenApi,
         Self::State,
         Self::Live,
@@ -33,6 +38,10 @@ impl PageCall {
         Self::Series,
         Self::Compare,
         Self::Nodes,
+        Self::Methods,
+        Self::StartMethod,
+        Self::Method,
+        Self::StopMethod,
         Self::Metrics,
     ];
 
@@ -50,13 +59,19 @@ impl PageCall {
             Self::Series => "/api/v1/runs/{id}/series",
             Self::Compare => "/api/v1/compare",
             Self::Nodes => "/api/v1/nodes",
+            Self::Methods | Self::StartMethod => "/api/v1/methods",
+            Self::Method | Self::StopMethod => "/api/v1/methods/{id}",
             Self::Metrics => "/metrics",
         }
     }
 
-    /// The only call that changes something is the one that starts and stops streams.
-    pub(super) const fn method(self) -> &'static str {
-        if matches!(self, Self::Streams) { "POST" } else { "GET" }
+    /// Calls that only look are GET.
+    pub(super) const fn method(self) -> MethodFilter {
+        match self {
+            Self::Streams | Self::StartMethod => MethodFilter::POST,
+            Self::StopMethod => MethodFilter::DELETE,
+            _ => MethodFilter::GET,
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use super::calls::PageCall;
 use super::feed::{LiveFeed, MOST_VIEWERS};
 use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
-use super::{PAGE_API_VERSION, exposition, files};
+use super::{PAGE_API_VERSION, exposition, files, methods};
+use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
 use crate::transport::CallDispatcher;
 use crate::transport::access::ClientCredential;
@@ -53,18 +54,26 @@ impl PageContext {
         let feed = rig.live.clone().map(|source| LiveFeed::new(source, stopping));
         Self { rig: rig.clone(), dispatcher, feed, counters, most_request_bytes }
     }
+
+    pub(super) fn methods(&self) -> Option<Arc<dyn MethodService>> {
+        self.rig.methods.clone()
+    }
+
+    pub(super) const fn most_request_bytes(&self) -> usize {
+        self.most_request_bytes
+    }
 }
 
 /// The routes of the page and its API.
 pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext) -> Router<S> {
     let mut router = Router::new();
     for call in PageCall::ALL {
-        let method = if call.method() == "POST" { MethodFilter::POST } else { MethodFilter::GET };
-        let handler = move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
-            let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
-            answer(context, call, id.unwrap_or_default(), request)
-        };
-        router = router.route(call.path(), on(method, handler));
+        let handler =
+            move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
+                let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
+                answer(context, call, id.unwrap_or_default(), request)
+            };
+        router = router.route(call.path(), on(call.method(), handler));
     }
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
         router = router.route(path, on(MethodFilter::GET, page_file));
@@ -91,7 +100,7 @@ async fn answer(context: PageContext, call: PageCall, id: String, request: Reque
 }
 
 /// Why a call has no answer.
-enum PageFailure {
+pub(super) enum PageFailure {
     View(ViewRefusal),
     Tester(TesterRefusal),
     /// The answer is made already.
@@ -139,15 +148,21 @@ async fn perform(
         }
         PageCall::Events => events(&context, query),
         PageCall::Streams => steer(context, request).await,
+        PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
+            query.finish()?;
+            methods::perform(&context, call, id, request).await
+        }
         PageCall::Metrics => metrics(context).await,
         PageCall::Nodes => {
             query.finish()?;
             let nodes = present(context.rig.nodes.clone(), "the nodes of a fleet")?;
             blocking(move || nodes.nodes()).await
         }
-        PageCall::Results | PageCall::Unfinished | PageCall::Result | PageCall::Series | PageCall::Compare => {
-            past(&context, call, id, query).await
-        }
+        PageCall::Results
+        | PageCall::Unfinished
+        | PageCall::Result
+        | PageCall::Series
+        | PageCall::Compare => past(&context, call, id, query).await,
     }
 }
 
@@ -225,6 +240,7 @@ fn state(context: &PageContext, request: &Request<Body>) -> Value {
             "live": context.rig.live.is_some(),
             "results": context.rig.results.is_some(),
             "nodes": context.rig.nodes.is_some(),
+            "methods": context.rig.methods.is_some(),
         },
         "may": { "control": may_control },
         "viewers": context.feed.as_ref().map_or(0, |feed| feed.viewer_count()),
@@ -239,7 +255,8 @@ fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response,
     let feed = present(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.watch(window, period) else {
-        let message = format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
+        let message =
+            format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
         return Err(PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, &message))));
     };
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));
@@ -297,23 +314,23 @@ async fn metrics(context: PageContext) -> Result<Response, PageFailure> {
     Ok(response)
 }
 
-fn present<T>(part: Option<T>, what: &str) -> Result<T, ViewRefusal> {
+pub(super) fn present<T>(part: Option<T>, what: &str) -> Result<T, ViewRefusal> {
     part.ok_or_else(|| ViewRefusal::Unknown(format!("this server does not have {what}")))
 }
 
 /// Answers on a thread that may block.
-async fn blocking(
+pub(super) async fn blocking(
     make: impl FnOnce() -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let made = tokio::task::spawn_blocking(move || make().map(|value| value.to_string())).await;
     Ok(json_text(made.unwrap_or_else(|_| Err(panicked()))?))
 }
 
-fn panicked() -> ViewRefusal {
+pub(super) fn panicked() -> ViewRefusal {
     ViewRefusal::Failed("the call ended in a panic: this is a bug of packetrig".to_owned())
 }
 
-fn json_value(value: &Value) -> Response {
+pub(super) fn json_value(value: &Value) -> Response {
     json_text(value.to_string())
 }
 
