@@ -41,11 +41,13 @@ impl LiveFeed {
         MOST_VIEWERS - self.viewers.available_permits()
     }
 
-    /// The events for one viewer; `None` if there are too many viewers. `period` is the least time between two states.
+    /// The events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
+    /// `has_history`: it has not got the history of this configuration before.
     pub(super) fn watch(
         self: &Arc<Self>,
         window: StreamWindow,
         period: Duration,
+        has_history: bool,
     ) -> Option<mpsc::Receiver<Result<Bytes, std::convert::Infallible>>> {
         let permit = Arc::clone(&self.viewers).try_acquire_owned().ok()?;
         // One event waits while the client reads the one before; all others are skipped.
@@ -56,6 +58,7 @@ impl LiveFeed {
             events: sender,
             window,
             period: period.max(PERIOD),
+            has_history,
             number: 0,
             _permit: permit,
         };
@@ -110,6 +113,8 @@ struct LiveViewer {
     events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
     window: StreamWindow,
     period: Duration,
+    /// Whether it wants the history of the configuration in force.
+    has_history: bool,
     number: u64,
     _permit: OwnedSemaphorePermit,
 }
@@ -143,8 +148,8 @@ impl LiveViewer {
     async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
         let Some(state) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // Of each configuration, a viewer first gets what it has missed.
-        if *configuration != Some(state.configuration) {
-            *configuration = Some(state.configuration);
+        let before = configuration.replace(state.configuration);
+        if before != Some(state.configuration) && (before.is_some() || self.has_history) {
             self.send("history", &history_json(&state)).await?;
         }
         self.send("live", &live_json(&state, &self.window)).await?;

@@ -251,10 +251,11 @@ fn state(context: &PageContext, request: &Request<Body>) -> Value {
 fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
     let window = StreamWindow::read(&mut query)?;
     let rate = query.number("rate", MOST_RATE, MOST_RATE)?.max(1);
+    let has_history = query.value("history", "`true` or `false`")?.unwrap_or(true);
     query.finish()?;
     let feed = present(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
-    let Some(events) = feed.watch(window, period) else {
+    let Some(events) = feed.watch(window, period, has_history) else {
         let message =
             format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
         return Err(PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, &message))));

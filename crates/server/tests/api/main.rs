@@ -5,4 +5,5 @@ mod grpc;
 mod http;
 mod life;
 mod mock;
+mod page;
 mod tls;
