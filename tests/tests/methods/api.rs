@@ -40,11 +40,9 @@ fn bisection(lab: &Lab, trial_ns: u64) -> Value {
         "name": "from a client",
         "options": {
             "method": "bisect",
-            "search": {
-                "min_frames_per_second": 0.0, "max_frames_per_second": 20_000.0,
-                "resolution": {"share_of_range": 0.02}, "tries": 2, "accepted_loss_ratio": 0.0,
-                "hopeless_loss_ratio": 1.0, "trial_ns": trial_ns, "frame_size_bytes": null,
-            },
+            "min_frames_per_second": 0.0, "max_frames_per_second": 20_000.0,
+            "resolution": {"share_of_range": 0.02}, "tries": 2, "accepted_loss_ratio": 0.0,
+            "hopeless_loss_ratio": 1.0, "trial_ns": trial_ns, "frame_size_bytes": null,
             "waits": {"before_ns": 0, "late_frames_ns": 200_000_000, "settle_ns": 0},
             "required_frames_per_second": null,
         },
@@ -123,8 +121,8 @@ fn a_request_with_an_unknown_member_is_refused_by_name() {
     let Some(lab) = limited(10_000, 128) else { return };
     let _server = serve();
     let mut request = bisection(&lab, 300_000_000);
-    request["options"]["search"]["colour"] = json!("red");
+    request["options"]["colour"] = json!("red");
     let (refused, status) = call("POST", "methods", Some(&request));
     assert_eq!(status, "400", "{refused}");
-    assert!(refused.to_string().contains("search.colour"), "{refused}");
+    assert!(refused.to_string().contains("no member colour"), "{refused}");
 }

@@ -11,16 +11,14 @@ const LIMIT_NS: u64 = 60_000_000_000;
 fn bisection() -> Value {
     json!({
         "method": "bisect",
-        "search": {
-            "min_frames_per_second": 0.0,
-            "max_frames_per_second": 2000.0,
-            "resolution": {"share_of_range": 0.1},
-            "tries": 2,
-            "accepted_loss_ratio": 0.0,
-            "hopeless_loss_ratio": 1.0,
-            "trial_ns": 200_000_000,
-            "frame_size_bytes": null,
-        },
+        "min_frames_per_second": 0.0,
+        "max_frames_per_second": 2000.0,
+        "resolution": {"share_of_range": 0.1},
+        "tries": 2,
+        "accepted_loss_ratio": 0.0,
+        "hopeless_loss_ratio": 1.0,
+        "trial_ns": 200_000_000,
+        "frame_size_bytes": null,
         "waits": {"before_ns": 0, "late_frames_ns": 50_000_000, "settle_ns": 0},
         "required_frames_per_second": 1000.0,
     })
@@ -79,19 +77,19 @@ fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
 #[test]
 fn members_that_no_method_knows_are_refused_by_name() {
     let mut options = bisection();
-    options["search"]["colour"] = json!("red");
+    options["waits"]["colour"] = json!("red");
     let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
-    assert_eq!(text, "options: the method knows no member search.colour");
+    assert_eq!(text, "options: the method knows no member waits.colour");
     let text = refusal(json!({"options": bisection(), "plans": [], "color": 1}));
     assert!(text.contains("color"), "{text}");
     let text = refusal(json!({"options": bisection(), "plans": []}));
-    assert!(text.contains("bisect has 1 to 1 plans, not 0"), "{text}");
+    assert!(text.contains("bisect has 1, not 0"), "{text}");
 }
 
 #[test]
 fn options_that_cannot_be_run_are_refused() {
     let mut options = bisection();
-    options["search"]["trial_ns"] = json!(0);
+    options["trial_ns"] = json!(0);
     let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
     assert!(text.contains("a trial needs a length"), "{text}");
 }
@@ -138,7 +136,7 @@ fn a_test_that_is_stopped_can_be_resumed() {
     let store = tempfile::tempdir().unwrap();
     let runner = runner(&store);
     let mut options = bisection();
-    options["search"]["trial_ns"] = json!(60_000_000_000_u64);
+    options["trial_ns"] = json!(60_000_000_000_u64);
     let locations = [lab.location(0), lab.location(1)];
     let started = runner.start_test(json!({"options": options, "plans": [plan(locations)]})).unwrap();
     assert!(runner.stop("another").is_none());
