@@ -96,7 +96,7 @@ enum TestState {
     /// A client has asked it to stop, and the trial in progress is ending.
     Stopping,
     Complete,
-    /// It can be resumed with `packetrig test resume`.
+    /// If it has made a trial, `packetrig test resume` goes on with it.
     Stopped,
     Failed,
 }
