@@ -26,6 +26,7 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     fn distance(low: Self, high: Self) -> Self;
 
     /// This many thousandths of the value.
+    #[must_use]
     fn thousandths(self, count: u32) -> Self;
 }
 
@@ -41,7 +42,7 @@ impl SearchedValue for f64 {
     }
 
     fn thousandths(self, count: u32) -> Self {
-        self * f64::from(count) / 1000.0
+        self * Self::from(count) / 1000.0
     }
 }
 
@@ -57,7 +58,7 @@ impl SearchedValue for u64 {
     }
 
     fn thousandths(self, count: u32) -> Self {
-        self.saturating_mul(u64::from(count)) / 1000
+        self.saturating_mul(Self::from(count)) / 1000
     }
 }
 

@@ -214,3 +214,10 @@ fn fleet(names: &[&str], policies: RunPolicies) -> ControllerMachine {
     }
     controller
 }
+
+fn may_go_on(controller: &mut ControllerMachine, name: &str, head: &MessageHead, ms: u64) -> Option<bool> {
+    let actions = controller.handle(ControllerEvent::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
+    actions
+        .iter()
+        .find_map(|action| if let ControllerAction::Grant(_, _, it) = action { Some(it.go_on) } else { None })
+}

@@ -2,13 +2,6 @@
 
 use super::*;
 
-fn may_go_on(controller: &mut ControllerMachine, name: &str, head: &MessageHead, ms: u64) -> Option<bool> {
-    let actions = controller.handle(ControllerEvent::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
-    actions
-        .iter()
-        .find_map(|action| if let ControllerAction::Grant(_, _, it) = action { Some(it.go_on) } else { None })
-}
-
 #[test]
 fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
     let near = fleet_limits();
