@@ -218,10 +218,9 @@ impl PlaneSource for EnginePlane {
 
     fn close_unused(&mut self, now: MonoTime) {
         match self.keeping {
-            KeepingTime::Nothing => {}
             KeepingTime::AfterRun(time) => self.keeping = KeepingTime::Until(now + time),
             KeepingTime::Until(end) if now >= end => self.close_kept(),
-            KeepingTime::Until(_) => {}
+            KeepingTime::Nothing | KeepingTime::Until(_) => {}
         }
     }
 }

@@ -26,7 +26,7 @@ impl CommitTimes {
     pub(super) fn add(&mut self, times: &RunTimes) {
         let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
         let (Some(committed), Some(confirmed)) =
-            (entered(RunState::Committed).last(), entered(RunState::Confirmed).last())
+            (entered(RunState::Committed).next_back(), entered(RunState::Confirmed).next_back())
         else {
             return;
         };
@@ -78,7 +78,9 @@ mod tests {
 
     fn lead_after(runs: &[&[u64]]) -> Nanos {
         let mut commits = CommitTimes::default();
-        runs.iter().for_each(|commits_of_run| commits.add(&run(commits_of_run)));
+        for commits_of_run in runs {
+            commits.add(&run(commits_of_run));
+        }
         commits.shorten_lead(limits()).lead
     }
 
