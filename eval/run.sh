@@ -8,7 +8,7 @@ CARGO=${CARGO:-cargo}
 # Together: one selection of packages is one set of features.
 "$CARGO" build --release --locked -p packetrig -p packetrig-eval -p xtask --bin packetrig --bin "eval_$name" --bin xtask
 case $name in
-fleet | faults | probe)
+fleet | faults | methods | probe)
 	# Inside the lab there is no network to get it from. Without it the evaluation says so.
 	if server=$(sh scripts/clients.sh nats); then
 		PATH="$(dirname "$server"):$PATH"
@@ -17,6 +17,8 @@ fleet | faults | probe)
 		echo "going on without nats-server" >&2
 	fi
 	;;
+esac
+case $name in
 methods)
 	if EVAL_MLRSEARCH=$(sh scripts/clients.sh mlrsearch); then
 		export EVAL_MLRSEARCH

@@ -13,6 +13,7 @@ mod merge;
 mod meter;
 mod meter_group;
 mod method;
+mod page;
 mod quantities;
 mod replay;
 mod report;
@@ -45,6 +46,7 @@ pub(crate) use method::{
 };
 pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
+pub(crate) use page::PageArgs;
 pub(crate) use quantities::{PercentArg, SizeArg};
 pub(crate) use replay::{PaceArg, ReplayArgs};
 pub(crate) use report::{
@@ -118,6 +120,8 @@ pub(crate) enum RigCommand {
     Flows(FlowsCommand),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) for this machine's ports
     Serve(Box<ServeArgs>),
+    /// Show past results and the nodes of a fleet as a web page, for reading only
+    Page(Box<PageArgs>),
     /// Run this machine as a node of a fleet, within the limits that its owner sets
     Agent(Box<AgentArgs>),
     /// Manage a fleet: many machines that work as one test rig

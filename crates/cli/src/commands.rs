@@ -14,6 +14,7 @@ mod log;
 mod merge;
 mod meter;
 mod method;
+mod page;
 mod plan;
 mod probe;
 mod quick;
@@ -24,12 +25,19 @@ mod run;
 mod serve;
 mod tap;
 
+pub(crate) use execution::open_catalogue_to_read;
+pub(crate) use fleet::shown_nodes;
+
 use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use method::MethodRequest;
 use packetrig_program::is_interrupted;
+use std::time::Duration;
+
+/// How often signals are looked for.
+const POLL: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
@@ -48,9 +56,17 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
         RigCommand::Fleet(arguments) => fleet::perform(&arguments, output),
         RigCommand::Probe(command) => probe::perform(&command, output),
         RigCommand::Serve(arguments) => serve::perform(&arguments, output),
+        RigCommand::Page(arguments) => page::perform(&arguments, output),
         RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
         RigCommand::Test(command) => test(command, output),
         RigCommand::Report(arguments) => report::perform(*arguments, output),
+    }
+}
+
+/// Returns when the user wants the command to end.
+fn await_interrupt() {
+    while !is_interrupted() {
+        std::thread::sleep(POLL);
     }
 }
 

@@ -149,6 +149,9 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.feed(AgentEvent::Tick);
         self.watch_senders();
         self.sample();
+        if self.plane.is_none() {
+            self.planes.close_unused(now());
+        }
         if self.membership.as_mut().is_some_and(NodeMembership::take_due_hello) {
             self.send_hello(None);
         }

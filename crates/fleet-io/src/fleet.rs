@@ -7,6 +7,7 @@
 
 mod charged;
 mod collector;
+mod commit_times;
 mod crew;
 mod ending;
 mod fetch;
@@ -37,11 +38,13 @@ use crate::control::{ControlledRun, RunUser};
 use crate::error::{Error, best_effort};
 use crate::local::{EndedRun, RunGround, RunOptions, facts, preparation};
 use collector::{CollectorEvent, OtherRuns, SegmentCollector};
+use commit_times::CommitTimes;
 use leadership::FleetLeadership;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, RunRecord};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
 use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
@@ -106,6 +109,10 @@ pub struct FleetGround<F: Fabric> {
     policies: RunPolicies,
     roster: FleetRoster,
     round_trips: RoundTrips,
+    /// How long nodes may keep their ports open after a run, for the next one. Above 0, they also stay led.
+    keep_ports: Nanos,
+    /// How long the latest runs' nodes took to acknowledge a commit.
+    commits: CommitTimes,
 }
 
 /// A run that an earlier controller left.
@@ -169,7 +176,15 @@ where
             policies: charge.policies,
             roster,
             round_trips,
+            keep_ports: Nanos::ZERO,
+            commits: CommitTimes::default(),
         })
+    }
+
+    /// From now on runs follow one another on the same nodes. Between two of them the nodes stay led, and may keep their ports open
+    /// this long. They are given back when a run needs others, or this is dropped.
+    pub fn keep_nodes(&mut self, keep_ports: Nanos) {
+        self.keep_ports = keep_ports;
     }
 
     /// The members of the fleet, as of now.
@@ -313,11 +328,14 @@ where
         let nodes = places::nodes(&places);
         let facts = RunFacts { places: places.clone(), ..facts(document.text(), &options, nodes.clone()) };
         let limits = RunLimits::fleet(self.round_trips.longest(&nodes), options.drain);
+        let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
         let steered = options.terms.steered;
-        let mut preparation = RunPreparation { places, say_every, clock, ..preparation(document, options) };
+        let keep_ports_ns = self.keep_ports;
+        let mut preparation =
+            RunPreparation { places, say_every, keep_ports_ns, clock, ..preparation(document, options) };
         // A change of a steered run refers to the whole plan, so every node needs all of it.
         let shares = (!steered).then(|| NodeShares::of(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
@@ -326,8 +344,12 @@ where
         let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
         // The nodes are free for others also when the run has failed.
         let conducted = self.conduct(machine, has, user);
-        self.give_back();
+        self.end_run();
         let ControlledRun { controller, times } = conducted?;
+        match controller.outcome() {
+            Some(RunOutcome::Complete { .. }) => self.commits.add(&times),
+            _ => self.commits.forget(),
+        }
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 }

@@ -12,6 +12,7 @@ use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::terms::RunTerms;
+use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 pub trait PlaneSource {
     /// Opens what the preparation asks for. `plan` is what its document was read as.
     fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error>;
+
+    /// Called again and again while there is no run: closes ports that were kept for a next run which has not come in time.
+    fn close_unused(&mut self, _now: MonoTime) {}
 }
 
 /// The engine's rig on this machine's interfaces.
@@ -35,6 +39,19 @@ pub struct EnginePlane {
     engine: Option<EngineCommand>,
     /// Ports that stay open between runs.
     kept: Option<KeptPorts>,
+    /// How long they stay open on a lent machine.
+    keeping: KeepingTime,
+}
+
+/// How long a lent machine keeps ports open after a run.
+#[derive(Clone, Copy, Debug, Default)]
+enum KeepingTime {
+    /// Nothing is kept.
+    #[default]
+    Nothing,
+    /// A run is under way. After it, ports stay open this long.
+    AfterRun(Nanos),
+    Until(MonoTime),
 }
 
 /// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
@@ -105,6 +122,9 @@ impl MachineLoan {
     }
 }
 
+/// Longest time that a lent machine keeps ports open between two runs: its owner may want the interfaces back.
+const LONGEST_KEEPING: Nanos = Nanos::from_secs(10);
+
 /// Longest name of a run.
 const LONGEST_RUN_ID: usize = 100;
 
@@ -134,7 +154,7 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
     pub const fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan), engine: None, kept: None }
+        Self { lent: Some(loan), engine: None, kept: None, keeping: KeepingTime::Nothing }
     }
 
     /// Of the user's own machine, where this program sends.
@@ -150,10 +170,33 @@ impl EnginePlane {
     pub fn keeping_ports(self) -> Self {
         Self { kept: Some(KeptPorts::default()), ..self }
     }
+
+    /// The ports that stay open after this run, and those of earlier ones.
+    fn ports_to_keep(&mut self, preparation: &RunPreparation) -> Option<KeptPorts> {
+        if self.lent.is_none() {
+            return self.kept.clone();
+        }
+        let wanted = preparation.keep_ports_ns.min(LONGEST_KEEPING);
+        if wanted == Nanos::ZERO {
+            self.close_kept();
+            return None;
+        }
+        self.keeping = KeepingTime::AfterRun(wanted);
+        Some(self.kept.get_or_insert_default().clone())
+    }
+
+    /// Gives the interfaces back.
+    fn close_kept(&mut self) {
+        self.kept = None;
+        self.keeping = KeepingTime::Nothing;
+    }
 }
 
 impl PlaneSource for EnginePlane {
     fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error> {
+        if plan.probes.is_some() && self.lent.is_some() {
+            self.close_kept();
+        }
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent)?;
             let plane = ProbePlane::prepare(preparation, &plan, probes, lent)?;
@@ -166,9 +209,18 @@ impl PlaneSource for EnginePlane {
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
         let plan = Arc::unwrap_or_clone(plan);
-        let ports = MachinePorts::new(&plan, &options).keeping(self.kept.clone());
+        let kept = self.ports_to_keep(preparation);
+        let ports = MachinePorts::new(&plan, &options).keeping(kept, &options.site);
         let rig = TestRig::prepare_with(plan, &options, &ports)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
+    }
+
+    fn close_unused(&mut self, now: MonoTime) {
+        match self.keeping {
+            KeepingTime::AfterRun(time) => self.keeping = KeepingTime::Until(now + time),
+            KeepingTime::Until(end) if now >= end => self.close_kept(),
+            KeepingTime::Nothing | KeepingTime::Until(_) => {}
+        }
     }
 }

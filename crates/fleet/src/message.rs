@@ -59,6 +59,10 @@ pub struct RunPreparation {
     /// How often the node says what it counts; 0 is as often as it likes.
     #[serde(default)]
     pub say_every: Nanos,
+    /// Right after this run the controller means to begin another one on the same ports: until then the node may keep them
+    /// open, this long at most. 0: it closes them.
+    #[serde(default)]
+    pub keep_ports_ns: Nanos,
     /// With whom nodes compare their clocks.
     #[serde(default)]
     pub clock: Option<ClockServer>,

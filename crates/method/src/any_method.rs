@@ -104,6 +104,7 @@ impl MethodOptions {
             Self::Bisect(options) => options.waits,
         }
     }
+
     /// Starts the method, before its first trial.
     pub fn start(&self) -> Result<StartedMethod, MethodOptionsError> {
         self.check()?;
@@ -181,7 +182,7 @@ impl StartedMethod {
         }
     }
 
-    /// What is published.
+    /// The report that is published, as far as the method has come.
     pub fn report(&self, options: &MethodOptions) -> MethodReport {
         MethodReport {
             schema_version: SCHEMA_VERSION,

@@ -1,7 +1,8 @@
 //! Binary search with loss verification (ETSI GS NFV-TST 009, 12.3.3).
 //!
 //! [`Bisection`] searches the highest value that passes: a load, or the number of frames of a burst. It tries the maximum
-//! first. A value passes if one of its trials passes; a value that failed is tried again, because a single loss may be an
+//! first. A value passes if one of its trials passes, or as many as
+//! [`BisectionOptions::passes`] says; a value that failed is tried again, because a single loss may be an
 //! accident, unless its loss is above [`BisectionOptions::hopeless_loss`].
 //!
 //! [`BisectionMethod`] searches a load with it.
@@ -23,6 +24,10 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
 
     /// `high - low`, or nothing if `low` is above `high`.
     fn distance(low: Self, high: Self) -> Self;
+
+    /// This many thousandths of the value.
+    #[must_use]
+    fn thousandths(self, count: u32) -> Self;
 }
 
 impl SearchedValue for f64 {
@@ -34,6 +39,10 @@ impl SearchedValue for f64 {
 
     fn distance(low: Self, high: Self) -> Self {
         (high - low).max(0.0)
+    }
+
+    fn thousandths(self, count: u32) -> Self {
+        self * Self::from(count) / 1000.0
     }
 }
 
@@ -47,6 +56,10 @@ impl SearchedValue for u64 {
     fn distance(low: Self, high: Self) -> Self {
         high.saturating_sub(low)
     }
+
+    fn thousandths(self, count: u32) -> Self {
+        self.saturating_mul(Self::from(count)) / 1000
+    }
 }
 
 /// What a [`Bisection`] searches.
@@ -58,8 +71,13 @@ pub struct BisectionOptions<V> {
     pub max: V,
     /// The search ends when its bounds are no further apart.
     pub resolution: V,
+    /// It also ends when they are no further apart than this many thousandths of the upper one.
+    pub relative_resolution_permille: u32,
     /// Trials of a value before it counts as failed: `max(r)` of TST 009. 1 is a plain binary search, 0 means the same.
     pub tries: u32,
+    /// Trials of a value that must pass before the value has passed. With 1 try, one that fails is enough for it to fail. 0
+    /// means 1.
+    pub passes: u32,
     /// A trial passes if its loss ratio is not above this.
     pub accepted_loss: f64,
     /// A value with a loss ratio above this is not tried again: `z` of TST 009.
@@ -69,7 +87,16 @@ pub struct BisectionOptions<V> {
 impl<V> BisectionOptions<V> {
     /// A plain binary search without loss: one trial per value.
     pub const fn plain(min: V, max: V, resolution: V) -> Self {
-        Self { min, max, resolution, tries: 1, accepted_loss: 0.0, hopeless_loss: 1.0 }
+        Self {
+            min,
+            max,
+            resolution,
+            relative_resolution_permille: 0,
+            tries: 1,
+            passes: 1,
+            accepted_loss: 0.0,
+            hopeless_loss: 1.0,
+        }
     }
 
     /// The same with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
@@ -90,18 +117,13 @@ pub struct BisectionBounds<V> {
     pub cause: BoundCause,
 }
 
-/// The least and the most that a method may still need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrialsToGo {
-    pub fewest: u32,
-    pub most: u32,
-}
-
-/// A binary search.
+/// A binary search for the highest value that passes.
 #[derive(Clone, Debug)]
 pub struct Bisection<V> {
     options: BisectionOptions<V>,
     bounds: BisectionBounds<V>,
+    /// Passed trials of the present value.
+    passed: u32,
     /// Failed trials of the present value.
     failed: u32,
     /// Whether one of them was the rig's fault.
@@ -111,7 +133,7 @@ pub struct Bisection<V> {
 impl<V: SearchedValue> Bisection<V> {
     pub const fn new(options: BisectionOptions<V>) -> Self {
         let bounds = BisectionBounds { lower: None, upper: None, cause: BoundCause::Range };
-        Self { options, bounds, failed: 0, is_rig_suspected: false }
+        Self { options, bounds, passed: 0, failed: 0, is_rig_suspected: false }
     }
 
     /// The value to try next; `None` if the search is over.
@@ -121,7 +143,9 @@ impl<V: SearchedValue> Bisection<V> {
         };
         let low = self.bounds.lower.unwrap_or(self.options.min);
         let middle = V::middle(low, upper);
-        if V::distance(low, upper) > self.options.resolution && low < middle && middle < upper {
+        let relative = upper.thousandths(self.options.relative_resolution_permille);
+        let distance = V::distance(low, upper);
+        if distance > self.options.resolution && distance > relative && low < middle && middle < upper {
             return Some(middle);
         }
         self.is_min_untried().then_some(self.options.min)
@@ -136,8 +160,11 @@ impl<V: SearchedValue> Bisection<V> {
     pub fn tell_loss(&mut self, loss: f64, is_rig_fault: bool) {
         let Some(value) = self.next_value() else { return };
         if loss <= self.options.accepted_loss {
-            self.bounds.lower = Some(value);
-            self.start_next_value();
+            self.passed += 1;
+            if self.passed >= self.options.passes {
+                self.bounds.lower = Some(value);
+                self.start_next_value();
+            }
             return;
         }
         self.failed += 1;
@@ -161,50 +188,13 @@ impl<V: SearchedValue> Bisection<V> {
         self.next_value().is_none().then_some(self.bounds)
     }
 
-    /// How many trials the search still needs.
-    pub fn to_go(&self) -> TrialsToGo {
-        if self.next_value().is_none() {
-            return TrialsToGo::default();
-        }
-        let tries = self.options.tries.max(1);
-        let of_min = u32::from(self.bounds.lower.is_none() && self.options.min > V::NOTHING);
-        let low = self.bounds.lower.unwrap_or(self.options.min);
-        let (fewest, values) = match self.bounds.upper {
-            None => (1, 1 + self.halvings(low, self.options.max).most + of_min),
-            Some(upper) => {
-                let halvings = self.halvings(low, upper);
-                (halvings.fewest.max(1), halvings.most + of_min)
-            }
-        };
-        TrialsToGo { fewest, most: (values * tries).saturating_sub(self.failed).max(fewest) }
-    }
-
-    /// How often the distance of two bounds is halved until the search ends.
-    fn halvings(&self, low: V, high: V) -> TrialsToGo {
-        let fewest = self.count_halvings(low, high, |_, middle| (low, middle));
-        let most = self.count_halvings(low, high, |high, middle| (middle, high));
-        // Rounding decides which half of an odd distance is longer.
-        TrialsToGo { fewest: fewest.min(most), most: fewest.max(most) }
-    }
-
-    fn count_halvings(&self, low: V, high: V, half: impl Fn(V, V) -> (V, V)) -> u32 {
-        let (mut low, mut high, mut count) = (low, high, 0);
-        loop {
-            let middle = V::middle(low, high);
-            if V::distance(low, high) <= self.options.resolution || middle <= low || middle >= high {
-                return count;
-            }
-            count += 1;
-            (low, high) = half(high, middle);
-        }
-    }
-
     fn is_min_untried(&self) -> bool {
         let is_failed = self.bounds.upper.is_some_and(|upper| upper <= self.options.min);
         self.bounds.lower.is_none() && self.options.min > V::NOTHING && !is_failed
     }
 
     const fn start_next_value(&mut self) {
+        self.passed = 0;
         self.failed = 0;
         self.is_rig_suspected = false;
     }

@@ -87,7 +87,8 @@ impl Comparison {
     /// Pair by pair, load by load, first and second device.
     fn place(&self, trial: usize) -> Option<TrialPlace> {
         let loads = self.options.loads.len().max(1);
-        let (pair, load) = (trial / 2 / loads, trial / 2 % loads);
+        let pair = trial / 2 / loads;
+        let load = trial / 2 % loads;
         let is_second = self.is_second_first.get(pair)? ^ (trial % 2 == 1);
         (load < self.options.loads.len()).then_some(TrialPlace { pair, load, device: u8::from(is_second) })
     }

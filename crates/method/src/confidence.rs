@@ -31,7 +31,8 @@ fn student_quantile(degrees: u32) -> f64 {
     if let Some(quantile) = STUDENT.get(degrees.saturating_sub(1) as usize) {
         return *quantile;
     }
-    let (n, z) = (f64::from(degrees), NORMAL);
+    let n = f64::from(degrees);
+    let z = NORMAL;
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
@@ -50,7 +51,8 @@ pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
     if whole == 0 {
         return None;
     }
-    let (n, square) = (f64::from(whole), NORMAL.powi(2));
+    let n = f64::from(whole);
+    let square = NORMAL.powi(2);
     let share = f64::from(part) / n;
     let middle = (share + square / (2.0 * n)) / (1.0 + square / n);
     let root = (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();

@@ -56,7 +56,7 @@ pub struct ConvergenceResult {
     pub unaffected_streams: Vec<String>,
 }
 
-/// A repetition.
+/// One repetition: a trial during which the event happened, or was to happen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvergenceTrial {
     pub outcome: ConvergenceOutcome,

@@ -75,8 +75,10 @@ impl MethodOptions {
     /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
     pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         let highest = self.highest_load()?;
-        let play_device = |share| play(method.clone(), simulate_device(highest * share));
-        let costs = LIMITS.map(|share| RehearsedCost::of(self, &play_device(share)));
+        let costs = LIMITS.map(|share| {
+            let orders = play(method.clone(), simulate_device(highest * share));
+            RehearsedCost::of(self, &orders)
+        });
         let least = costs.into_iter().min_by_key(RehearsedCost::total);
         let most = costs.into_iter().max_by_key(RehearsedCost::total);
         Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
@@ -87,7 +89,7 @@ impl MethodOptions {
         let Self::Mlrsearch(options) = self else { return Ok(None) };
         let most = MlrSearch::new(options.search.clone())?.to_go().most;
         let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
-        Ok(Some(RehearsedCost { trials: most.trials, sending: most.sending, waits: Nanos::new(waits) }))
+        Ok(Some(RehearsedCost { waits: Nanos::new(waits), ..most }))
     }
 
     /// The highest load that a device which never loses frames gets.

@@ -36,26 +36,26 @@ fn of_rfc2544(result: &Rfc2544Result) -> Vec<ReportFigure> {
 }
 
 fn of_size(size: &SizeBenchmark) -> Vec<ReportFigure> {
-    let subject = || size.frame_size_bytes.to_string();
-    let throughput = size.throughput.as_ref().map(|bounds| of_throughput(bounds, subject()));
+    let subject = size.frame_size_bytes.to_string();
+    let throughput = size.throughput.as_ref().map(|bounds| of_throughput(bounds, subject.clone()));
     let latency = size.latency.as_ref().and_then(|part| part.measured()).map(|latency| {
         let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
-        lower("latency-mean", subject(), mean(latency.mean_latency_ns), TIME).with_uncertainty(bound)
+        lower("latency-mean", subject.clone(), mean(latency.mean_latency_ns), TIME).with_uncertainty(bound)
     });
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
         let doubt = point.most_loss_percent - point.least_loss_percent;
-        lower("frame-loss-at-maximum", subject(), Some(point.most_loss_percent), "%")
+        lower("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
             .with_uncertainty(Some(doubt))
     });
     let burst = size.back_to_back.as_ref().and_then(|part| part.measured()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
-        higher("back-to-back", subject(), mean(burst.burst_frames), "frames").with_uncertainty(spread)
+        higher("back-to-back", subject.clone(), mean(burst.burst_frames), "frames").with_uncertainty(spread)
     });
     let recovery = size
         .recovery
         .as_ref()
         .and_then(|part| part.measured())
-        .map(|recovery| lower("recovery", subject(), mean(recovery.recovery_ns), TIME));
+        .map(|recovery| lower("recovery", subject.clone(), mean(recovery.recovery_ns), TIME));
     [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
 }
 
@@ -72,18 +72,19 @@ fn of_bounds(
     upper: Option<Load>,
     cause: BoundCause,
 ) -> ReportFigure {
-    let number = |load: Load| load.frames_per_second();
-    let value = lower.map_or(Some(0.0), |load| Some(number(load))).filter(|_| cause != BoundCause::Rig);
-    let doubt = lower.zip(upper).map(|(lower, upper)| number(upper) - number(lower));
+    let lower = lower.map(Load::frames_per_second);
+    let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
+    let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
     higher(name, subject, value, RATE).with_uncertainty(doubt)
 }
 
 fn of_goal(result: &GoalResult) -> Vec<ReportFigure> {
-    let subject = || result.goal.to_string();
-    let bound = of_bounds("lower-bound", subject(), result.lower_bound, result.upper_bound, result.cause);
+    let subject = result.goal.to_string();
+    let bound =
+        of_bounds("lower-bound", subject.clone(), result.lower_bound, result.upper_bound, result.cause);
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
-    vec![bound, higher("conditional-throughput", subject(), known, RATE)]
+    vec![bound, higher("conditional-throughput", subject, known, RATE)]
 }
 
 fn of_bisection(result: &BisectionResult) -> ReportFigure {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// A trial as the journal keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntry {
-    /// From 1.
+    /// Number of the trial, from 1; repeated trials count.
     pub number: u32,
     /// When it began, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,

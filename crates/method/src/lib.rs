@@ -38,7 +38,7 @@ pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;
 pub use sample_statistics::SampleStatistics;
 pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
-pub use session::{MethodCost, MethodSession, MethodToGo, SessionError};
+pub use session::{MethodSession, SessionError};
 pub use trial::{
     LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
     TrialResult,
@@ -48,7 +48,7 @@ pub use waits::TrialWaits;
 
 use serde::{Deserialize, Serialize};
 
-/// A test method.
+/// A test method: a state machine that orders trials.
 pub trait TestMethod {
     /// The trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell) returns the
     /// same order.

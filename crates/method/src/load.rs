@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Load(f64);
 
 impl Load {
-    /// No frames.
+    /// The load of a trial without frames.
     pub const ZERO: Self = Self(0.0);
 
     /// A load of this many frames per second. Negative and not-a-number become 0.
@@ -20,7 +20,7 @@ impl Load {
         Self(if frames_per_second > 0.0 { frames_per_second } else { 0.0 })
     }
 
-    /// Frames per second.
+    /// The load in frames per second.
     pub const fn frames_per_second(self) -> f64 {
         self.0
     }

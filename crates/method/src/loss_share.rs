@@ -161,8 +161,8 @@ impl LossShare {
 
     fn judge_lossless(&self, wanted: Load) -> JudgedCriterion {
         let criterion = format!("no run with loss up to {wanted}");
-        let below = || self.rates.iter().filter(|rate| rate.frames_per_second <= wanted);
-        if let Some(lossy) = below().find(|rate| rate.runs_with_loss > 0) {
+        let mut below = self.rates.iter().filter(|rate| rate.frames_per_second <= wanted);
+        if let Some(lossy) = below.find(|rate| rate.runs_with_loss > 0) {
             let reason = format!(
                 "{}: {} of {} runs lost frames",
                 lossy.frames_per_second, lossy.runs_with_loss, lossy.runs

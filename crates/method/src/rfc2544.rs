@@ -146,9 +146,9 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
     for test in Rfc2544Test::ALL {
         let is_wanted =
             options.tests.contains(&test) || (test == Rfc2544Test::Throughput && needs_throughput);
-        let with_size = |size: &usize| test != Rfc2544Test::Reset || Some(*size) == smallest;
         if is_wanted {
-            let with_sizes = (0..options.frame_sizes_bytes.len()).filter(with_size);
+            let sizes = 0..options.frame_sizes_bytes.len();
+            let with_sizes = sizes.filter(|size| test != Rfc2544Test::Reset || Some(*size) == smallest);
             parts.extend(with_sizes.map(|size| PlannedPart { test, size }));
         }
     }
@@ -174,8 +174,8 @@ impl TestMethod for Rfc2544 {
             None => "RFC 2544: all tests are made".to_owned(),
             Some(part) => {
                 let size = self.result.sizes[part.size].frame_size_bytes;
-                let (done, all) =
-                    (plan_parts(&self.options).len() - self.queue.len(), plan_parts(&self.options).len());
+                let all = plan_parts(&self.options).len();
+                let done = all - self.queue.len();
                 format!("{size} {} (part {done} of {all})", part.work.progress())
             }
         }

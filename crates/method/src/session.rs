@@ -1,7 +1,6 @@
 //! A method at work: numbers its trials, keeps its journal, and repeats trials that the rig could not hold.
 
 use crate::{TestMethod, TrialOrder, TrialResult};
-use packetrig_units::Nanos;
 
 /// A trial that the rig could not hold is repeated this often before the method hears of it.
 const REPEATS: u32 = 2;
@@ -66,7 +65,7 @@ impl<M: TestMethod> MethodSession<M> {
         }
     }
 
-    /// Trials so far.
+    /// Trials that were made so far, repeated ones included.
     pub const fn trials(&self) -> u32 {
         self.trials
     }
@@ -74,19 +73,4 @@ impl<M: TestMethod> MethodSession<M> {
     pub const fn method(&self) -> &M {
         &self.method
     }
-}
-
-/// Trials and time that a method would need.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MethodCost {
-    pub trials: u32,
-    /// The sum of the sending times.
-    pub sending: Nanos,
-}
-
-/// What a method still needs, as far as that can be known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MethodToGo {
-    pub fewest: MethodCost,
-    pub most: MethodCost,
 }

@@ -56,7 +56,7 @@ impl SimulatedDevice {
         Self { stalls: p, stall_loss: loss, random: seed, ..self }
     }
 
-    /// Makes a trial.
+    /// Sends what is ordered through the device, in virtual time.
     pub fn perform(&mut self, order: &TrialOrder) -> TrialResult {
         let sending = order.sending();
         self.elapsed += sending;
@@ -69,8 +69,8 @@ impl SimulatedDevice {
                 streams[0].lost.most > 0,
             ));
         }
-        let of_streams = |read: fn(&StreamTrial) -> u64| streams.iter().map(read).sum::<u64>();
-        let (sent, lost) = (of_streams(|stream| stream.sent), of_streams(|stream| stream.lost.most));
+        let sent: u64 = streams.iter().map(|stream| stream.sent).sum();
+        let lost: u64 = streams.iter().map(|stream| stream.lost.most).sum();
         TrialResult {
             intended: sent + first.unsent,
             sent,

@@ -16,7 +16,7 @@ mod loss_share;
 mod rfc2544;
 mod searches;
 
-/// A table.
+/// A table of a result, in any form of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultTable {
     /// For the name of a file: `throughput`.
@@ -37,6 +37,16 @@ pub struct TableColumn {
     pub unit: &'static str,
 }
 
+impl TableColumn {
+    /// A heading that may end with its unit: `Load [frames/s]`.
+    fn read(text: &'static str) -> Self {
+        match text.strip_suffix(']').and_then(|text| text.split_once(" [")) {
+            Some((heading, unit)) => Self { heading, unit },
+            None => Self { heading: text, unit: "" },
+        }
+    }
+}
+
 impl fmt::Display for TableColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.unit {
@@ -54,12 +64,7 @@ impl ResultTable {
 
     /// A table without rows. A heading may end with its unit: `Load [frames/s]`.
     pub(crate) fn new(name: &'static str, title: impl Into<String>, headings: &[&'static str]) -> Self {
-        let column = |text: &&'static str| match text.strip_suffix(']').and_then(|text| text.split_once(" ["))
-        {
-            Some((heading, unit)) => TableColumn { heading, unit },
-            None => TableColumn { heading: text, unit: "" },
-        };
-        let columns = headings.iter().map(column).collect();
+        let columns = headings.iter().map(|heading| TableColumn::read(heading)).collect();
         Self { name, title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
     }
 
@@ -176,7 +181,7 @@ fn length_cell(length: TrialLength) -> String {
 }
 
 fn describe_trial(entry: &JournalEntry) -> Vec<String> {
-    let (order, result) = (&entry.order, &entry.result);
+    let JournalEntry { order, result, .. } = entry;
     let lost = match (result.lost.least, result.lost.most) {
         (least, most) if least == most => most.to_string(),
         (least, most) => format!("{least} to {most}"),

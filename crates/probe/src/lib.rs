@@ -15,6 +15,8 @@ pub mod budget;
 pub mod choice;
 pub mod estimate;
 pub mod files;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 pub mod frame;
 pub mod header;
 mod mechanism;

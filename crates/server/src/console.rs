@@ -7,7 +7,9 @@
 
 mod capture_file;
 mod change;
+mod history;
 mod live;
+mod live_state;
 mod names;
 mod refusals;
 mod rows;
@@ -35,7 +37,10 @@ use std::time::Duration;
 // What clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
     config: Value,
-    names: ConfigurationNames,
+    /// Shared with viewers, who read it without the lock.
+    names: Arc<ConfigurationNames>,
+    /// Number of the configuration; see [`LiveState::configuration`](crate::viewing::LiveState::configuration).
+    number: u64,
     /// The plan of the run, as it was after the last change.
     plan: Option<Arc<Plan>>,
     live: Arc<Mutex<LiveCounts>>,
@@ -57,6 +62,8 @@ pub struct TestConsole<R> {
     view: Mutex<ClientView>,
     /// Echo requests so far.
     pinged: AtomicU64,
+    /// Configurations so far.
+    configured: AtomicU64,
 }
 
 /// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
@@ -73,7 +80,14 @@ impl<R: RunSource> TestConsole<R> {
     /// A console without a configuration. `aliases`: locations that have other names in documents.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = Mutex::new(ClientView::without_config());
-        Self { rigs, aliases, changes: Mutex::default(), view, pinged: AtomicU64::new(1) }
+        Self {
+            rigs,
+            aliases,
+            changes: Mutex::default(),
+            view,
+            pinged: AtomicU64::new(1),
+            configured: AtomicU64::new(0),
+        }
     }
 
     /// Ends the open run, if there is one, and keeps its result.
@@ -146,7 +160,7 @@ impl<R: RunSource> TestConsole<R> {
         let mut view = self.view();
         let names = ConfigurationNames::new(&config, &plan);
         view.live().hide(names.streams_unknown_to(&view.names));
-        view.names = names;
+        view.names = Arc::new(names);
         view.config = config;
         view.plan = Some(plan);
         Ok(warnings)
@@ -206,7 +220,7 @@ impl<R: RunSource> TestConsole<R> {
 impl ClientView {
     fn without_config() -> Self {
         let config = Value::Object(serde_json::Map::new());
-        Self { config, names: ConfigurationNames::default(), plan: None, live: Arc::default() }
+        Self { config, names: Arc::default(), number: 0, plan: None, live: Arc::default() }
     }
 
     fn live(&self) -> MutexGuard<'_, LiveCounts> {
@@ -235,8 +249,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
             })
         };
         changes.run = Some(self.rigs.open(document, sink)?);
-        *self.view() =
-            ClientView { names: ConfigurationNames::new(&config, &plan), config, plan: Some(plan), live };
+        let names = Arc::new(ConfigurationNames::new(&config, &plan));
+        let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
+        *self.view() = ClientView { names, config, number, plan: Some(plan), live };
         Ok(warnings)
     }
 

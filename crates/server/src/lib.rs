@@ -12,14 +12,18 @@ mod api;
 mod blame;
 mod console;
 mod error;
+mod methods;
 mod options;
+mod page;
 mod serve;
 mod shape;
 mod tester;
 mod transport;
+mod viewing;
 
 pub use console::TestConsole;
 pub use error::Error;
+pub use methods::{MethodRefusal, MethodService};
 pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,
     RejectionObserver, ServerOptions,
@@ -32,3 +36,8 @@ pub use tester::{
 };
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
+pub use viewing::{
+    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals,
+    NodeDirectory, ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig,
+    ViewRefusal,
+};

@@ -32,6 +32,8 @@ pub struct ServerOptions {
     pub local_users: Option<LocalUsers>,
     /// The token that other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
     pub token: Option<String>,
+    /// A second token, which permits only looking: the page, its events and results, and the metrics.
+    pub view_token: Option<String>,
     /// Whether every client that reaches the addresses is admitted.
     pub let_anyone_in: bool,
     /// Names besides addresses and `localhost` under which clients may call this server without a token.
@@ -68,6 +70,7 @@ impl Default for ServerOptions {
             client_ca: None,
             local_users: None,
             token: None,
+            view_token: None,
             let_anyone_in: false,
             host_names: Vec::new(),
             // Configurations of several MB are normal.

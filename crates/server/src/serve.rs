@@ -1,5 +1,6 @@
 //! Both transports from start to stop.
 
+use crate::page::PageContext;
 use crate::transport::CallDispatcher;
 use crate::transport::access::AccessRules;
 use crate::transport::body::BodyMemory;
@@ -11,7 +12,8 @@ use crate::transport::policy::{CallProtocol, RequestPolicy};
 use crate::transport::rejections::RejectionCounters;
 use crate::transport::slots::ConnectionSlots;
 use crate::transport::tls::ServerIdentity;
-use crate::{BoundAddresses, Error, RejectionCounts, RejectionObserver, ServerOptions, Tester};
+use crate::viewing::ServedRig;
+use crate::{BoundAddresses, Error, RejectionCounts, RejectionObserver, ServerOptions};
 use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -25,16 +27,16 @@ use tokio::sync::watch;
 /// `bound` is called once, when connections are accepted, with the addresses of the transports.
 pub async fn serve(
     options: ServerOptions,
-    tester: Arc<dyn Tester>,
+    rig: ServedRig,
     bound: impl FnOnce(BoundAddresses),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    check(&options)?;
+    check(&options, &rig)?;
     let http = bind("HTTP", options.http).await?;
     let grpc = bind("gRPC", options.grpc).await?;
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
     let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
-    let transports = ServerTransports::new(&options, tester);
+    let transports = ServerTransports::new(&options, &rig);
     let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
     // Bound and set up completely before `bound` is called: a caller that prints "ready" must not fail afterwards.
@@ -43,6 +45,8 @@ pub async fn serve(
     let until_stop = async {
         stop.await;
         stopped.send_replace(true);
+        // Viewers would otherwise keep their connections until the grace time ends.
+        transports.stopping.send_replace(true);
     };
     let over_http = async {
         if let Some(listener) = http {
@@ -50,8 +54,8 @@ pub async fn serve(
         }
     };
     let over_grpc = async {
-        if let Some(listener) = grpc {
-            listener.serve(transports.grpc_service(), stops.clone()).await;
+        if let (Some(listener), Some(service)) = (grpc, transports.grpc_service()) {
+            listener.serve(service, stops.clone()).await;
         }
     };
     let observing = observe(options.on_rejections.as_ref(), &transports.counters, stops.clone());
@@ -62,17 +66,22 @@ pub async fn serve(
 /// The parts that both transports share.
 pub(crate) struct ServerTransports {
     options: ServerOptions,
-    dispatcher: CallDispatcher,
+    rig: ServedRig,
+    dispatcher: Option<CallDispatcher>,
+    /// Ends the events of viewers.
+    stopping: watch::Sender<bool>,
     access: AccessRules,
     memory: Arc<BodyMemory>,
     counters: Arc<RejectionCounters>,
 }
 
 impl ServerTransports {
-    pub(crate) fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Self {
+    pub(crate) fn new(options: &ServerOptions, rig: &ServedRig) -> Self {
         Self {
             options: options.clone(),
-            dispatcher: CallDispatcher::new(tester),
+            rig: rig.clone(),
+            dispatcher: rig.tester.clone().map(CallDispatcher::new),
+            stopping: watch::Sender::new(false),
             access: AccessRules::new(options),
             memory: BodyMemory::new(options.most_request_memory),
             counters: Arc::default(),
@@ -80,14 +89,23 @@ impl ServerTransports {
     }
 
     pub(crate) fn http_routes(&self) -> TowerToHyperService<axum::Router> {
-        TowerToHyperService::new(router(self.dispatcher.clone(), self.options.most_request_bytes))
+        let most = self.options.most_request_bytes;
+        let page = PageContext::new(
+            &self.rig,
+            self.dispatcher.clone(),
+            Arc::clone(&self.counters),
+            most,
+            self.stopping.subscribe(),
+        );
+        TowerToHyperService::new(router(self.dispatcher.clone(), most, page))
     }
 
-    pub(crate) fn grpc_service(&self) -> grpc::GrpcService {
-        grpc::GrpcService {
-            dispatcher: self.dispatcher.clone(),
+    /// `None` without a tester.
+    pub(crate) fn grpc_service(&self) -> Option<grpc::GrpcService> {
+        Some(grpc::GrpcService {
+            dispatcher: self.dispatcher.clone()?,
             most_request_bytes: self.options.most_request_bytes,
-        }
+        })
     }
 
     /// The parts that all connections of a transport share.
@@ -180,7 +198,7 @@ async fn observe(
 /// when it returns.
 pub fn run(
     options: ServerOptions,
-    tester: Arc<dyn Tester>,
+    rig: ServedRig,
     bound: impl FnOnce(BoundAddresses),
     stop: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
@@ -190,7 +208,7 @@ pub fn run(
         // If `stop` panics, the server stops as well.
         drop(tokio::task::spawn_blocking(stop).await);
     };
-    let served = runtime.block_on(serve(options, tester, bound, stopped));
+    let served = runtime.block_on(serve(options, rig, bound, stopped));
     // A blocked call of the tester must not keep the program from ending.
     runtime.shutdown_background();
     served
@@ -200,7 +218,10 @@ fn needs_tls(options: &ServerOptions) -> bool {
     (options.http.is_some() && options.http_tls) || (options.grpc.is_some() && options.grpc_tls)
 }
 
-fn check(options: &ServerOptions) -> Result<(), Error> {
+fn check(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
+    if options.grpc.is_some() && rig.tester.is_none() {
+        return Err(Error::Options("gRPC needs a tester, and this server only shows; turn it off".into()));
+    }
     if options.http.is_none() && options.grpc.is_none() {
         return Err(Error::Options("HTTP and gRPC are both off; serve at least one of them".into()));
     }
@@ -210,8 +231,12 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
         let message = "--client-ca works with TLS only: add --grpc-tls or --no-grpc, and drop --plain-http";
         return Err(Error::Options(message.into()));
     }
-    if options.token.as_ref().is_some_and(String::is_empty) {
+    if [&options.token, &options.view_token].iter().any(|token| token.as_ref().is_some_and(String::is_empty))
+    {
         return Err(Error::Options("the token is empty; put one into the token file".into()));
+    }
+    if options.token.is_some() && options.token == options.view_token {
+        return Err(Error::Options("the token for viewers is the same as the other; use two files".into()));
     }
     check_reach(options)
 }
@@ -228,7 +253,8 @@ fn check_reach(options: &ServerOptions) -> Result<(), Error> {
         let Some(address) = address.filter(|address| !address.ip().to_canonical().is_loopback()) else {
             continue;
         };
-        let missing = match (&options.token, is_encrypted) {
+        let token = options.token.as_ref().or(options.view_token.as_ref());
+        let missing = match (token, is_encrypted) {
             (Some(_), true) => continue,
             (Some(_), false) => "the token would travel unencrypted; use TLS",
             (None, _) => "clients there cannot authenticate; give --token-file or --client-ca",

@@ -24,7 +24,6 @@ pub mod port_event;
 pub mod probe;
 pub mod ranges;
 pub mod result;
-pub mod search;
 pub mod sequence;
 pub mod series;
 pub mod terms;

@@ -82,6 +82,15 @@ pub struct TxCounters {
     pub dropped: Option<u64>,
 }
 
+impl TxCounters {
+    /// Frames that the port was given and that its interface did not transmit, by its own counters.
+    pub fn unsent_by_interface(&self) -> Option<u64> {
+        // The drop counter and the difference may count the same frames: the larger one, not the sum.
+        let vanished = self.on_wire.map_or(0, |on_wire| self.handed_over.saturating_sub(on_wire));
+        self.dropped.map(|dropped| dropped.max(vanished).saturating_add(self.refused))
+    }
+}
+
 /// Cumulative counters of a receive half. Frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RxCounters {
@@ -114,4 +123,18 @@ pub struct RxCounters {
     /// Whether the link is up; absent if not known.
     #[serde(default)]
     pub link_up: Option<bool>,
+}
+
+impl RxCounters {
+    /// Frames that arrived at the port and that the receiver did not see.
+    pub fn unseen(&self) -> u64 {
+        self.unseen_beyond(0)
+    }
+
+    /// The same but for those that are `explained` by a link that was not in order.
+    pub fn unseen_beyond(&self, explained: u64) -> u64 {
+        // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
+        let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
+        self.ring_dropped.max(unseen.saturating_sub(explained))
+    }
 }

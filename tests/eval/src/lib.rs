@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod draw;
+pub mod fleet;
 pub mod mix;
 pub mod output;
 pub mod peers;

@@ -80,6 +80,16 @@ impl JudgeLog {
         self.streams.get(&-1).cloned().unwrap_or_default()
     }
 
+    /// How long each frame of every stream was in the forwarder, of those that left once.
+    pub fn residences_ns(&self) -> Vec<u64> {
+        let frames = self.streams.values().flat_map(|stream| &stream.0);
+        let residences = frames.filter_map(|frame| match frame.left_ns[..] {
+            [left_ns] => Some(left_ns.saturating_sub(frame.received_ns)),
+            _ => None,
+        });
+        residences.collect()
+    }
+
     fn add(&mut self, line: &str) {
         let fields: Vec<&str> = line.split('\t').collect();
         let [port, key, number, _, received_ns, fates] = fields[..] else {

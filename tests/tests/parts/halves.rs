@@ -1,6 +1,7 @@
 //! Two nodes, each with its own data plane and one end of a cable: together they make one run.
 
 use packetrig_engine::gate::SendGate;
+use packetrig_engine::packet::lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::RunOutcome;
@@ -9,11 +10,11 @@ use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource, ProbeLoan};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
-use packetrig_sys::clock;
+use packetrig_sys::{clock, lock};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::skip;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -141,6 +142,44 @@ fn two_planes_make_one_run_over_a_cable() {
         assert_eq!(stream.loss.unwrap().lost, 0);
         assert!(stream.latency.is_none(), "nobody related the clocks of the two nodes");
     }
+}
+
+fn is_locked(lab: &Lab) -> bool {
+    let port = &lab.ports()[0];
+    lock::is_held(port.netns(), &lock_name(port.link.index)).unwrap()
+}
+
+/// A run that is prepared and goes no further.
+fn prepare_and_drop(planes: &mut EnginePlane, wanted: &RunPreparation) {
+    drop(planes.prepare(wanted, plan(wanted)).unwrap());
+}
+
+#[test]
+fn a_node_keeps_its_ports_for_the_next_run_as_long_as_that_asked_for() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let captures = tempfile::tempdir().unwrap();
+    let (document, run) = (document(&lab).into(), "halves".to_owned());
+    let plain = RunPreparation { document, places: places(&lab), run, ..RunPreparation::default() };
+    let keeping = RunPreparation { keep_ports_ns: Nanos::from_secs(3), ..plain.clone() };
+    let mut planes = lent("east", captures.path());
+    prepare_and_drop(&mut planes, &keeping);
+    let ended = MonoTime::from_nanos(1);
+    planes.close_unused(ended);
+    assert!(is_locked(&lab), "for the next run");
+    prepare_and_drop(&mut planes, &keeping);
+    planes.close_unused(ended);
+    planes.close_unused(ended + Nanos::from_millis(2_999));
+    assert!(is_locked(&lab), "it may still come");
+    planes.close_unused(ended + Nanos::from_secs(3));
+    assert!(!is_locked(&lab), "it did not come in time");
+    prepare_and_drop(&mut planes, &keeping);
+    prepare_and_drop(&mut planes, &plain);
+    assert!(!is_locked(&lab), "nobody asked for it");
+    let far_too_long = RunPreparation { keep_ports_ns: Nanos::from_secs(3600), ..plain };
+    prepare_and_drop(&mut planes, &far_too_long);
+    planes.close_unused(ended);
+    planes.close_unused(ended + Nanos::from_secs(10));
+    assert!(!is_locked(&lab), "a controller cannot keep an owner's interface for long");
 }
 
 #[test]

@@ -43,6 +43,14 @@ pub(crate) struct MethodTraffic {
     pub(crate) max_rate: Option<Rate>,
 }
 
+/// The frames that a method sends.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MethodFrames {
+    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128, or the sizes of the plan]
+    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
+    pub(crate) size: Option<SizeArg>,
+}
+
 /// How a method runs, and what becomes of its results.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
@@ -188,9 +196,8 @@ impl std::str::FromStr for ThroughputBound {
 pub(crate) struct MlrsearchArgs {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128, or the sizes of the plan]
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
-    pub(crate) size: Option<SizeArg>,
+    #[command(flatten)]
+    pub(crate) frames: MethodFrames,
     /// A goal: ndr, pdr, rfc2544, tst009, or `loss=0.1%,duration=1s,sum=21s,exceed=50%,width=0.5%,initial=1s`; may be
     /// given several times [default: ndr and pdr]
     #[arg(long, value_name = "GOAL")]
@@ -213,9 +220,8 @@ pub(crate) struct MlrsearchArgs {
 pub(crate) struct BisectArgs {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128, or the sizes of the plan]
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
-    pub(crate) size: Option<SizeArg>,
+    #[command(flatten)]
+    pub(crate) frames: MethodFrames,
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
     pub(crate) time: Nanos,
@@ -246,9 +252,8 @@ pub(crate) struct BisectArgs {
 pub(crate) struct ConvergenceArgs {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
-    pub(crate) size: Option<SizeArg>,
+    #[command(flatten)]
+    pub(crate) frames: MethodFrames,
     /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
     /// plan]
     #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
@@ -299,9 +304,8 @@ pub(crate) struct CompareArgs {
     /// Shell command to run before each trial of B, which makes the change
     #[arg(long, value_name = "COMMAND", requires = "set_a")]
     pub(crate) set_b: Option<String>,
-    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
-    pub(crate) size: Option<SizeArg>,
+    #[command(flatten)]
+    pub(crate) frames: MethodFrames,
     /// Load of each sender [default: 1kpps, or the rates of the plan]
     #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
@@ -326,9 +330,8 @@ pub(crate) struct CompareArgs {
 pub(crate) struct LossShareArgs {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame size in bytes, FCS included [default: 128, or the sizes of the plan]
-    #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
-    pub(crate) size: Option<SizeArg>,
+    #[command(flatten)]
+    pub(crate) frames: MethodFrames,
     /// Loads of each sender
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = load)]
     pub(crate) rates: Vec<Rate>,

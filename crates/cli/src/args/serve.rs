@@ -56,6 +56,10 @@ pub(crate) struct ServeArgs {
     /// missing [default: only users of this machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Admit clients that send the token in this file to the live page, results and metrics, but not to anything
+    /// that changes something; the file is created if missing
+    #[arg(long, value_name = "FILE", conflicts_with = "let_anyone_in")]
+    pub(crate) view_token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
     #[arg(long, value_name = "UID,…", value_parser = user_number, value_delimiter = ',')]

@@ -16,10 +16,10 @@ use crate::table::table;
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::RunOptions;
+use packetrig_method::bisection::{Bisection, BisectionOptions};
 use packetrig_plan::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
-use packetrig_stats::search::ZeroLoss;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, Middle};
@@ -35,7 +35,7 @@ const BETWEEN_FRAMES: u64 = 20;
 /// A rate far from every limit.
 const SLOW: u64 = 1_000;
 /// The search ends when its interval is 20 per mille wide.
-const WIDTH: u64 = 20;
+const WIDTH: u32 = 20;
 /// The search begins at this percentage of the rate that the first trial reached: above it there is nothing to find.
 const ABOVE_REACHED: u64 = 102;
 
@@ -130,14 +130,15 @@ impl TrialBench<'_> {
         let fastest = self.trial(back_end, size, as_fast_as_it_goes(size))?;
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
-        let mut search = ZeroLoss::new(reached * ABOVE_REACHED / 100, WIDTH, self.arguments.repeats);
-        while let Some(load) = search.load() {
+        let mut search = self.zero_loss_search(reached);
+        while let Some(load) = search.next_value().filter(|load| *load > 0) {
             // What was found so far is still a rate that passed.
             if is_interrupted() {
                 break;
             }
             self.trial(back_end, size, load)?;
-            search.tell(self.trials.last().is_some_and(CalibrationTrial::passed));
+            let has_passed = self.trials.last().is_some_and(CalibrationTrial::passed);
+            search.tell_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         let stream = &slow.streams[0];
         // For frames that are too long for live frames, `xdp` sends through AF_XDP: the limit belongs to what really ran.
@@ -146,12 +147,22 @@ impl TrialBench<'_> {
             back_end: ran,
             driver: slow.ports.first().map(|port| port.info.driver.clone()).unwrap_or_default(),
             size,
-            frames_per_second: search.found(),
+            frames_per_second: search.bounds().lower.unwrap_or(0),
             latency_floor: stream.latency.as_ref().map(|latency| latency.min),
             send_error_p99: stream.sent.as_ref().and_then(|sent| sent.send_error).map(|error| error.p99),
             clock_reading: clock_reading(),
             kernel: kernel::release(),
             measured_wall_ns: clock::wall_clock_ns(),
+        })
+    }
+
+    /// A load must pass every one of its trials: loss is not always repeatable, so trying a load again until it passes would find
+    /// one that is too high.
+    fn zero_loss_search(&self, reached: u64) -> Bisection<u64> {
+        Bisection::new(BisectionOptions {
+            relative_resolution_permille: WIDTH,
+            passes: self.arguments.repeats,
+            ..BisectionOptions::plain(0, reached * ABOVE_REACHED / 100, 1)
         })
     }
 

@@ -12,7 +12,7 @@ mod status;
 mod up;
 
 pub(crate) use charge::{LateResults, served_runs, take};
-pub(crate) use status::who_belongs;
+pub(crate) use status::{shown_nodes, who_belongs};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
 use crate::error::Error;

@@ -5,18 +5,20 @@
 
 mod bench;
 mod hook;
+mod served;
 mod show;
 mod start;
 mod traffic;
+mod watch;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
-use super::is_interrupted;
 use crate::args::{FleetPlace as FleetArgs, ResumeArgs};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{CommandOutput, remark};
+use crate::identity;
+use crate::output::CommandOutput;
 use bench::{TrialBench, TrialGround};
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
@@ -29,10 +31,12 @@ use packetrig_store::methods::{MethodDraft, MethodOutcome, NewMethod};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
+pub(crate) use served::{MethodRunner, ServedTestTerms};
 use show::{MethodForm, StoredTest};
 pub(crate) use start::{MethodRequest, perform};
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
+use watch::{NextTrial, TerminalWatcher, TestWatcher};
 
 /// Version of the journal's first line and of `result.json`.
 const SCHEMA_VERSION: u32 = 1;
@@ -48,6 +52,22 @@ struct MethodHead {
     started_wall_ns: u64,
     options: MethodOptions,
     setup: TestSetup,
+}
+
+impl MethodHead {
+    /// Of a test that starts now.
+    fn new(name: String, options: MethodOptions, setup: TestSetup) -> Self {
+        let started_wall_ns = clock::wall_clock_ns();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+            id: identity::run_id(started_wall_ns, identity::entropy()),
+            name,
+            started_wall_ns,
+            options,
+            setup,
+        }
+    }
 }
 
 /// Where the trials of a test take place.
@@ -71,20 +91,15 @@ struct TestSetup {
     commands: ShellCommands,
 }
 
-/// What becomes of the result.
+/// What becomes of the result on the command line.
 struct ResultUse<'a> {
     form: MethodForm,
     out: Option<&'a Path>,
     quiet: bool,
 }
 
-/// Begins a test and carries it to its end.
-fn begin(
-    head: MethodHead,
-    store: Option<&Path>,
-    usage: &ResultUse<'_>,
-    output: &mut CommandOutput,
-) -> Result<CommandExit, Error> {
+/// Begins a test: from here on it is in the catalogue.
+fn begin(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Error> {
     let catalogue = open_catalogue(store)?;
     let line = serde_json::to_value(&head).map_err(|error| Error::Usage(error.to_string()))?;
     let draft = catalogue.begin_method(&NewMethod {
@@ -94,8 +109,7 @@ fn begin(
         method: head.options.name(),
         head: &line,
     })?;
-    let test = RunningTest { session: MethodSession::new(head.options.start()?), head, draft, catalogue };
-    test.carry_on(store, usage, output)
+    Ok(RunningTest { session: MethodSession::new(head.options.start()?), head, draft, catalogue })
 }
 
 /// `packetrig test resume`.
@@ -120,7 +134,35 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
     };
-    RunningTest { session, head, draft, catalogue }.carry_on(store, &usage, output)
+    carry_on(RunningTest { session, head, draft, catalogue }, store, &usage, output)
+}
+
+/// Carries a test to its end and prints its result. The first Ctrl-C ends it in good order; a second one kills the process.
+fn carry_on(
+    test: RunningTest,
+    store: Option<&Path>,
+    usage: &ResultUse<'_>,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    signal::latch()?;
+    let mut watcher = TerminalWatcher { quiet: usage.quiet };
+    match test.carry_out(store, usage.out, &mut watcher)? {
+        TestEnd::Complete { test, directory } => {
+            test.print(usage.form, &directory, output);
+            Ok(test.exit())
+        }
+        TestEnd::Stopped => Ok(CommandExit::Interrupted),
+    }
+}
+
+/// How a test has ended for now.
+enum TestEnd {
+    Complete {
+        test: Box<StoredTest>,
+        directory: PathBuf,
+    },
+    /// It was stopped. What it has found is in its journal.
+    Stopped,
 }
 
 /// A test at work.
@@ -132,37 +174,31 @@ struct RunningTest {
 }
 
 impl RunningTest {
-    fn carry_on(
+    /// Makes the trials that are missing and stores the result; copies its files to `out`.
+    fn carry_out(
         mut self,
         store: Option<&Path>,
-        usage: &ResultUse<'_>,
-        output: &mut CommandOutput,
-    ) -> Result<CommandExit, Error> {
-        // From here on the first Ctrl-C ends the test in good order; a second one kills the process.
-        signal::latch()?;
+        out: Option<&Path>,
+        watcher: &mut dyn TestWatcher,
+    ) -> Result<TestEnd, Error> {
         let mut bench = self.bench(store)?;
-        match self.make_trials(&mut bench, usage.quiet) {
-            Ok(()) => {}
-            Err(error) => {
-                self.say_how_to_resume();
-                drop(self.draft.leave(&self.catalogue));
-                return Err(error);
-            }
+        if let Err(error) = self.make_trials(&mut bench, watcher) {
+            self.tell_unfinished(watcher);
+            drop(self.draft.leave(&self.catalogue));
+            return Err(error);
         }
-        if is_interrupted() {
-            self.say_how_to_resume();
+        if self.session.next_order().is_some() {
+            self.tell_unfinished(watcher);
             self.draft.leave(&self.catalogue)?;
-            return Ok(CommandExit::Interrupted);
+            return Ok(TestEnd::Stopped);
         }
-        self.finish(&bench, usage, output)
+        self.finish(&bench, out)
     }
 
-    fn say_how_to_resume(&self) {
+    /// A test without trials is not worth resuming.
+    fn tell_unfinished(&self, watcher: &mut dyn TestWatcher) {
         if self.draft.trials() > 0 {
-            remark(format_args!(
-                "test {0} is unfinished; `packetrig test resume {0}` goes on with it",
-                self.head.id
-            ));
+            watcher.leave_unfinished(&self.head.id);
         }
     }
 
@@ -205,19 +241,17 @@ impl RunningTest {
         Ok((TrialGround::Fleet(Box::new(fleet)), limits))
     }
 
-    /// Makes trials until the method is over or the user interrupts.
-    fn make_trials(&mut self, bench: &mut TrialBench, quiet: bool) -> Result<(), Error> {
+    /// Makes trials until the method is over or the test is stopped.
+    fn make_trials(&mut self, bench: &mut TrialBench, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
         while let Some(order) = self.session.next_order() {
             let number = self.session.trials() + 1;
-            if !quiet {
-                show::announce(number, &order, &self.head.options, self.session.method());
-            }
+            let method = self.session.method();
+            watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
             let started_wall_ns = clock::wall_clock_ns();
             let waits = self.head.options.waits(&order);
-            let Some(result) = bench.perform(&order, &waits)? else { return Ok(()) };
-            if !quiet {
-                show::tell(&result);
-            }
+            let performed = bench.perform(&order, &waits, &|| watcher.is_stopped())?;
+            let Some(result) = performed else { return Ok(()) };
+            watcher.end_trial(&result);
             // Kept before the method hears of it: what the method knows is in the journal.
             self.draft.append(&JournalEntry { number, started_wall_ns, order, result: result.clone() })?;
             self.session.tell(&result);
@@ -225,26 +259,20 @@ impl RunningTest {
         Ok(())
     }
 
-    fn finish(
-        self,
-        bench: &TrialBench,
-        usage: &ResultUse<'_>,
-        output: &mut CommandOutput,
-    ) -> Result<CommandExit, Error> {
-        let report = StoredTest::new(&self.head, &self.session, bench);
-        let files = report.files();
+    fn finish(self, bench: &TrialBench, out: Option<&Path>) -> Result<TestEnd, Error> {
+        let test = Box::new(StoredTest::new(&self.head, &self.session, bench));
+        let files = test.files();
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        if let Some(out) = usage.out {
+        if let Some(out) = out {
             copy_to(out, &named)?;
         }
         let outcome = MethodOutcome {
             state: packetrig_store::MethodState::Complete,
-            verdict: report.verdict_word(),
+            verdict: test.verdict_word(),
             files: &named,
         };
         let directory = self.draft.finish(&self.catalogue, &outcome)?;
-        report.print(usage.form, &directory, output);
-        Ok(report.exit())
+        Ok(TestEnd::Complete { test, directory })
     }
 }
 

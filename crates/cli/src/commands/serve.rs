@@ -1,11 +1,13 @@
 //! `packetrig serve`: the OTG API on this machine's ports. Each configuration is an ordinary run, whose result goes into the
 //! catalogue when the next configuration replaces it.
 
-mod access;
+pub(super) mod access;
 
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
-use super::{fleet, is_interrupted};
+use super::method::{MethodRunner, ServedTestTerms};
+use super::{await_interrupt, fleet};
+use crate::archive::{CatalogueArchive, FleetNodes};
 use crate::args::ServeArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -19,21 +21,21 @@ use packetrig_fleet::served::RunSource;
 use packetrig_fleet_io::RunOptions;
 use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
 use packetrig_program::check_allowed_users;
-use packetrig_server::{BoundAddresses, IdentityFiles, RejectionObserver, ServerOptions, TestConsole};
+use packetrig_server::{
+    BoundAddresses, IdentityFiles, NodeDirectory, RejectionObserver, ServedRig, ServerOptions, TestConsole,
+};
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;
+use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Time for late frames when a configuration is replaced. It is short because the client waits for it.
 const DRAIN: Nanos = Nanos::from_millis(20);
 /// The same on a fleet, where frames and messages take longer.
 const FLEET_DRAIN: Nanos = Nanos::from_millis(100);
-/// How often signals are looked for.
-const POLL: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
@@ -51,14 +53,33 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     if arguments.on_fleet {
         let place = FleetPlace::of(&arguments.fleet)?.existing()?;
         opening.close()?;
+        // The threads of the API have fewer rights, and so would those that they start.
+        let thread = Arc::new(ResidentThread::start("methods")?);
         let runs = fleet::served_runs(&place, catalogue, terms(arguments, FLEET_DRAIN))?;
-        return offer(arguments, options, runs, output);
+        let methods = method_runner(arguments, Some(&place), thread);
+        return offer(arguments, options, (runs, methods), output);
     }
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = opening.close_beside_rigs(&netns::names())?;
+    let thread = Arc::new(opening.close_beside_rigs(&netns::names())?);
     let terms = terms(arguments, DRAIN);
+    let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
-    offer(arguments, options, runs, output)
+    offer(arguments, options, (runs, methods), output)
+}
+
+/// Starts the test methods that clients ask for.
+fn method_runner(
+    arguments: &ServeArgs,
+    fleet: Option<&FleetPlace>,
+    thread: Arc<ResidentThread>,
+) -> Arc<MethodRunner> {
+    let terms = ServedTestTerms {
+        store: arguments.store.directory.clone(),
+        fleet: fleet.map(|place| place.directory().to_owned()),
+        confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
+        back_end: arguments.back_end.map(Into::into),
+    };
+    Arc::new(MethodRunner::new(terms, thread))
 }
 
 /// What is the same for all runs.
@@ -93,25 +114,41 @@ fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
 fn offer<R: RunSource>(
     arguments: &ServeArgs,
     options: ServerOptions,
-    runs: R,
+    (runs, methods): (R, Arc<MethodRunner>),
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
     let console = Arc::new(TestConsole::new(runs, aliases.collect()));
+    let rig = ServedRig {
+        tester: Some(Arc::clone(&console) as _),
+        live: Some(Arc::clone(&console) as _),
+        results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
+        nodes: nodes(arguments)?,
+        methods: Some(Arc::clone(&methods) as _),
+    };
     let open_to = access::describe(arguments, options.local_users.as_ref());
     let served = packetrig_server::run(
         options,
-        Arc::clone(&console) as _,
+        rig,
         |bound: BoundAddresses| {
             show_addresses(arguments, bound, output);
             output.line(open_to);
         },
-        await_signal,
+        await_interrupt,
     );
     // Also after an error: the last run ends in good order, and its result is stored.
+    methods.finish();
     console.close();
     served?;
     Ok(CommandExit::Ok)
+}
+
+/// The nodes of the fleet whose ports are served.
+fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn NodeDirectory>>, Error> {
+    if !arguments.on_fleet {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(FleetNodes(FleetPlace::of(&arguments.fleet)?.existing()?))))
 }
 
 /// Refuses options that contradict each other or have no effect.
@@ -129,12 +166,6 @@ fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn await_signal() {
-    while !is_interrupted() {
-        std::thread::sleep(POLL);
-    }
-}
-
 fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
     let token = arguments.token_file.as_deref().map(access::token).transpose()?;
@@ -148,6 +179,7 @@ fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
         client_ca: arguments.client_ca.clone(),
         local_users: access::local_users(arguments),
         token,
+        view_token: arguments.view_token_file.as_deref().map(access::token).transpose()?,
         let_anyone_in: arguments.let_anyone_in,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
@@ -161,6 +193,7 @@ fn show_addresses(arguments: &ServeArgs, bound: BoundAddresses, output: &mut Com
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
         output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
+        output.line(format_args!("Live page: {scheme}://{http}/ui/"));
     }
     if let Some(grpc) = bound.grpc {
         let note = if arguments.grpc_tls { " (TLS)" } else { "" };

@@ -1,7 +1,7 @@
 //! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
-use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ServeArgs};
+use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, PageArgs, ServeArgs};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
@@ -121,6 +121,27 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
         },
         class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
         user: BecomeUser::Stay("the store of results is root's, and so are settings of interfaces"),
+    })
+}
+
+pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
+    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
+    let fleet = FleetPlace::of(&arguments.fleet)?;
+    let read: Vec<PathBuf> = of_tls.chain(fleet.exists().then(|| fleet.directory().to_owned())).collect();
+    // Readers of the catalogue write to the index of its log.
+    let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
+    let ports = [arguments.listen.port()];
+    let at_door = rights_for_ports(&ports).with(rights_for_files(read.iter().chain(&written)));
+    Ok(ProgramNeeds {
+        program: "page",
+        opening: TO_START,
+        kept: at_door,
+        at_door,
+        files: files_of(read, written),
+        tcp: TcpRules { listen: Some(ports.to_vec()), connect: Some(Vec::new()) },
+        class: ThreadClass::Parser,
+        user: BecomeUser::Stay("the store of results may be root's"),
     })
 }
 

@@ -33,12 +33,17 @@ impl PacketTx {
         Ok(self.ring.restart()?)
     }
 
-    /// Gives up frames that have not moved for too long.
+    /// Gives up frames that have not been taken for too long.
     fn drop_stuck_frames(&mut self) {
-        let counts = self.ring.counts();
-        if self.patience.is_over(self.ring.pending(), counts.taken + counts.refused) {
+        let finished = self.handed_over() + self.ring.counts().refused;
+        if self.patience.is_over(self.ring.untaken(), finished) {
             self.ring.withdraw();
         }
+    }
+
+    /// Frames that the kernel has taken, also if their slots have not come back.
+    fn handed_over(&self) -> u64 {
+        self.ring.counts().taken + (self.ring.pending() - self.ring.untaken()) as u64
     }
 }
 
@@ -95,20 +100,21 @@ impl FrameTx for PacketTx {
     }
 
     fn pending(&self) -> usize {
-        self.ring.pending()
+        self.ring.untaken()
     }
 
     fn counters(&mut self) -> Result<TxCounters, Error> {
         self.ring.reap();
-        let counts = self.ring.counts();
+        let refused = self.ring.counts().refused;
+        let handed_over = self.handed_over();
         // Read after our own counts, so that the interface is never behind them for want of time.
         let interface = self.meter.read();
         Ok(TxCounters {
-            handed_over: counts.taken,
-            refused: counts.refused,
+            handed_over,
+            refused,
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface
-                .map(|counters| lost_on_transmit(counts.taken, counters.tx_frames, counters.tx_dropped)),
+                .map(|counters| lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Opens ports: interfaces of this machine, on the back end that the user insists on or that [`super::choose`]
 //! chooses. Tests bring their own opener.
 
-use super::RigOptions;
 use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};
+use super::{RigOptions, RigSite};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::device::PortSite;
@@ -142,11 +142,11 @@ impl MachinePorts {
         }
     }
 
-    /// The same, on ports that stay open after the run, if they are on AF_PACKET rings. Those that this plan does not use are closed.
+    /// The same, on ports that stay open after the run, if they are on AF_PACKET rings. Those that this run does not use are closed.
     #[must_use]
-    pub fn keeping(self, kept: Option<KeptPorts>) -> Self {
+    pub fn keeping(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
         if let Some(kept) = &kept {
-            kept.keep_only(&self.plan.ports.iter().map(|port| port.location.clone()).collect());
+            kept.keep_only(&site.locations(&self.plan));
         }
         Self { kept, ..self }
     }

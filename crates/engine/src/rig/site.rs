@@ -3,10 +3,11 @@
 //! A rig of a fleet carries the permit of its node's owner. The rig itself asks, of the ports and streams that it really
 //! opens: before it opens them, once it has, and before every change. There is no other way to make such a rig.
 
-use packetrig_plan::{BoundPlan, PortLocation};
+use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::BitRate;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,6 +25,16 @@ pub enum RigSite {
         /// What the owner of this machine allows.
         permit: Arc<dyn OwnerPermit>,
     },
+}
+
+impl RigSite {
+    /// Interfaces of this machine that the plan's ports are on.
+    pub(super) fn locations(&self, plan: &Plan) -> BTreeSet<PortLocation> {
+        match self {
+            Self::EveryPortHere => plan.ports.iter().map(|port| port.location.clone()).collect(),
+            Self::PartOfFleet { places, .. } => places.iter().flatten().cloned().collect(),
+        }
+    }
 }
 
 /// What the owner of a node allows.

@@ -5,10 +5,12 @@
 
 use crate::agent::now;
 use crate::error::{Error, best_effort};
+use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
 use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
 use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
 use packetrig_sys::clock;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -88,14 +90,23 @@ impl FleetLeadership {
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Takes note of leads that were taken: they are given back when this ends.
+    /// Takes note of leads that were taken: they are given back when this ends. Those that the same nodes had before are written
+    /// over.
     pub(super) fn hold(&self, leads: Vec<TakenLead>) {
-        self.shared.lock().leads.extend(leads);
+        let mut state = self.shared.lock();
+        state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
+        state.leads.extend(leads);
     }
 
-    /// Gives all leads back. A failure is tried again with each refresh.
-    pub(super) fn give_back<R: RecordStore>(&self, records: &mut R) -> Vec<TakenLead> {
-        let leads = std::mem::take(&mut self.shared.lock().leads);
+    /// Gives the leads of all nodes back but of these. A failure is tried again with each refresh.
+    pub(super) fn give_back_others<R: RecordStore>(
+        &self,
+        records: &mut R,
+        kept: &BTreeSet<NodeName>,
+    ) -> Vec<TakenLead> {
+        let mut state = self.shared.lock();
+        let leads: Vec<TakenLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
+        drop(state);
         for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
             self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
         }
@@ -199,10 +210,10 @@ fn settle_refresh(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_fleet::RunId;
     use packetrig_fleet::fabric::Fabric as _;
     use packetrig_fleet::lead::NodeLead;
     use packetrig_fleet::local::{LocalFabric, LocalRecords};
-    use packetrig_fleet::{NodeName, RunId};
     use packetrig_units::Nanos;
 
     /// Counts what is written, by key.

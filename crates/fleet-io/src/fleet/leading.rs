@@ -68,7 +68,9 @@ where
         run: &RunId,
         while_blocked: WhileBlocked<'_>,
     ) -> Result<Vec<Leftover>, Error> {
-        self.give_back();
+        if self.keep_ports == Nanos::ZERO {
+            self.give_back();
+        }
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
             self.give_back();
@@ -100,6 +102,8 @@ where
                 }
             };
             if !blocking.is_empty() || settled.is_err() {
+                // Nodes of an earlier run, which were kept: nothing is led while this one waits.
+                self.give_back();
                 let leads = leads_of(&of_these(&held, &blocking));
                 match self.await_change(held, &blocking, while_blocked)? {
                     WaitChoice::Wait => continue,
@@ -118,7 +122,11 @@ where
     fn take(&mut self, run: &RunId, settlement: PlaceSettlement) -> Result<Option<Vec<Leftover>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
-        let Some(claimed) = self.claim(run, nodes)? else { return Ok(None) };
+        let Some(claimed) = self.claim(run, nodes.clone())? else {
+            self.give_back();
+            return Ok(None);
+        };
+        self.give_back_others(&nodes);
         let leftovers = self.leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
@@ -237,9 +245,23 @@ where
     /// Leads no node any more.
     pub fn give_back(&mut self) {
         self.led = None;
-        let leads = self.leadership.give_back(&mut self.records);
+        self.give_back_others(&BTreeSet::new());
+    }
+
+    /// Leads none but these nodes any more.
+    fn give_back_others(&mut self, kept: &BTreeSet<NodeName>) {
+        let leads = self.leadership.give_back_others(&mut self.records, kept);
         let nodes: Vec<NodeName> = leads.into_iter().map(|lead| lead.node).collect();
-        self.endpoint.stop_listening_to(&nodes);
+        if !nodes.is_empty() {
+            self.endpoint.stop_listening_to(&nodes);
+        }
+    }
+
+    /// A run has ended: its nodes are free for others, unless they are kept for the next run.
+    pub(super) fn end_run(&mut self) {
+        if self.keep_ports == Nanos::ZERO {
+            self.give_back();
+        }
     }
 
     /// A place for every port. Absent nodes have places, too, if the user allows a start without that many.

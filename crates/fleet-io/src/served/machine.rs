@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 /// Opens runs here.
 pub struct MachineRuns {
     /// Starts the threads of runs. They need rights, which the threads that read requests do not have.
-    thread: ResidentThread,
+    thread: Arc<ResidentThread>,
     /// Kept open, because opening and closing it waits for the disk.
     catalogue: Mutex<RunCatalogue>,
     keeping: Arc<ResultKeeping>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for MachineRuns {
 impl MachineRuns {
     /// Runs are begun in the first catalogue and kept in the second, which are connections to the same one.
     pub fn new(
-        thread: ResidentThread,
+        thread: Arc<ResidentThread>,
         [catalogue, keeping]: [RunCatalogue; 2],
         terms: ServedTerms,
         operator: SharedOperator,

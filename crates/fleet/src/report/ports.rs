@@ -90,15 +90,16 @@ impl LossPlaces {
     ) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
         let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
-        let sender = senders.map(|port| sender_drops(port)).collect::<Option<Vec<u64>>>().map(sum_of);
+        let sender =
+            senders.map(|port| port.tx.unsent_by_interface()).collect::<Option<Vec<u64>>>().map(sum_of);
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
         // and then found no other use for.
-        let receiver = sum_of(ports.iter().map(|port| receiver_drops(port, 0))).min(left);
+        let receiver = sum_of(ports.iter().map(|port| port.rx.unseen())).min(left);
         // What a port dropped while it was not in order is counted there.
         let explained = |port: &&PortResult| {
-            receiver_drops(port, 0) - receiver_drops(port, out_of_order.receiving_at(port.port))
+            port.rx.unseen() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
         };
         let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
         let at_sender = out_of_order.all_sending().min(sender.unwrap_or(0));
@@ -113,20 +114,6 @@ impl LossPlaces {
     }
 }
 
-/// Frames that a sending port took and that its interface did not transmit, by its own counters.
-fn sender_drops(port: &PortResult) -> Option<u64> {
-    // The drop counter and the difference may count the same frames: the larger one, not the sum.
-    let vanished = port.tx.on_wire.map_or(0, |on_wire| port.tx.handed_over.saturating_sub(on_wire));
-    port.tx.dropped.map(|dropped| dropped.max(vanished).saturating_add(port.tx.refused))
-}
-
-/// Frames that arrived at a port and that we did not see, but for those that are `explained`.
-fn receiver_drops(port: &PortResult, explained: u64) -> u64 {
-    let unseen = port.rx.arrived.map_or(0, |arrived| arrived.saturating_sub(port.rx.seen));
-    // As above: drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
-    port.rx.ring_dropped.max(unseen.saturating_sub(explained))
-}
-
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
 /// What was lost while a port was `out_of_order` is in doubt already and explains drops of that port.
 pub(super) fn doubt_dropped(
@@ -136,11 +123,11 @@ pub(super) fn doubt_dropped(
     out_of_order: &OutOfOrderLosses,
 ) {
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
-        let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
+        let by_sender = lookup.port(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
         let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx));
         let by_receivers =
-            sum_of(receivers.map(|port| receiver_drops(port, out_of_order.receiving_at(port.port))));
+            sum_of(receivers.map(|port| port.rx.unseen_beyond(out_of_order.receiving_at(port.port))));
         // When they were dropped is not known, and whose frames they were: each stream of the port may have
         // lost all.
         let dropped = by_sender.saturating_add(by_receivers);

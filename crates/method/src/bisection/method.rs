@@ -1,9 +1,7 @@
 //! A binary search for a load, as a test method.
 
 use super::{Bisection, BisectionBounds, BisectionOptions};
-use crate::{
-    BoundCause, Load, MethodCost, MethodToGo, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult,
-};
+use crate::{BoundCause, Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -70,7 +68,7 @@ impl FromStr for SearchResolution {
 
 impl BisectionPlan {
     fn check(&self) -> Result<f64, BisectionPlanError> {
-        let (min, max) = (self.min, self.max);
+        let Self { min, max, .. } = *self;
         let range = max.frames_per_second() - min.frames_per_second();
         if min > max || max.frames_per_second() <= 0.0 || !range.is_finite() {
             return Err(BisectionPlanError::Range { min, max });
@@ -96,7 +94,7 @@ pub struct BisectionMethod {
     bisection: Bisection<f64>,
 }
 
-/// What it found.
+/// What is known of the highest load that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BisectionResult {
     /// The highest load that passed.
@@ -118,7 +116,9 @@ impl BisectionMethod {
             min: plan.min.frames_per_second(),
             max: plan.max.frames_per_second(),
             resolution,
+            relative_resolution_permille: 0,
             tries: plan.tries,
+            passes: 1,
             accepted_loss: plan.accepted_loss,
             hopeless_loss: plan.hopeless_loss,
         };
@@ -135,16 +135,6 @@ impl BisectionMethod {
             cause,
             is_over,
         }
-    }
-
-    /// How much the search still needs.
-    pub fn to_go(&self) -> MethodToGo {
-        let to_go = self.bisection.to_go();
-        let cost = |trials: u32| MethodCost {
-            trials,
-            sending: Nanos::new(self.plan.trial.as_u64().saturating_mul(u64::from(trials))),
-        };
-        MethodToGo { fewest: cost(to_go.fewest), most: cost(to_go.most) }
     }
 }
 

@@ -1,19 +1,15 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Searches a sharp limit; checks the estimates on the way.
+/// Searches a sharp limit.
 fn search<V: SearchedValue>(options: BisectionOptions<V>, limit: V) -> BisectionBounds<V> {
     let mut bisection = Bisection::new(options);
-    let mut to_go = Vec::new();
+    let mut trials = 0;
     while let Some(value) = bisection.next_value() {
-        to_go.push(bisection.to_go());
-        assert!(to_go.len() < 1000, "the search does not end");
+        trials += 1;
+        assert!(trials < 1000, "the search does not end");
         bisection.tell_loss(if value > limit { 0.5 } else { 0.0 }, false);
     }
-    for (left, estimate) in (1u32..).zip(to_go.iter().rev()) {
-        assert!(estimate.fewest <= left && left <= estimate.most, "{left} trials, {estimate:?}");
-    }
-    assert_eq!(bisection.to_go(), TrialsToGo::default());
     bisection.found().unwrap()
 }
 
@@ -90,7 +86,35 @@ fn a_bound_of_the_rig_is_not_the_devices() {
     assert_eq!(cause(&[(0.1, true), (0.9, false)]), BoundCause::Device);
 }
 
+/// Ends at two per cent of the upper bound; a value must pass three times.
+fn repeated(max: u64) -> BisectionOptions<u64> {
+    BisectionOptions { relative_resolution_permille: 20, passes: 3, ..frames(max) }
+}
+
+#[test]
+fn a_value_that_must_pass_three_times_fails_once() {
+    let mut bisection = Bisection::new(repeated(100));
+    for loss in [0.0, 0.0, 0.1] {
+        assert_eq!(bisection.next_value(), Some(100));
+        bisection.tell_loss(loss, false);
+    }
+    assert_eq!((bisection.next_value(), bisection.bounds().lower), (Some(50), None));
+    for _ in 0..3 {
+        bisection.tell_loss(0.0, false);
+    }
+    assert_eq!((bisection.next_value(), bisection.bounds().lower), (Some(75), Some(50)));
+}
+
 proptest! {
+    #[test]
+    fn a_limit_is_found_within_a_share_of_itself(limit in 1u64..5_000_000, above in 0u64..5_000_000) {
+        let found = search(repeated(limit + above), limit);
+        let lower = found.lower.unwrap_or(0);
+        let upper = found.upper.unwrap_or(lower);
+        prop_assert!(lower <= limit && limit <= upper);
+        prop_assert!(upper - lower <= (upper / 50).max(1));
+    }
+
     #[test]
     fn the_bounds_hold_a_sharp_limit_within_the_resolution(
         max in 2u64..2_000_000, limit in 0u64..2_000_000, resolution in 1u64..1000, tries in 1u32..4,

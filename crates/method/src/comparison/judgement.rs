@@ -28,15 +28,16 @@ impl Comparison {
     /// Judges the whole confidence interval of each worsening, not only its mean.
     pub fn judge(&self) -> MethodJudgement {
         let result = self.result();
-        let limits = || self.options.maximum_worsening.iter();
+        let limits = &self.options.maximum_worsening;
         let criteria =
-            result.loads.iter().flat_map(|load| limits().map(|limit| self.judge_load(load, limit)));
+            result.loads.iter().flat_map(|load| limits.iter().map(|limit| self.judge_load(load, limit)));
         let unknown = result.loads.iter().filter_map(|load| self.describe_unknown(load));
         MethodJudgement::new(criteria.collect(), unknown.collect())
     }
 
     fn judge_load(&self, load: &LoadComparison, limit: &MaximumWorsening) -> JudgedCriterion {
-        let (name, unit) = (limit.measure.name(), limit.measure.unit());
+        let name = limit.measure.name();
+        let unit = limit.measure.unit();
         let most = match limit.limit {
             WorseningLimit::Absolute(most) => format!("{most} {unit}"),
             WorseningLimit::PercentOfFirst(percent) => format!("{percent} %"),
@@ -90,7 +91,7 @@ const fn worsening(compared: &MeasureComparison, interval: ConfidenceInterval) -
 }
 
 impl ComparedMeasure {
-    /// In words.
+    /// The measure, as tables and criteria name it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LossPercent => "loss",

@@ -96,14 +96,14 @@ impl ComparedMeasure {
     }
 
     fn read(self, trial: &TrialMeasures) -> Option<f64> {
-        let of_time = |time: Option<Nanos>| time.map(|time| time.as_u64() as f64);
-        match self {
-            Self::LossPercent => Some(trial.loss_percent),
-            Self::ReceivedFramesPerSecond => Some(trial.received_frames_per_second),
-            Self::MeanLatencyNs => of_time(trial.mean_latency_ns),
-            Self::P99LatencyNs => of_time(trial.p99_latency_ns),
-            Self::MaxLatencyNs => of_time(trial.max_latency_ns),
-        }
+        let time = match self {
+            Self::LossPercent => return Some(trial.loss_percent),
+            Self::ReceivedFramesPerSecond => return Some(trial.received_frames_per_second),
+            Self::MeanLatencyNs => trial.mean_latency_ns,
+            Self::P99LatencyNs => trial.p99_latency_ns,
+            Self::MaxLatencyNs => trial.max_latency_ns,
+        };
+        Some(time?.as_u64() as f64)
     }
 }
 
@@ -160,11 +160,7 @@ fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison 
 }
 
 fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<MeasureComparison> {
-    let read = |pair: &&ComparedPair| {
-        let [first, second] = &pair.devices;
-        Some([measure.read(first)?, measure.read(second)?])
-    };
-    let values: Vec<[f64; 2]> = pairs.iter().filter_map(read).collect();
+    let values: Vec<[f64; 2]> = pairs.iter().filter_map(|pair| read_pair(measure, pair)).collect();
     let of =
         |select: fn(&[f64; 2]) -> f64| SampleStatistics::of(&values.iter().map(select).collect::<Vec<_>>());
     let difference = of(|[first, second]| second - first)?;
@@ -173,8 +169,15 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
         Some(interval) if difference.count >= LEAST_PAIRS => judge_difference(interval),
         _ => DifferenceFinding::TooFewPairs,
     };
-    let (first, second) = (of(|[first, _]| *first)?, of(|[_, second]| *second)?);
+    let first = of(|[first, _]| *first)?;
+    let second = of(|[_, second]| *second)?;
     Some(MeasureComparison { measure, first, second, difference, confidence_95: interval, finding })
+}
+
+/// The measure of both devices.
+fn read_pair(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
+    let [first, second] = &pair.devices;
+    Some([measure.read(first)?, measure.read(second)?])
 }
 
 fn judge_difference(interval: ConfidenceInterval) -> DifferenceFinding {

@@ -22,7 +22,6 @@ impl Convergence {
         // The slowest stream decides; of its loss, the rig may have caused a part.
         let least = rows().filter_map(|row| row.least_loss_of_connectivity_ns).max();
         let greatest = rows().filter_map(|row| row.loss_of_connectivity_ns).max();
-        let milliseconds = |time: Nanos| time.as_u64() as f64 / 1e6;
         match (least, greatest) {
             (Some(low), Some(high)) => {
                 let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };
@@ -39,4 +38,8 @@ impl Convergence {
 fn describe_unknown(trial: &ConvergenceTrial, number: u32) -> Option<String> {
     let reason = trial.reason.as_deref().unwrap_or("no reason is known");
     (trial.outcome != ConvergenceOutcome::Measured).then(|| format!("trial {number}: {reason}"))
+}
+
+fn milliseconds(time: Nanos) -> f64 {
+    time.as_u64() as f64 / 1e6
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub enum BoundClass {
     Lower,
     Upper,
-    /// Further trials decide.
+    /// Further trials of the load decide.
     Undecided,
 }
 

@@ -3,7 +3,7 @@
 use super::MlrSearch;
 use super::bounds::{BoundClass, LoadTrials};
 use super::targets::Target;
-use crate::{MethodCost, MethodToGo};
+use crate::{CostRange, RehearsedCost};
 
 /// Limits of assumed devices, spread over what is still possible.
 const LIMITS: i64 = 5;
@@ -21,16 +21,16 @@ enum AssumedDevice {
 
 impl MlrSearch {
     /// What the search still needs for a device with a fixed limit, from one whose trials at a load are all alike to one
-    /// whose trials vary as much as can be. A device that changes its limit meanwhile may need more.
-    pub fn to_go(&self) -> MethodToGo {
-        let mut to_go: Option<MethodToGo> = None;
+    /// whose trials vary as much as can be, without the waits around the trials. A device that changes its limit meanwhile may need more.
+    pub fn to_go(&self) -> CostRange {
+        let mut to_go: Option<CostRange> = None;
         for limit in self.possible_limits() {
-            let fewest = self.play(limit, AssumedDevice::Steady);
+            let least = self.play(limit, AssumedDevice::Steady);
             let most = self.play(limit, AssumedDevice::Wavering);
-            let known = to_go.unwrap_or(MethodToGo { fewest, most: fewest });
-            to_go = Some(MethodToGo {
-                fewest: least_of(known.fewest, fewest),
-                most: greatest_of(greatest_of(known.most, fewest), most),
+            let known = to_go.unwrap_or(CostRange { least, most: least });
+            to_go = Some(CostRange {
+                least: least_of(known.least, least),
+                most: greatest_of(greatest_of(known.most, least), most),
             });
         }
         to_go.unwrap_or_default()
@@ -38,7 +38,8 @@ impl MlrSearch {
 
     /// Numbers of loads that may be the highest that is carried; one below the scale stands for none.
     fn possible_limits(&self) -> impl Iterator<Item = i64> {
-        let (mut low, mut high) = (i64::MAX, -1);
+        let mut low = i64::MAX;
+        let mut high = -1;
         for selector in self.selectors() {
             let bounds = self.book().relevant_bounds(selector.final_target());
             low = low.min(bounds.lower.unwrap_or(-1));
@@ -47,9 +48,10 @@ impl MlrSearch {
         (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
     }
 
-    fn play(&self, limit: i64, device: AssumedDevice) -> MethodCost {
+    fn play(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
         let mut search = self.clone();
-        let (mut trials, mut seconds) = (0, 0.0);
+        let mut trials = 0;
+        let mut seconds = 0.0;
         while let Some((_, length)) = search.next_trial() {
             if trials == MOST_TRIALS {
                 break;
@@ -59,7 +61,7 @@ impl MlrSearch {
             let loss = search.assumed_loss(limit, length, device);
             search.tell_loss(loss, false);
         }
-        MethodCost { trials, sending: super::search::to_nanos(seconds) }
+        RehearsedCost { trials, sending: super::search::to_nanos(seconds), ..RehearsedCost::default() }
     }
 
     fn assumed_loss(&self, limit: i64, seconds: f64, device: AssumedDevice) -> f64 {
@@ -85,10 +87,20 @@ fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64
     trials.classify_for(target) == BoundClass::Undecided
 }
 
-fn least_of(one: MethodCost, other: MethodCost) -> MethodCost {
-    MethodCost { trials: one.trials.min(other.trials), sending: one.sending.min(other.sending) }
+/// The fewest trials of both, and the shortest time.
+fn least_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
+    RehearsedCost {
+        trials: one.trials.min(other.trials),
+        sending: one.sending.min(other.sending),
+        ..RehearsedCost::default()
+    }
 }
 
-fn greatest_of(one: MethodCost, other: MethodCost) -> MethodCost {
-    MethodCost { trials: one.trials.max(other.trials), sending: one.sending.max(other.sending) }
+/// The most trials of both, and the longest time.
+fn greatest_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
+    RehearsedCost {
+        trials: one.trials.max(other.trials),
+        sending: one.sending.max(other.sending),
+        ..RehearsedCost::default()
+    }
 }

@@ -160,14 +160,16 @@ impl KnownBounds {
         if self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high) {
             return None;
         }
-        let (low, high) = (self.lower.unwrap_or(0), self.upper.unwrap_or(top));
+        let low = self.lower.unwrap_or(0);
+        let high = self.upper.unwrap_or(top);
         // An end that is no bound was not tried: the load may become that end.
         let low_end = self.lower.is_none().then_some(low);
         let high_end = self.upper.is_none().then_some(high);
         if high - low <= width {
             return low_end.or(high_end);
         }
-        let (mut soft_low, mut soft_high) = (low + width, high - width);
+        let mut soft_low = low + width;
+        let mut soft_high = high - width;
         if soft_low > soft_high {
             soft_low = middle(low, high, width);
             soft_high = soft_low;
@@ -196,8 +198,10 @@ pub(super) fn middle(low: i64, high: i64, width: i64) -> i64 {
     while whole - 2 * part > 2 * part {
         part *= 2;
     }
-    let (smaller, larger) = (part, whole - part);
-    let (next_larger, next_smaller) = (2 * part, whole - 2 * part);
+    let smaller = part;
+    let larger = whole - part;
+    let next_larger = 2 * part;
+    let next_smaller = whole - 2 * part;
     // The numbers of a fine scale are large, their products larger.
     let is_first_more_even =
         i128::from(smaller) * i128::from(larger) > i128::from(next_larger) * i128::from(next_smaller);

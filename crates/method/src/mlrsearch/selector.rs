@@ -33,7 +33,7 @@ enum MissedBound {
 /// The way of one goal through its targets.
 #[derive(Clone, Debug)]
 pub(super) struct Selector {
-    /// Coarse to fine.
+    /// The targets of its goal, from coarse to fine.
     targets: Vec<Target>,
     stage: usize,
     /// The bounds of the target before, or the loads of the first trials.
@@ -69,7 +69,7 @@ impl Selector {
         self.is_done
     }
 
-    /// The present target.
+    /// The target that it searches at present.
     pub(super) fn target(&self) -> &Target {
         &self.targets[self.stage]
     }

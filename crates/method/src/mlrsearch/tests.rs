@@ -174,13 +174,13 @@ fn time_to_go_shrinks_to_nothing() {
         lengths.push(order.sending());
         method.tell(&device.perform(&order));
     }
-    assert_eq!(method.to_go(), crate::MethodToGo::default());
+    assert_eq!(method.to_go(), crate::CostRange::default());
     let mut left = Nanos::ZERO;
     for ((trials, length), estimate) in (1u32..).zip(lengths.iter().rev()).zip(estimates.iter().rev()) {
         left += *length;
         assert!(estimate.most.trials >= trials && estimate.most.sending >= left, "{trials}: {estimate:?}");
     }
-    assert!(estimates[0].fewest.trials <= 35 && estimates[0].most.trials < 1000);
+    assert!(estimates[0].least.trials <= 35 && estimates[0].most.trials < 1000);
 }
 
 /// A line of a journal and back.

@@ -26,7 +26,8 @@ pub(super) struct BurstSearches {
 impl BurstSearches {
     pub(super) fn start(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
         let basis = row.basis()?;
-        let (maximum, theoretical) = (row.maximum_frames_per_second, row.theoretical_frames_per_second);
+        let maximum = row.maximum_frames_per_second;
+        let theoretical = row.theoretical_frames_per_second;
         if basis.frames_per_second >= maximum {
             let what =
                 if maximum < theoretical { "highest load that was asked for" } else { "theoretical maximum" };
@@ -111,7 +112,8 @@ impl BurstSearches {
 
     pub(super) fn progress(&self) -> String {
         let bounds = self.search.bounds();
-        let (lower, upper) = (bounds.lower.unwrap_or(0), bounds.upper.unwrap_or(self.options.max));
+        let lower = bounds.lower.unwrap_or(0);
+        let upper = bounds.upper.unwrap_or(self.options.max);
         let number = (self.searches.len() + 1).min(self.repetitions as usize);
         format!("back-to-back: search {number} of {}: {lower} to {upper} frames", self.repetitions)
     }

@@ -1,8 +1,8 @@
 //! Whether the device reaches what the user wants.
 
 use super::{
-    LatencyBenchmark, LatencySample, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544,
-    Rfc2544Test, SizeBenchmark, ThroughputBasis, ThroughputBounds,
+    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, Rfc2544Test,
+    SizeBenchmark, ThroughputBasis, ThroughputBounds,
 };
 use crate::verdict::ValueRange;
 use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod};
@@ -22,10 +22,10 @@ impl Rfc2544 {
 
     fn judge_size(&self, row: &SizeBenchmark) -> Vec<JudgedCriterion> {
         let criteria = &self.options.criteria;
-        let is_wanted = |test| self.options.tests.contains(&test);
+        let tests = &self.options.tests;
         let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
-        let latency = criteria.maximum_latency_ns.filter(|_| is_wanted(Rfc2544Test::Latency));
-        let recovery = criteria.maximum_recovery_ns.filter(|_| is_wanted(Rfc2544Test::Recovery));
+        let latency = criteria.maximum_latency_ns.filter(|_| tests.contains(&Rfc2544Test::Latency));
+        let recovery = criteria.maximum_recovery_ns.filter(|_| tests.contains(&Rfc2544Test::Recovery));
         let latency = latency.map(|most| judge_latency(row, most));
         floors.chain(latency).chain(recovery.map(|most| judge_recovery(row, most))).collect()
     }
@@ -155,8 +155,8 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
 /// Trials of the parts that say nothing about the device.
 fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
     let latency = row.latency.as_ref().and_then(PartOutcome::measured);
-    let is_unknown = |sample: &&LatencySample| sample.rig_fault.is_some() || sample.latency.is_none();
-    let samples = latency.iter().flat_map(|part| &part.samples).filter(is_unknown);
+    let samples = latency.iter().flat_map(|part| &part.samples);
+    let samples = samples.filter(|sample| sample.rig_fault.is_some() || sample.latency.is_none());
     let points =
         row.frame_loss.iter().flat_map(|curve| &curve.points).filter(|point| point.rig_fault.is_some());
     let recovery = row.recovery.as_ref().and_then(PartOutcome::measured);

@@ -57,17 +57,20 @@ impl LatencyTrials {
         self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
     }
 
+    fn by_definition(&self, measured: Nanos) -> Nanos {
+        measured.saturating_sub(self.subtracted)
+    }
+
     pub(super) fn benchmark(&self) -> LatencyBenchmark {
-        let by_definition = |measured: Nanos| measured.saturating_sub(self.subtracted);
         let means: Vec<f64> =
-            self.usable().map(|latency| by_definition(latency.mean).as_u64() as f64).collect();
+            self.usable().map(|latency| self.by_definition(latency.mean).as_u64() as f64).collect();
         LatencyBenchmark {
             basis: self.basis,
             definition: self.definition,
             subtracted_ns: self.subtracted,
             mean_latency_ns: SampleStatistics::of(&means),
-            min_latency_ns: self.usable().map(|latency| by_definition(latency.min)).min(),
-            max_latency_ns: self.usable().map(|latency| by_definition(latency.max)).max(),
+            min_latency_ns: self.usable().map(|latency| self.by_definition(latency.min)).min(),
+            max_latency_ns: self.usable().map(|latency| self.by_definition(latency.max)).max(),
             bound_ns: self.usable().map(|latency| latency.bound).max(),
             samples: self.samples.clone(),
             repetitions: self.repetitions,

@@ -73,7 +73,7 @@ pub enum LatencyDefinition {
 pub struct Rfc2544Durations {
     /// Guides the search for the throughput.
     pub search_trial_ns: Nanos,
-    /// Confirms the throughput.
+    /// Of the trials that confirm the throughput.
     pub final_trial_ns: Nanos,
     pub latency_trial_ns: Nanos,
     pub loss_trial_ns: Nanos,
@@ -180,7 +180,6 @@ impl Rfc2544Options {
         ];
         let repetitions =
             [self.repetitions.latency, self.repetitions.back_to_back, self.repetitions.recovery];
-        let is_percent = |percent: f64| percent > 0.0 && percent <= 100.0;
         // With the least step, a curve has ten thousand points.
         first_problem(&[
             (self.line_bits_per_second.bits_per_second() == 0, "line_bits_per_second", "must be above 0"),
@@ -229,7 +228,8 @@ impl Rfc2544Options {
 
     /// In which points trials are shorter or fewer than the RFCs say. If there are any, the results are not those of RFC 2544.
     pub fn shortfalls(&self) -> Vec<String> {
-        let (asked, full) = (&self.durations, &Rfc2544Durations::STANDARD);
+        let asked = &self.durations;
+        let full = &Rfc2544Durations::STANDARD;
         let times = [
             (Rfc2544Test::Throughput, "throughput trials", asked.final_trial_ns, full.final_trial_ns),
             (Rfc2544Test::Latency, "latency trials", asked.latency_trial_ns, full.latency_trial_ns),
@@ -254,14 +254,16 @@ impl Rfc2544Options {
 
     /// Throughput, loss curve and bursts are to begin at what the line carries.
     fn describe_cap(&self) -> Option<String> {
-        let is_capped = |size: &&FrameSize| self.maximum_load(**size) < self.theoretical_load(**size);
-        let size = *self.frame_sizes_bytes.iter().find(is_capped)?;
-        let (most, theoretical) = (self.maximum_load(size), self.theoretical_load(size));
+        let mut sizes = self.frame_sizes_bytes.iter().copied();
+        let size = sizes.find(|size| self.maximum_load(*size) < self.theoretical_load(*size))?;
+        let most = self.maximum_load(size);
+        let theoretical = self.theoretical_load(size);
         Some(format!("loads of {size}: up to {most}, not {theoretical}"))
     }
 
     fn short_waits(&self) -> Option<String> {
-        let (waits, full) = (self.durations.waits, TrialWaits::RFC2544);
+        let waits = self.durations.waits;
+        let full = TrialWaits::RFC2544;
         let is_full = waits.before_ns >= full.before_ns
             && waits.late_frames_ns >= full.late_frames_ns
             && waits.settle_ns >= full.settle_ns;
@@ -270,4 +272,8 @@ impl Rfc2544Options {
             format!("waits of a trial: {before_ns}, {late_frames_ns} and {settle_ns}, not 2s, 2s and 5s")
         })
     }
+}
+
+fn is_percent(percent: f64) -> bool {
+    percent > 0.0 && percent <= 100.0
 }

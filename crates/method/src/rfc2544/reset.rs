@@ -34,10 +34,11 @@ impl ResetTrial {
     }
 
     pub(super) fn tell(&mut self, result: &TrialResult) {
-        let not_measured = |reason: String| PartOutcome::NotMeasured { reason };
         self.outcome = Some(match (result.event_at, rig_fault(result)) {
-            (None, _) => not_measured("the device was not reset: the event did not happen".to_owned()),
-            (Some(_), Some(fault)) => not_measured(fault),
+            (None, _) => PartOutcome::NotMeasured {
+                reason: "the device was not reset: the event did not happen".to_owned(),
+            },
+            (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
             (Some(event_at), None) => PartOutcome::Measured(self.read(result, event_at)),
         });
     }
@@ -67,7 +68,8 @@ impl ResetTrial {
     }
 
     pub(super) fn outcome(&self) -> PartOutcome<ResetTime> {
-        let open = || PartOutcome::NotMeasured { reason: "the trial was not made".to_owned() };
-        self.outcome.clone().unwrap_or_else(open)
+        self.outcome
+            .clone()
+            .unwrap_or_else(|| PartOutcome::NotMeasured { reason: "the trial was not made".to_owned() })
     }
 }

@@ -102,7 +102,7 @@ pub struct LatencyBenchmark {
     pub max_latency_ns: Option<Nanos>,
     /// By how much every value may be wrong.
     pub bound_ns: Option<Nanos>,
-    /// As measured.
+    /// As measured, before the definition subtracts anything.
     pub samples: Vec<LatencySample>,
     pub repetitions: u32,
 }
@@ -146,7 +146,7 @@ pub struct FrameLossPoint {
 pub struct BackToBackBenchmark {
     pub basis: ThroughputBasis,
     pub burst_frames_per_second: Load,
-    /// The search step.
+    /// How close the bounds of each search came.
     pub step_frames: u64,
     pub longest_burst_frames: u64,
     /// One independent search each.

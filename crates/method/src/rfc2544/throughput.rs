@@ -37,16 +37,16 @@ impl ThroughputSearch {
         let maximum = row.maximum_frames_per_second;
         let resolution = maximum.frames_per_second() * options.resolution_percent / 100.0;
         let floors = options.criteria.minimum_throughput.iter();
-        let floor_of = |floor: &super::MinimumThroughput| {
-            floor.load(row.frame_size_bytes, row.theoretical_frames_per_second).map(Load::frames_per_second)
-        };
+        let floors = floors
+            .filter_map(|floor| floor.load(row.frame_size_bytes, row.theoretical_frames_per_second))
+            .map(Load::frames_per_second);
         Self {
             size: row.frame_size_bytes,
             guide: Bisection::new(BisectionOptions::plain(0.0, maximum.frames_per_second(), resolution)),
             guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
             final_time: options.durations.final_trial_ns,
             resolution,
-            floors: floors.filter_map(floor_of).collect(),
+            floors: floors.collect(),
             carried: None,
             failed: None,
             step: resolution,
@@ -55,11 +55,14 @@ impl ThroughputSearch {
     }
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
-        let order = |load, time| timed_order(TrialPurpose::Search, self.size, Load::new(load), time);
         match self.guide.next_value() {
-            Some(load) => Some(order(load, self.guide_time)),
-            None => self.next_final_load().map(|load| order(load, self.final_time)),
+            Some(load) => Some(self.order(load, self.guide_time)),
+            None => self.next_final_load().map(|load| self.order(load, self.final_time)),
         }
+    }
+
+    fn order(&self, load: f64, time: Nanos) -> TrialOrder {
+        timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
     }
 
     fn next_final_load(&self) -> Option<f64> {

@@ -20,14 +20,13 @@ pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
         ],
     );
     for rate in &result.rates {
-        let percent = |share: f64| decimals(share * 100.0, 1);
         table.push(vec![
             rate_cell(rate.frames_per_second),
             rate.runs.to_string(),
             rate.runs_with_loss.to_string(),
-            optional(rate.share_with_loss, percent),
-            optional(rate.confidence_95, |interval| percent(interval.low)),
-            optional(rate.confidence_95, |interval| percent(interval.high)),
+            optional(rate.share_with_loss, percent_cell),
+            optional(rate.confidence_95, |interval| percent_cell(interval.low)),
+            optional(rate.confidence_95, |interval| percent_cell(interval.high)),
             rate.lost_frames.to_string(),
             decimals(rate.worst_run_loss_percent, 4),
             rate.unknown_runs.to_string(),
@@ -39,4 +38,9 @@ pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
         "Intervals by Wilson. Runs of the rig: those that it could not hold; they do not count.".to_owned(),
     );
     vec![table]
+}
+
+/// A share from 0 to 1, in percent.
+fn percent_cell(share: f64) -> String {
+    decimals(share * 100.0, 1)
 }

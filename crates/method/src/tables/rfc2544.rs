@@ -49,7 +49,8 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
     );
     for row in &result.sizes {
         let Some(bounds) = &row.throughput else { continue };
-        let (size, theoretical) = (row.frame_size_bytes, row.theoretical_frames_per_second);
+        let size = row.frame_size_bytes;
+        let theoretical = row.theoretical_frames_per_second;
         let carried = bounds.frames_per_second;
         let limit = match bounds.limited_by {
             _ if !bounds.is_complete => "not complete",
@@ -230,8 +231,11 @@ fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
     table
 }
 
+fn microseconds_cell(ns: f64) -> String {
+    decimals(ns / 1e3, 3)
+}
+
 fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
-    let microseconds = |ns: f64| decimals(ns / 1e3, 3);
     vec![
         size_cell(row.frame_size_bytes),
         rate_cell(part.burst_frames_per_second),
@@ -241,8 +245,8 @@ fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<Strin
         optional(part.burst_frames, |bursts| decimals(bursts.standard_deviation, 1)),
         format!("{} of {}", part.searches.len(), part.repetitions),
         part.step_frames.to_string(),
-        optional(part.implied_buffer_time_ns, microseconds),
-        optional(part.corrected_buffer_time_ns, microseconds),
+        optional(part.implied_buffer_time_ns, microseconds_cell),
+        optional(part.corrected_buffer_time_ns, microseconds_cell),
     ]
 }
 

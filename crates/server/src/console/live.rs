@@ -1,14 +1,18 @@
-//! What the events of a run have reported so far, as far as rows need it.
+//! What the events of a run have reported so far, as far as rows and viewers need it.
+//!
+//! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
-use packetrig_fleet::NodeName;
+use super::history::TotalsHistory;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::RunOutcome;
+use packetrig_fleet::outcome::{RunOutcome, RunState};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::Plan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Time over which rates are averaged.
 const WINDOW: Nanos = Nanos::from_millis(1_000);
@@ -30,13 +34,29 @@ struct LinkState {
     since: MonoTime,
 }
 
-#[derive(Debug, Default)]
+/// Most remarks of a run that are kept for viewers.
+const MOST_FINDINGS: usize = 20;
+
+/// A port that a node has opened.
+#[derive(Clone, Debug)]
+pub(super) struct OpenPort {
+    pub(super) node: NodeName,
+    pub(super) info: PortInfo,
+}
+
+#[derive(Clone, Debug, Default)]
 pub(super) struct LiveCounts {
-    pub(super) ports: Vec<PortInfo>,
+    pub(super) ports: Vec<OpenPort>,
+    /// Grows with every event and every change of what is shown.
+    revision: u64,
+    pub(super) run: Option<RunId>,
+    pub(super) state: Option<RunState>,
+    pub(super) findings: VecDeque<String>,
+    pub(super) history: TotalsHistory,
     /// The last sample of each node of a fleet.
-    nodes: BTreeMap<NodeName, CountSample>,
+    nodes: BTreeMap<NodeName, Arc<CountSample>>,
     /// Samples of all nodes together; the latest last, each sorted by stream.
-    samples: VecDeque<CountSample>,
+    samples: VecDeque<Arc<CountSample>>,
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
     /// For each port, whether its link is up, and since when.
@@ -50,18 +70,27 @@ pub(super) struct LiveCounts {
 
 impl LiveCounts {
     pub(super) fn take(&mut self, event: &RunEvent) {
+        self.revision += 1;
+        if self.run.is_none() {
+            self.run = Some(event.run.clone());
+        }
         match &event.kind {
-            RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
+            RunEventKind::Ports { node, ports } => {
+                let opened = ports.iter().map(|info| OpenPort { node: node.clone(), info: info.clone() });
+                self.ports.extend(opened);
+            }
+            RunEventKind::StateChanged(state) => self.state = Some(*state),
+            RunEventKind::Finding(text) => self.note_finding(text),
             RunEventKind::Counters { node, sample } => {
                 // A node's counts are cumulative, so the last sample of each node adds up to the whole fleet.
-                let others = self.nodes.iter().filter(|(other, _)| *other != node).map(|(_, counts)| counts);
-                let together = others.fold(CountSample::clone(sample), CountSample::joined);
+                let others = self.nodes.iter().filter(|(other, _)| *other != node);
+                let together = others.fold(CountSample::clone(sample), |sum, (_, counts)| sum.joined(counts));
                 if *node == NodeName::local() {
                     self.add(together);
                 } else {
                     // In a fleet each node has a clock of its own.
                     self.add(CountSample { at: event.at, ..together });
-                    self.nodes.insert(node.clone(), CountSample::clone(sample));
+                    self.nodes.insert(node.clone(), Arc::new(CountSample::clone(sample)));
                 }
             }
             RunEventKind::Ended(outcome) => {
@@ -73,6 +102,18 @@ impl LiveCounts {
             }
             _ => {}
         }
+    }
+
+    fn note_finding(&mut self, text: &str) {
+        if self.findings.len() == MOST_FINDINGS {
+            self.findings.pop_front();
+        }
+        self.findings.push_back(text.to_owned());
+    }
+
+    /// A number that changes with everything that is shown.
+    pub(super) const fn revision(&self) -> u64 {
+        self.revision
     }
 
     fn add(&mut self, mut sample: CountSample) {
@@ -96,7 +137,8 @@ impl LiveCounts {
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
         forget(&mut sample, &self.reborn);
         let at = sample.at;
-        self.samples.push_back(sample);
+        self.history.add(&sample);
+        self.samples.push_back(Arc::new(sample));
         // Keep one sample that is at least a window old: rates need it as their beginning.
         while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
             self.samples.pop_front();
@@ -105,14 +147,17 @@ impl LiveCounts {
 
     /// Hides the counts of these streams until they begin.
     pub(super) fn hide(&mut self, streams: impl IntoIterator<Item = usize>) {
+        self.revision += 1;
         self.reborn.extend(streams);
         for sample in &mut self.samples {
-            forget(sample, &self.reborn);
+            // A viewer may still share the sample; then this makes a copy.
+            forget(Arc::make_mut(sample), &self.reborn);
         }
     }
 
     /// Shows these streams again, because they have begun anew.
     pub(super) fn show(&mut self, streams: &[usize]) {
+        self.revision += 1;
         for stream in streams {
             self.reborn.remove(stream);
         }
@@ -145,12 +190,12 @@ impl LiveCounts {
     }
 
     pub(super) fn latest(&self) -> Option<&CountSample> {
-        self.samples.back()
+        self.samples.back().map(|sample| &**sample)
     }
 
     /// Samples of the last second, the oldest first.
     pub(super) fn samples(&self) -> impl Iterator<Item = &CountSample> {
-        self.samples.iter()
+        self.samples.iter().map(|sample| &**sample)
     }
 
     /// Why the run has ended, if it has ended by itself.

@@ -44,6 +44,11 @@ impl ConfigurationNames {
         }
     }
 
+    /// All flows, whether they have rows or not.
+    pub(super) fn flows(&self) -> &[NamedFlow] {
+        &self.flows
+    }
+
     /// The location of a port, as it is written in the configuration.
     pub(super) fn location(&self, port: usize) -> String {
         self.locations.get(port).cloned().unwrap_or_default()

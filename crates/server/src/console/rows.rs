@@ -19,7 +19,7 @@ pub(super) fn port(
     wall: WallClock<'_>,
 ) -> PortRow {
     // Found by name: nodes open their ports in any order.
-    let info = live.ports.iter().find(|info| info.name == plan.ports[port].name);
+    let info = live.ports.iter().map(|open| &open.info).find(|info| info.name == plan.ports[port].name);
     let transmitting = live.latest().is_some_and(|latest| {
         let mut streams = plan.streams.iter().enumerate().filter(|(_, stream)| stream.tx == port);
         streams.any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
@@ -110,7 +110,7 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
 }
 
 /// `None` if no frame had a send time: a value that was not measured is absent.
-fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
+pub(super) fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
         delays.merge(&counts.delays);
@@ -129,9 +129,9 @@ fn wall_ns(at: Option<MonoTime>, wall: WallClock<'_>) -> f64 {
 
 /// The sum of several streams.
 #[derive(Clone, Copy, Debug, Default)]
-struct StreamTotal {
-    frames: u64,
-    bytes: u64,
+pub(super) struct StreamTotal {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
     first: Option<MonoTime>,
     last: Option<MonoTime>,
 }
@@ -147,12 +147,12 @@ impl StreamTotal {
     }
 }
 
-fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+pub(super) fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().filter_map(|stream| sent(sample, *stream));
     StreamTotal::of(counts.map(|counts| counts.since_start))
 }
 
-fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+pub(super) fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().flat_map(|stream| received(sample, *stream));
     StreamTotal::of(counts.map(|(_, counts)| counts.since_start))
 }
@@ -163,7 +163,12 @@ fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
 
-fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usize]) -> TransmitState {
+pub(super) fn transmit(
+    plan: &Plan,
+    live: &LiveCounts,
+    latest: &CountSample,
+    streams: &[usize],
+) -> TransmitState {
     let is_at_work = streams
         .iter()
         .any(|index| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest)));
@@ -197,15 +202,15 @@ fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct StreamRates {
-    frames_tx: f64,
-    frames_rx: f64,
-    bytes_tx: f64,
-    bytes_rx: f64,
+pub(super) struct StreamRates {
+    pub(super) frames_tx: f64,
+    pub(super) frames_rx: f64,
+    pub(super) bytes_tx: f64,
+    pub(super) bytes_rx: f64,
 }
 
 /// Rates over the last second, each between the last frames of two samples, so that neither age nor distance of the samples matters.
-fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
+pub(super) fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     let mut rates = StreamRates::default();
     let Some(latest) = live.latest() else { return rates };
     for stream in streams {

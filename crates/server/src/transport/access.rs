@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(crate) struct AccessRules {
     local_users: Option<LocalUsers>,
     token: Option<Arc<str>>,
+    view_token: Option<Arc<str>>,
     let_anyone_in: bool,
     /// Whether every connection has shown an accepted certificate, and that suffices.
     certificates: bool,
@@ -39,8 +40,12 @@ pub(crate) enum PeerKey {
 pub(crate) enum ClientCredential {
     /// It carried the token, which no web page knows.
     Token,
+    /// It carried the token for viewers, which permits only looking.
+    ViewToken,
     /// The connection suffices: its user, its certificate, or because anyone is admitted.
     Connection,
+    /// None is needed: the request is for a file of the page, which is the same everywhere.
+    PublicFile,
 }
 
 impl AccessRules {
@@ -48,6 +53,7 @@ impl AccessRules {
         Self {
             local_users: options.local_users.clone(),
             token: options.token.as_deref().map(Arc::from),
+            view_token: options.view_token.as_deref().map(Arc::from),
             let_anyone_in: options.let_anyone_in,
             // With a token as well, a certificate alone is not enough.
             certificates: options.client_ca.is_some() && options.token.is_none(),
@@ -75,6 +81,9 @@ impl AccessRules {
         // The token is checked before the connection: it also proves that the caller is no web page.
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
             return Some(ClientCredential::Token);
+        }
+        if self.view_token.as_ref().is_some_and(|token| has_token(headers, token)) {
+            return Some(ClientCredential::ViewToken);
         }
         let by_connection = peer.is_trusted || self.certificates || self.let_anyone_in;
         by_connection.then_some(ClientCredential::Connection)

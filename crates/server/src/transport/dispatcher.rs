@@ -39,13 +39,28 @@ impl CallDispatcher {
             drop(turn);
             reply.and_then(write)
         });
-        performed.await.unwrap_or_else(|_| {
-            Err(TesterRefusal::internal(format!(
-                "{} ended in a panic: this is a bug of packetrig",
-                call.name()
-            )))
-        })
+        performed.await.unwrap_or_else(|_| Err(panicked(call.name())))
     }
+
+    /// The same for a change that is no call of the OTG API. `name` is used in errors.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&dyn Tester) -> Result<T, TesterRefusal> + Send + 'static,
+    ) -> Result<T, TesterRefusal> {
+        let turn = self.turn.clone().lock_owned().await;
+        let tester = Arc::clone(&self.tester);
+        let performed = tokio::task::spawn_blocking(move || {
+            let changed = change(&*tester);
+            drop(turn);
+            changed
+        });
+        performed.await.unwrap_or_else(|_| Err(panicked(name)))
+    }
+}
+
+fn panicked(name: &str) -> TesterRefusal {
+    TesterRefusal::internal(format!("{name} ended in a panic: this is a bug of packetrig"))
 }
 
 /// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one

@@ -50,12 +50,13 @@ where
 {
     async fn handle(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Response<TrackedBody<B>> {
         let mut guard = RequestGuard::new(&self.record, &self.shared.slots, &self.shared.memory);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let body = guard.pace(body, &self.shared.deadlines, &self.shared.counters);
         match self.shared.policy.check(&self.record.peer, &head) {
             Ok(credential) => {
                 guard.note_served();
                 self.admit(credential);
+                head.extensions.insert(credential);
                 let request = Request::from_parts(head, body);
                 let Ok(response) = self.api.call(request).await;
                 response.map(|body| TrackedBody::api(body, guard))
@@ -74,9 +75,12 @@ where
     }
 
     fn admit(&self, credential: ClientCredential) {
-        self.record.was_admitted.store(true, Ordering::Relaxed);
+        // Whoever has only the files of the page is still a stranger.
+        if credential != ClientCredential::PublicFile {
+            self.record.was_admitted.store(true, Ordering::Relaxed);
+        }
         // From now on this client has precedence over strangers (decision 0018, 7).
-        if credential == ClientCredential::Token {
+        if matches!(credential, ClientCredential::Token | ClientCredential::ViewToken) {
             self.record.trust();
             self.shared.slots.note_token(&self.record.peer);
         }

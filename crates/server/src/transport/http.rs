@@ -4,6 +4,7 @@ use super::body::{BodyError, BodyFault};
 use super::dispatcher::{CallDispatcher, pieces};
 use super::refusal;
 use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::page::{PageContext, page_routes};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
 use axum::Router;
@@ -27,7 +28,20 @@ struct RouteContext {
     most_request_bytes: usize,
 }
 
-pub(crate) fn router(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
+/// All routes. Without a dispatcher there is no tester, and so no OTG API.
+pub(crate) fn router(
+    dispatcher: Option<CallDispatcher>,
+    most_request_bytes: usize,
+    page: PageContext,
+) -> Router {
+    let otg = dispatcher.map(|dispatcher| otg_routes(dispatcher, most_request_bytes));
+    page_routes(page)
+        .merge(otg.unwrap_or_default())
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+}
+
+fn otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
     for call in ApiCall::ALL {
         let method = match call.method() {
@@ -42,27 +56,31 @@ pub(crate) fn router(dispatcher: CallDispatcher, most_request_bytes: usize) -> R
             }),
         );
     }
-    router
-        .route("/docs", get(docs))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(RouteContext { dispatcher, most_request_bytes })
+    router.route("/docs", get(docs)).with_state(RouteContext { dispatcher, most_request_bytes })
 }
 
 async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
-    let body = match Limited::new(request.into_body(), context.most_request_bytes).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("requests are limited to {} bytes", context.most_request_bytes);
-            return failed(StatusCode::PAYLOAD_TOO_LARGE, &message);
-        }
-        Err(error) => return broken_off(&*error),
+    let body = match read_body(request.into_body(), context.most_request_bytes).await {
+        Ok(body) => body,
+        Err(response) => return *response,
     };
     let performed = context.dispatcher.perform(call, move || read(call, &body), write).await;
     match performed {
         Ok(HttpAnswer::Json(text)) => json(StatusCode::OK, text),
         Ok(HttpAnswer::File(file)) => file_response(file).await,
         Err(refusal) => refused(&refusal),
+    }
+}
+
+/// The body of a request, or the answer to one that cannot be read.
+pub(crate) async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Box<Response>> {
+    match Limited::new(body, most_bytes).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("requests are limited to {most_bytes} bytes");
+            Err(Box::new(failed(StatusCode::PAYLOAD_TOO_LARGE, &message)))
+        }
+        Err(error) => Err(Box::new(broken_off(&*error))),
     }
 }
 
@@ -87,18 +105,18 @@ fn write(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     })
 }
 
-fn json(status: StatusCode, text: String) -> Response {
+pub(crate) fn json(status: StatusCode, text: String) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
-fn refused(refusal: &TesterRefusal) -> Response {
+pub(crate) fn refused(refusal: &TesterRefusal) -> Response {
     let code = refusal.kind.http();
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(status, shape::print(&refusal::body(code, refusal.kind, &refusal.errors)))
 }
 
 /// Errors of the transport, in the same form.
-fn failed(status: StatusCode, message: &str) -> Response {
+pub(crate) fn failed(status: StatusCode, message: &str) -> Response {
     let body = refusal::body(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
     json(status, shape::print(&body))
 }

@@ -7,6 +7,7 @@ use super::listener::builder;
 use super::policy::CallProtocol;
 use super::slots::SlotAdmission;
 use crate::serve::ServerTransports;
+use crate::viewing::ServedRig;
 use crate::{Error, ServerOptions, Tester};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -36,7 +37,7 @@ impl InMemoryServer {
     pub fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::Runtime)?;
-        Ok(Self { runtime, transports: ServerTransports::new(options, tester) })
+        Ok(Self { runtime, transports: ServerTransports::new(options, &ServedRig::of_tester(tester)) })
     }
 
     /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
@@ -48,7 +49,8 @@ impl InMemoryServer {
     /// The same over HTTP/2 with gRPC.
     pub fn grpc(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = self.transports.shared(CallProtocol::Grpc);
-        self.converse(bytes, shared, self.transports.grpc_service())
+        let service = self.transports.grpc_service();
+        service.map(|service| self.converse(bytes, shared, service)).unwrap_or_default()
     }
 
     fn converse<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>

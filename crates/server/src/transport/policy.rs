@@ -3,6 +3,7 @@
 
 use super::access::{AccessRules, ClientCredential, ClientPeer};
 use super::rejections::RejectionCause;
+use crate::page;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
@@ -11,6 +12,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The protocol of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +46,13 @@ impl RequestPolicy {
         peer: &ClientPeer,
         head: &Parts,
     ) -> Result<ClientCredential, RequestRejection> {
+        if self.protocol == CallProtocol::Http && page::is_page_file(head) {
+            return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
+        }
         let credential = self.access.admits(peer, &head.headers);
         // DNS rebinding: a page's own host name can be made to point here, and then the page may read our answers. But a page does not
         // have the token.
-        if credential != Some(ClientCredential::Token) {
+        if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
             self.check_host(head)?;
         }
         // With the token as well: foreign pages are always refused (decision 0018, 5).
@@ -56,8 +62,26 @@ impl RequestPolicy {
             status: StatusCode::UNAUTHORIZED,
             message: self.access.hint(peer),
         })?;
+        if credential == ClientCredential::ViewToken && !self.permits_viewers(head) {
+            return Err(RequestRejection {
+                cause: RejectionCause::Token,
+                status: StatusCode::FORBIDDEN,
+                message: "this token permits only looking; send the token of --token-file".to_owned(),
+            });
+        }
         self.check_content_type(head)?;
         Ok(credential)
+    }
+
+    fn permits_viewers(&self, head: &Parts) -> bool {
+        self.protocol == CallProtocol::Http && page::is_viewing(head)
+    }
+
+    /// The files of the page need no token: a browser cannot send one with an address that a user types. The page must not appear under
+    /// the name of another host, where it would ask for the token in that host's name. A link on another page may lead here.
+    fn check_page_file(&self, head: &Parts) -> Result<(), RequestRejection> {
+        self.check_host(head)?;
+        if is_navigation(&head.headers) { Ok(()) } else { self.check_origin(head) }
     }
 
     fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
@@ -137,6 +161,12 @@ impl RequestPolicy {
             message: format!("send `Content-Type: {wanted}`; with curl, use --json instead of --data"),
         })
     }
+}
+
+/// Whether the user follows a link. The answer is shown in the address bar's name and cannot be read by the page with the link.
+fn is_navigation(headers: &HeaderMap) -> bool {
+    let has = |name: &HeaderName, value: &str| only_header(headers, name).is_some_and(|found| found == value);
+    has(&SEC_FETCH_MODE, "navigate") && has(&SEC_FETCH_DEST, "document") && !headers.contains_key(ORIGIN)
 }
 
 /// JSON, or `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either without a preflight request.

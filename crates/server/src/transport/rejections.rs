@@ -55,6 +55,26 @@ impl RejectionCause {
         Self::Idle,
     ];
 
+    /// Its name as the label of a metric.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::ContentType => "content_type",
+            Self::Handshake => "handshake",
+            Self::Head => "head",
+            Self::SlowBody => "slow_body",
+            Self::SlowReader => "slow_reader",
+            Self::Memory => "memory",
+            Self::TooManyRefusals => "too_many_refusals",
+            Self::PeerLimit => "peer_limit",
+            Self::AllTaken => "all_taken",
+            Self::MadeRoom => "made_room",
+            Self::Idle => "idle",
+        }
+    }
+
     /// Its text in reports, after a number.
     pub const fn text(self) -> &'static str {
         match self {

@@ -4,5 +4,7 @@
 mod grpc;
 mod http;
 mod life;
+mod methods;
 mod mock;
+mod page;
 mod tls;

@@ -3,7 +3,7 @@
 
 use packetrig_server::{
     BoundAddresses, CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures,
-    LocalUsers, PingResult, PingTask, PortRow, RefusalKind, ServerOptions, SwitchedState, Tester,
+    LocalUsers, PingResult, PingTask, PortRow, RefusalKind, ServedRig, ServerOptions, SwitchedState, Tester,
     TesterRefusal, TransmitState,
 };
 use serde_json::{Map, Value, json};
@@ -306,12 +306,17 @@ fn users(user: u32) -> LocalUsers {
 impl Served {
     pub(crate) fn start(options: ServerOptions) -> Self {
         let mock = Arc::new(Mock::default());
+        let rig = ServedRig::of_tester(Arc::clone(&mock) as _);
+        Self::start_rig(options, rig, mock)
+    }
+
+    /// A server of this rig. `mock` is its tester, if it has one.
+    pub(crate) fn start_rig(options: ServerOptions, rig: ServedRig, mock: Arc<Mock>) -> Self {
         let ((stop, stopped), (tell, told)) = (channel(), channel());
-        let tester = Arc::clone(&mock);
         let thread = std::thread::spawn(move || {
             let bound = move |bound| tell.send(bound).expect("the test waits for it");
             // Told to stop, or the test has gone.
-            packetrig_server::run(options, tester, bound, move || {
+            packetrig_server::run(options, rig, bound, move || {
                 stopped.recv().ok();
             })
         });

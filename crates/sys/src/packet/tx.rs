@@ -135,9 +135,15 @@ impl TxRing {
         self.slots.withdraw()
     }
 
-    /// Committed frames that are not done.
+    /// Committed frames whose slots have not come back.
     pub fn pending(&self) -> usize {
         self.slots.filled
+    }
+
+    /// Those of them that the kernel has not taken yet. The others are on their way: a card gives a slot back when the frame has left,
+    /// a virtual interface when somebody has consumed it, which may be behind a queue of the device under test.
+    pub fn untaken(&self) -> usize {
+        self.slots.untaken()
     }
 
     /// Slots of the ring.

@@ -22,6 +22,7 @@ use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::{kernel, signal};
+use packetrig_units::Nanos;
 use std::path::Path;
 
 /// The same on a fleet. This process leads the nodes of the plan for the time of the run.
@@ -43,6 +44,9 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     Ok(plan)
 }
 
+/// Longest time between two trials for which nodes keep their ports open. Trials with longer waits are not held up by opening them.
+const PORTS_KEPT: Nanos = Nanos::from_secs(2);
+
 /// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
 pub(crate) struct TrialFleet {
     charged: ChargedFleet<NatsFabric>,
@@ -52,7 +56,8 @@ pub(crate) struct TrialFleet {
 
 impl TrialFleet {
     pub(crate) fn of(taken: TakenFleet, waits_for_nodes: bool) -> Self {
-        let TakenFleet { charged, limits } = taken;
+        let TakenFleet { mut charged, limits } = taken;
+        charged.fleet.keep_nodes(PORTS_KEPT);
         Self { charged, limits, waits_for_nodes }
     }
 

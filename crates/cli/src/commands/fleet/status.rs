@@ -6,7 +6,7 @@ use crate::args::StatusArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::fleet_place::FleetPlace;
+use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::numbers;
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
@@ -17,6 +17,7 @@ use packetrig_nats::FleetObserver;
 use packetrig_nats::broker::BrokerHealth;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{MonoTime, Nanos};
+use serde_json::{Value, json};
 
 /// A little more than the second between two hellos of a node.
 const HELLO_PERIOD: Nanos = Nanos::from_millis(1200);
@@ -40,6 +41,12 @@ pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Res
             age.as_u64() / 1_000_000_000
         ));
     }
+    show(&place, &enrolled_rows(&place, presence)?, arguments, output)?;
+    Ok(CommandExit::Ok)
+}
+
+/// The nodes that `fleet up` heard last and that still belong to the fleet.
+fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
     // The file may still have nodes that were removed, and it has no labels of the operator.
     let enrolled = place.authority()?.enrolled()?;
     let mut rows = presence.aged_rows();
@@ -47,8 +54,25 @@ pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Res
     for row in &mut rows {
         row.label_with(enrolled.get(&row.node).map(|node| &node.labels));
     }
-    show(&place, &rows, arguments, output)?;
-    Ok(CommandExit::Ok)
+    Ok(rows)
+}
+
+/// The same as JSON for the live page, with the nodes that were never heard and the state of the message server. Nothing is sent.
+pub(crate) fn shown_nodes(place: &FleetPlace) -> Result<Value, Error> {
+    let presence = place.presence();
+    let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
+    let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| enrolled_rows(place, presence))?;
+    let known = place.authority()?.nodes()?;
+    let silent: Vec<&NodeName> =
+        known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
+    let server = place.health().map(|health| {
+        json!({
+            "failure": health.failure,
+            "disk_free_bytes": health.disk_free,
+            "checked_ms": health.checked_wall_ns / 1_000_000,
+        })
+    });
+    Ok(json!({ "heard_ms_ago": age_ms, "nodes": rows, "never_heard": silent, "server": server }))
 }
 
 fn listen_and_show(

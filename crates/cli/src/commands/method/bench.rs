@@ -2,9 +2,9 @@
 
 use super::hook::{ArmedHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
-use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::identity;
+use crate::output::remark;
 use packetrig_fleet::RunId;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::RunState;
@@ -17,10 +17,12 @@ use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
-use packetrig_units::Nanos;
+use packetrig_units::{Blame, Nanos};
 use std::thread;
 
-/// How often a wait looks whether the user wants to end.
+/// How often the start of a trial on a fleet is tried.
+const STARTS: u32 = 3;
+/// How often a wait looks whether the test is to stop.
 const LOOK: Nanos = Nanos::from_millis(20);
 
 /// Where trials take place.
@@ -43,15 +45,16 @@ pub(super) struct TrialBench {
 }
 
 impl TrialBench {
-    /// Makes a trial. `None` if the user interrupted it: such a trial says nothing.
+    /// Makes a trial. `None` if it was stopped: such a trial says nothing.
     pub(super) fn perform(
         &mut self,
         order: &TrialOrder,
         waits: &TrialWaits,
+        stop: &dyn Fn() -> bool,
     ) -> Result<Option<TrialResult>, Error> {
         self.commands.prepare(order.device)?;
         let begun = clock::monotonic_ns();
-        if !wait(waits.before_ns) {
+        if !wait(waits.before_ns, stop) {
             return Ok(None);
         }
         let shape = shape(order);
@@ -59,11 +62,11 @@ impl TrialBench {
         let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
         let options = self.options(waits.late_frames_ns);
-        let ran = self.run(&document, options, hook.as_ref());
+        let ran = self.run(&document, options, hook.as_ref(), stop);
         // Before anything else ends the trial: the device must not stay as the event left it.
         let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
-        if is_interrupted() || !wait(waits.settle_ns) {
+        if stop() || !wait(waits.settle_ns, stop) {
             return Ok(None);
         }
         let took = Nanos::new(clock::monotonic_ns() - begun);
@@ -77,16 +80,18 @@ impl TrialBench {
         document: &str,
         options: RunOptions,
         hook: Option<&ArmedHook>,
+        stop: &dyn Fn() -> bool,
     ) -> Result<RunReport, Error> {
         let mut on_event = |event: &RunEvent| {
             if let (Some(hook), RunEventKind::StartSet { at }) = (hook, &event.kind) {
                 hook.start(*at);
             }
         };
-        let user: (&dyn Fn() -> bool, OnEvent<'_>) = (&is_interrupted, &mut on_event);
+        let user: (&dyn Fn() -> bool, OnEvent<'_>) = (stop, &mut on_event);
         match &mut self.ground {
             TrialGround::Here(ground) => Ok(run_on(ground.as_mut(), document, options, user)?),
-            TrialGround::Fleet(fleet) => fleet.run(document, options, user),
+            TrialGround::Fleet(fleet) if hook.is_some() => fleet.run(document, options, user),
+            TrialGround::Fleet(fleet) => run_until_started(fleet, document, options, user),
         }
     }
 
@@ -112,6 +117,26 @@ impl TrialBench {
     }
 }
 
+/// Makes a trial on a fleet. On a busy machine a start may come too late for some node; nothing is known of the device then, and the
+/// trial is begun again.
+fn run_until_started(
+    fleet: &mut TrialFleet,
+    document: &str,
+    mut options: RunOptions,
+    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+) -> Result<RunReport, Error> {
+    for _ in 1..STARTS {
+        match fleet.run(document, options.clone(), (stop, &mut *on_event)) {
+            Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
+                remark(format_args!("  the trial did not start and is begun again: {}", fault.text));
+                options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::entropy()));
+            }
+            ran => return ran,
+        }
+    }
+    fleet.run(document, options, (stop, on_event))
+}
+
 fn shape(order: &TrialOrder) -> TrialShape {
     TrialShape {
         size: order.size,
@@ -135,11 +160,11 @@ fn own_time(report: &RunReport) -> Nanos {
     }
 }
 
-/// Waits; `false` if the user wants to end.
-fn wait(time: Nanos) -> bool {
+/// Waits; `false` if the test is to stop.
+fn wait(time: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let end = clock::monotonic_ns() + time.as_u64();
     loop {
-        if is_interrupted() {
+        if stop() {
             return false;
         }
         let left = end.saturating_sub(clock::monotonic_ns());

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 /// Commands of the user that change the device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ShellCommands {
-    /// During a trial.
+    /// Run during a trial that has an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) event: Option<String>,
     /// After a trial with an event.

@@ -2,6 +2,7 @@
 
 use super::MethodHead;
 use super::bench::TrialBench;
+use super::watch::NextTrial;
 use crate::args::MethodTerms;
 use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
@@ -9,8 +10,8 @@ use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
-    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict, StartedMethod,
-    TestMethod, TrialOrder, TrialResult,
+    CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodResult, MethodSession, MethodVerdict,
+    StartedMethod, TestMethod, TrialOrder, TrialResult,
 };
 use packetrig_stats::port::PortInfo;
 use packetrig_store::files;
@@ -82,6 +83,10 @@ impl StoredTest {
             tables: report.tables(),
             report,
         }
+    }
+
+    pub(super) const fn result(&self) -> &MethodResult {
+        &self.report.result
     }
 
     pub(super) const fn verdict_word(&self) -> &'static str {
@@ -173,7 +178,8 @@ fn text_table(part: &ResultTable) -> String {
 }
 
 /// Says which trial comes next.
-pub(super) fn announce(number: u32, order: &TrialOrder, options: &MethodOptions, method: &StartedMethod) {
+pub(super) fn announce(trial: &NextTrial<'_>) {
+    let NextTrial { number, order, options, method } = trial;
     remark(format_args!("trial {number}: {}", in_words(order)));
     let known = method.progress();
     let to_go = options.to_go(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
@@ -203,13 +209,15 @@ pub(super) fn tell(result: &TrialResult) {
 /// The time that a test takes, in words.
 pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
     let CostRange { least, most } = options.cost()?;
-    let (fewest, trials) = (least.trials.min(most.trials), least.trials.max(most.trials));
+    let fewest = least.trials.min(most.trials);
+    let trials = least.trials.max(most.trials);
     let trials = if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") };
     Ok(format!("{}: {trials} trials in {}", options.name(), time_in_words(&CostRange { least, most })))
 }
 
 fn time_in_words(cost: &CostRange) -> String {
-    let (shortest, longest) = (duration(cost.least.total()), duration(cost.most.total()));
+    let shortest = duration(cost.least.total());
+    let longest = duration(cost.most.total());
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 

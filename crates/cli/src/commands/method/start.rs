@@ -3,7 +3,7 @@
 use super::hook::ShellCommands;
 use super::show::{self, MethodForm};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, SCHEMA_VERSION, TestSetup, begin};
+use super::{MethodHead, ResultUse, TestSetup, begin, carry_on};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -23,7 +23,6 @@ use packetrig_method::rfc2544::{
     LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, ThroughputFloor,
 };
 use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialWaits};
-use packetrig_sys::clock;
 use packetrig_units::{FrameRate, Rate, Share};
 
 /// A method as the command line asks for it.
@@ -62,28 +61,21 @@ pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Re
         remark(show::cost_in_words(&start.options)?);
     }
     let usage = ResultUse { form: MethodForm::of(terms), out: terms.out.as_deref(), quiet: terms.quiet };
-    begin(head(start, traffic, terms), terms.store.directory.as_deref(), &usage, output)
+    let store = terms.store.directory.as_deref();
+    carry_on(begin(head(start, traffic, terms), store)?, store, &usage, output)
 }
 
 fn head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
-    let started_wall_ns = clock::wall_clock_ns();
-    MethodHead {
-        schema_version: SCHEMA_VERSION,
-        packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
-        id: identity::run_id(started_wall_ns, identity::entropy()),
-        name: terms.name.clone().unwrap_or_default(),
-        started_wall_ns,
-        setup: TestSetup {
-            documents: start.devices.into_iter().map(|device| device.document.text).collect(),
-            link: traffic.link,
-            confirmed: terms.confirm.iter().map(ToString::to_string).collect(),
-            back_end: terms.back_end.map(Into::into),
-            fleet: terms.fleet.fleet_directory.clone(),
-            waits_for_nodes: terms.wait_for_nodes,
-            commands: start.commands,
-        },
-        options: start.options,
-    }
+    let setup = TestSetup {
+        documents: start.devices.into_iter().map(|device| device.document.text).collect(),
+        link: traffic.link,
+        confirmed: terms.confirm.iter().map(ToString::to_string).collect(),
+        back_end: terms.back_end.map(Into::into),
+        fleet: terms.fleet.fleet_directory.clone(),
+        waits_for_nodes: terms.wait_for_nodes,
+        commands: start.commands,
+    };
+    MethodHead::new(terms.name.clone().unwrap_or_default(), start.options, setup)
 }
 
 /// The traffic of the only device.
@@ -216,15 +208,15 @@ fn minimum(bound: ThroughputBound) -> Result<MinimumThroughput, Error> {
 
 fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
     let device =
-        only_device(&arguments.traffic, &arguments.terms, arguments.size, arguments.traffic.max_rate)?;
+        only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
     let max = device.highest_load();
     let min = match arguments.min_rate {
-        Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?,
+        Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?,
         None => max.scaled(0.001),
     };
     let goals = if arguments.goal.is_empty() { vec![Goal::NDR, Goal::PDR] } else { arguments.goal.clone() };
     let minimum = match arguments.min_throughput {
-        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
+        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?),
         None => None,
     };
     let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
@@ -234,9 +226,9 @@ fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
 
 fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     let device =
-        only_device(&arguments.traffic, &arguments.terms, arguments.size, arguments.traffic.max_rate)?;
+        only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
     let minimum = match arguments.min_throughput {
-        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.size)?),
+        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?),
         None => None,
     };
     let search = BisectionPlan {
@@ -258,7 +250,7 @@ fn convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
         return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
     }
     let rate = arguments.rate.or_else(|| FrameRate::per_second(10_000).map(Rate::Frames));
-    let device = only_device(&arguments.traffic, &arguments.terms, arguments.size, rate)?;
+    let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
     let options = ConvergenceOptions {
         frame_size_bytes: None,
         frames_per_second: device.highest_load(),
@@ -281,7 +273,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     let request = TrafficRequest {
         arguments: &arguments.traffic,
         fleet: &arguments.terms.fleet,
-        size: arguments.size,
+        size: arguments.frames.size,
         rate,
     };
     let first = DeviceTraffic::of_arguments(&request)?;
@@ -322,10 +314,11 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
 }
 
 fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
-    let load = |rate: &Rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.size);
-    let loads = arguments.rates.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+    let rates = arguments.rates.iter();
+    let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
+    let loads = loads.collect::<Result<Vec<_>, _>>()?;
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
-    let device = only_device(&arguments.traffic, &arguments.terms, arguments.size, slow)?;
+    let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     let options = LossShareOptions {
         frames_per_run: arguments.packets,
         runs_per_rate: arguments.repetitions,

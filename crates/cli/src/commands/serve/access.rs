@@ -20,12 +20,13 @@ const LONGEST: u64 = 4096;
 const MADE_BYTES: usize = 32;
 
 /// The users who need no token. `None` if everybody needs it.
-pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
-    if arguments.token_always {
-        return None;
-    }
-    let mut allowed = vec![own_user(), 0];
-    allowed.extend(&arguments.allow_user);
+pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
+    if arguments.token_always { None } else { find_local_users(&arguments.allow_user) }
+}
+
+/// The server's own user, root and these users, if the kernel tells who opens a connection.
+pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUsers> {
+    let mut allowed = [&[own_user(), 0], allowed].concat();
     allowed.sort_unstable();
     allowed.dedup();
     // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
@@ -35,7 +36,7 @@ pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
         }
         Err(error) => {
             remark(format_args!(
-                "serve: warning: cannot tell which local user opens a connection ({error}), so every client needs \
+                "warning: cannot tell which local user opens a connection ({error}), so every client needs \
                 the token; if the loopback interface is down: ip link set lo up"
             ));
             None
@@ -44,10 +45,11 @@ pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
 }
 
 /// Refuses to serve if nobody could use the server.
-pub(super) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
+pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
     let is_open = options.let_anyone_in
         || options.local_users.is_some()
         || options.token.is_some()
+        || options.view_token.is_some()
         || options.client_ca.is_some();
     if is_open {
         Ok(())
@@ -57,7 +59,7 @@ pub(super) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
 }
 
 /// The token in the file. If there is no file, it is created, readable by its owner only.
-pub(super) fn token(file: &Path) -> Result<String, Error> {
+pub(in crate::commands) fn token(file: &Path) -> Result<String, Error> {
     // Created first and read second: so no other process can put its own file there between a check and the creation.
     let made = match private_files::create_new(file) {
         Ok(new) => make(new),
@@ -104,11 +106,24 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// One line that says who may use the server.
-pub(super) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
+pub(in crate::commands) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }
-    let others = match (&arguments.token_file, &arguments.client_ca) {
+    let open_to = describe_who(users, arguments.token_file.as_deref(), arguments.client_ca.as_deref());
+    match &arguments.view_token_file {
+        Some(file) => format!("{open_to}; for looking only, to clients with the token in {}", file.display()),
+        None => open_to,
+    }
+}
+
+/// The same for a server without `--let-anyone-in`.
+pub(in crate::commands) fn describe_who(
+    users: Option<&LocalUsers>,
+    token_file: Option<&Path>,
+    client_ca: Option<&Path>,
+) -> String {
+    let others = match (token_file, client_ca) {
         (Some(file), _) => Some(format!("clients with the token in {}", file.display())),
         (None, Some(_)) => Some("clients with a certificate".to_owned()),
         (None, None) => None,

@@ -154,6 +154,18 @@ impl TxSlots {
         self.counts.refused += 1;
     }
 
+    /// Committed frames that the kernel has not taken. It takes them in order, so they are the latest ones.
+    pub(super) fn untaken(&self) -> usize {
+        let mut slot = self.head;
+        for untaken in 0..self.filled {
+            slot = self.before(slot);
+            if matches!(self.owner(slot), libc::TP_STATUS_SENDING | libc::TP_STATUS_AVAILABLE) {
+                return untaken;
+            }
+        }
+        self.filled
+    }
+
     fn copy_frame(&mut self, from: usize, to: usize) {
         // Not the status word at 0, which alone says who owns the slot.
         let from = self.shape.offset(from) + AT_LENGTH;

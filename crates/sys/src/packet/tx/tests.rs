@@ -192,3 +192,31 @@ fn lengths_that_the_interface_cannot_send_are_refused_and_take_no_slot() {
     kernel.take(&mut slots, 10);
     assert_eq!(kernel.sent, [vec![2; 14], vec![3; 54], tagged, vec![5; 20]]);
 }
+
+/// Frames on a virtual cable keep their slots until somebody behind a queue of the device under test has consumed them. A sender that
+/// waited for these slots would never send faster than that queue is emptied.
+#[test]
+fn frames_in_a_queue_of_the_device_are_taken_although_their_slots_are_not_back() {
+    let mut slots = ring();
+    let mut kernel = RingKernel::new();
+    for number in 1..=4 {
+        assert!(fill(&mut slots, &[number]));
+    }
+    assert_eq!(slots.untaken(), 4);
+    kernel.take(&mut slots, 3);
+    assert_eq!((slots.untaken(), slots.filled), (1, 4));
+    kernel.take(&mut slots, 1);
+    assert_eq!((slots.untaken(), slots.filled), (0, 4));
+    assert!(fill(&mut slots, &[5]) && fill(&mut slots, &[6]));
+    assert!(!fill(&mut slots, &[7]), "the ring is full");
+    assert_eq!(slots.untaken(), 2);
+    kernel.give_back(&slots, 1);
+    slots.reap();
+    assert_eq!((slots.untaken(), slots.filled), (2, 5));
+    assert!(fill(&mut slots, &[0xff]), "one that the kernel refuses");
+    kernel.take(&mut slots, 9);
+    assert_eq!(slots.untaken(), 1, "it is not taken");
+    kernel.give_back(&slots, 9);
+    slots.reap();
+    assert_eq!((slots.untaken(), slots.filled, slots.counts.refused), (0, 0, 1));
+}

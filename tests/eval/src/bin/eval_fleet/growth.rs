@@ -1,10 +1,10 @@
 //! Fleets that grow, with plans that grow with them: every second node sends a stream to the next one. What joining takes, what
 //! the whole of `packetrig run` takes beside its traffic, and what the controller and the server cost.
 
-use crate::command::{fleet_up, packetrig, wait_for_join_line};
 use crate::frameless::{FRAMES, FRAMES_PER_SECOND, INTERFACE};
 use crate::hosted;
 use anyhow::{Context, ensure};
+use packetrig_eval::fleet::{fleet_up, packetrig, wait_for_join_line};
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::process::{child_of, end, pause, processor_time, resident_mib};
 use packetrig_eval::{Effort, plot};

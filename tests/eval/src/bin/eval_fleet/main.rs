@@ -3,7 +3,6 @@
 //! puts it into a private lab. `EVAL_ONLY=lease` measures one part only.
 
 mod carried;
-mod command;
 mod crowd;
 mod frameless;
 mod growth;

@@ -1,8 +1,8 @@
 //! A fleet of real agents in network namespaces: `n1` to `n6`, a control network of its own (`ctl`), and a test network of
 //! cables: `n1` to `n4`, `n2` to `n5`, `n3` to `n6`.
 
-use crate::command::{fleet_up, packetrig, wait_for_join_line};
 use anyhow::{Context, bail, ensure};
+use packetrig_eval::fleet::{fleet_up, packetrig, wait_for_join_line};
 use packetrig_eval::process::{child_of, end, line_of_state, pause, wait};
 use packetrig_sys::clock;
 use packetrig_tests::program::binary;

@@ -128,7 +128,7 @@ fn benchmark(effort: Effort, lab: &Lab) -> anyhow::Result<Value> {
     test(lab, "rfc2544", &more)
 }
 
-fn test(lab: &Lab, method: &str, more: &[&str]) -> anyhow::Result<Value> {
+pub(super) fn test(lab: &Lab, method: &str, more: &[&str]) -> anyhow::Result<Value> {
     let out = std::env::temp_dir().join("packetrig-eval-methods");
     let [tx, rx] = [lab.location(0), lab.location(1)];
     let output = Command::new(binary())
@@ -187,7 +187,7 @@ fn judge(
     Ok(())
 }
 
-fn row(table: &mut Table, device: &str, what: &str, truth: f64, measured: f64) {
+pub(super) fn row(table: &mut Table, device: &str, what: &str, truth: f64, measured: f64) {
     let cells = [
         device.to_owned(),
         what.to_owned(),
@@ -230,7 +230,7 @@ fn overhead(lab: &Lab, output: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn overheads(journal: &Path) -> anyhow::Result<Vec<f64>> {
+pub(super) fn overheads(journal: &Path) -> anyhow::Result<Vec<f64>> {
     let text = std::fs::read_to_string(journal).with_context(|| journal.display().to_string())?;
     let mut times = Vec::new();
     for line in text.lines().skip(1) {

@@ -1,10 +1,12 @@
 //! Evaluation of the test methods: MLRsearch beside the reference library, and how long searches take and how wrong they are on
-//! simulated devices. Run by `eval/run.sh methods`. `EVAL_ONLY=times` measures one part only, `EVAL_SEED` draws other
+//! simulated devices; RFC 2544 in the lab; what a trial takes beside its traffic on a fleet. Run by `eval/run.sh methods`. `EVAL_ONLY=times` measures one part only, `EVAL_SEED` draws other
 //! searches.
 
 mod classes;
 mod device;
+mod fleet;
 mod lab;
+mod latency;
 mod mlrsearch;
 mod oracle;
 mod searches;
@@ -16,8 +18,13 @@ use packetrig_eval::{Effort, directory};
 
 type Part = fn(Effort, u64, &mut Output) -> anyhow::Result<()>;
 
-const PARTS: [(&str, Part); 3] =
-    [("mlrsearch", mlrsearch::evaluate), ("times", times::evaluate), ("lab", lab::evaluate)];
+const PARTS: [(&str, Part); 5] = [
+    ("mlrsearch", mlrsearch::evaluate),
+    ("times", times::evaluate),
+    ("lab", lab::evaluate),
+    ("latency", latency::evaluate),
+    ("fleet", fleet::evaluate),
+];
 const DEFAULT_SEED: u64 = 9971;
 
 fn main() -> anyhow::Result<()> {

@@ -1,20 +1,21 @@
 //! The program of a controller, with a fleet and runs of its own in one directory.
 
+use crate::process::pause;
 use anyhow::bail;
-use packetrig_eval::process::pause;
 use packetrig_tests::program::binary;
 use std::fs::{File, read_to_string};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-pub(crate) fn packetrig(directory: &Path) -> Command {
+/// The program, as the controller of the fleet in this directory.
+pub fn packetrig(directory: &Path) -> Command {
     let mut command = Command::new(binary());
     command.env("XDG_DATA_HOME", directory.join("ctl")).env("PACKETRIG_FLEET", directory.join("fleet"));
     command
 }
 
 /// `fleet up`, which says everything into a log.
-pub(crate) fn fleet_up(directory: &Path, arguments: &[&str]) -> anyhow::Result<Child> {
+pub fn fleet_up(directory: &Path, arguments: &[&str]) -> anyhow::Result<Child> {
     let log = File::create(directory.join("up.log"))?;
     let mut command = packetrig(directory);
     command.args(["fleet", "up"]).args(arguments);
@@ -22,7 +23,7 @@ pub(crate) fn fleet_up(directory: &Path, arguments: &[&str]) -> anyhow::Result<C
 }
 
 /// The line by which nodes join, once `up` has said it.
-pub(crate) fn wait_for_join_line(directory: &Path, up: &mut Child) -> anyhow::Result<String> {
+pub fn wait_for_join_line(directory: &Path, up: &mut Child) -> anyhow::Result<String> {
     let said = || read_to_string(directory.join("up.log")).unwrap_or_default();
     for _ in 0..600 {
         if let Some(line) = said().split_whitespace().find(|word| word.starts_with("prig1:")) {

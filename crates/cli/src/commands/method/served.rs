@@ -1,0 +1,403 @@
+//! Test methods that clients of `packetrig serve` start. Each is a test like one of the command line, on a thread of its own: its
+//! trials are runs, and its journal and result are in the catalogue.
+//!
+//! A client names no shell command and no interface that needs a confirmation: those are for the user who started the server.
+
+use super::traffic::DeviceTraffic;
+use super::watch::{NextTrial, TestWatcher};
+use super::{MethodHead, TestEnd, TestSetup, begin};
+use crate::args::FleetPlace as FleetArgs;
+use crate::document::PlanText;
+use crate::error::Error;
+use packetrig_method::rfc2544::Rfc2544Test;
+use packetrig_method::{
+    CostRange, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialOrder, TrialResult,
+};
+use packetrig_server::{MethodRefusal, MethodService};
+use packetrig_stats::port::BackEnd;
+use packetrig_sys::resident::ResidentThread;
+use packetrig_units::{BitRate, Nanos};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// Tests that have ended and are still listed. The catalogue has all of them.
+const MOST_ENDED: usize = 100;
+
+/// What the user of the server has decided for all tests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServedTestTerms {
+    /// Directory of the catalogue, if the user named one.
+    pub(crate) store: Option<PathBuf>,
+    /// Directory of the fleet whose ports are served.
+    pub(crate) fleet: Option<PathBuf>,
+    pub(crate) confirmed: Vec<String>,
+    pub(crate) back_end: Option<BackEnd>,
+}
+
+/// What a client asks for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TestRequest {
+    #[serde(default)]
+    name: String,
+    /// The member `options` of a `result.json`.
+    options: Value,
+    /// OTG documents: one, or one for each of two devices that are compared.
+    plans: Vec<Value>,
+    /// Speed of the links, if their drivers do not report it.
+    #[serde(default)]
+    link_bits_per_second: Option<BitRate>,
+}
+
+/// Why a test is not started.
+#[derive(Debug, thiserror::Error)]
+enum TestRefusal {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("test {0} is in progress; wait for its end, or stop it")]
+    Busy(String),
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// How far a test is, as clients see it.
+#[derive(Clone, Debug, Serialize)]
+struct TestProgress {
+    id: String,
+    name: String,
+    method: &'static str,
+    state: TestState,
+    /// Nanoseconds since 1970 (UTC).
+    started_wall_ns: u64,
+    /// Trials that have ended.
+    trials: u32,
+    /// The trial in progress.
+    trial: Option<TrialOrder>,
+    /// What is known so far, in one line.
+    known: String,
+    to_go: Option<TestToGo>,
+    /// As in `result.json`, as far as it is known.
+    result: Option<MethodResult>,
+    /// PASS, FAIL or INCONCLUSIVE, of a test that is complete.
+    verdict: Option<&'static str>,
+    /// Why the test failed, if it did.
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum TestState {
+    Running,
+    /// A client has asked it to stop, and the trial in progress is ending.
+    Stopping,
+    Complete,
+    /// If it has made a trial, `packetrig test resume` goes on with it.
+    Stopped,
+    Failed,
+}
+
+/// What a test still needs, without repeated trials and what the rig needs between them.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct TestToGo {
+    least: TrialsAndTime,
+    most: TrialsAndTime,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct TrialsAndTime {
+    trials: u32,
+    time_ns: Nanos,
+}
+
+impl From<RehearsedCost> for TrialsAndTime {
+    fn from(cost: RehearsedCost) -> Self {
+        Self { trials: cost.trials, time_ns: cost.total() }
+    }
+}
+
+impl From<CostRange> for TestToGo {
+    fn from(cost: CostRange) -> Self {
+        Self { least: cost.least.into(), most: cost.most.into() }
+    }
+}
+
+/// A test that a client has started.
+#[derive(Debug)]
+struct ServedTest {
+    progress: Mutex<TestProgress>,
+    is_stopped: AtomicBool,
+}
+
+impl ServedTest {
+    fn progress(&self) -> MutexGuard<'_, TestProgress> {
+        // No panic can leave it half changed: each change is an assignment.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts tests, one at a time, and knows those it has started.
+#[derive(Debug)]
+pub(crate) struct MethodRunner {
+    terms: ServedTestTerms,
+    /// Starts the threads of tests with rights that the threads of the API do not have.
+    rights: Arc<ResidentThread>,
+    tests: Mutex<StartedTests>,
+}
+
+#[derive(Debug, Default)]
+struct StartedTests {
+    by_id: BTreeMap<String, Arc<ServedTest>>,
+    /// The thread of the latest one.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MethodRunner {
+    /// Its tests run on threads that `rights` starts.
+    pub(crate) fn new(terms: ServedTestTerms, rights: Arc<ResidentThread>) -> Self {
+        Self { terms, rights, tests: Mutex::default() }
+    }
+
+    fn start_test(&self, request: Value) -> Result<TestProgress, TestRefusal> {
+        let mut tests = self.tests();
+        if let Some(running) = tests.by_id.values().find(|test| !test.progress().state.is_final()) {
+            return Err(TestRefusal::Busy(running.progress().id.clone()));
+        }
+        let started = self.rights.run(|| start(&self.terms, request)).map_err(Error::from)?;
+        let StartedTest { test, thread } = started?;
+        let progress = test.progress().clone();
+        tests.by_id.insert(progress.id.clone(), test);
+        // The thread before it has ended: its test has.
+        tests.thread = Some(thread);
+        while tests.by_id.len() > MOST_ENDED {
+            // Ids begin with the time.
+            tests.by_id.pop_first();
+        }
+        Ok(progress)
+    }
+
+    /// Stops the test in progress and waits until it has ended.
+    pub(crate) fn finish(&self) {
+        let thread = {
+            let mut tests = self.tests();
+            tests.by_id.values().for_each(|test| test.is_stopped.store(true, Ordering::Release));
+            tests.thread.take()
+        };
+        if let Some(thread) = thread {
+            // A panic has been printed; the journal has what the test found.
+            drop(thread.join());
+        }
+    }
+
+    fn test(&self, id: &str) -> Option<Arc<ServedTest>> {
+        self.tests().by_id.get(id).cloned()
+    }
+
+    fn tests(&self) -> MutexGuard<'_, StartedTests> {
+        self.tests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MethodService for MethodRunner {
+    fn start(&self, request: Value) -> Result<Value, MethodRefusal> {
+        let started = self.start_test(request).map_err(|refusal| {
+            let text = packetrig_units::message_with_causes(&refusal);
+            match refusal {
+                TestRefusal::Invalid(_) => MethodRefusal::Invalid(text),
+                TestRefusal::Busy(_) => MethodRefusal::Busy(text),
+                TestRefusal::Failed(_) => MethodRefusal::Failed(text),
+            }
+        })?;
+        Ok(as_json(&started))
+    }
+
+    fn list(&self) -> Vec<Value> {
+        self.tests().by_id.values().map(|test| as_json(&test.progress())).collect()
+    }
+
+    fn progress(&self, id: &str) -> Option<Value> {
+        self.test(id).map(|test| as_json(&test.progress()))
+    }
+
+    fn stop(&self, id: &str) -> Option<Value> {
+        let test = self.test(id)?;
+        test.is_stopped.store(true, Ordering::Release);
+        let mut progress = test.progress();
+        if progress.state == TestState::Running {
+            progress.state = TestState::Stopping;
+        }
+        Some(as_json(&progress))
+    }
+}
+
+fn as_json(progress: &TestProgress) -> Value {
+    // Numbers, texts and lists only, which always become JSON.
+    serde_json::to_value(progress).unwrap_or_default()
+}
+
+impl TestState {
+    const fn is_final(self) -> bool {
+        matches!(self, Self::Complete | Self::Stopped | Self::Failed)
+    }
+}
+
+struct StartedTest {
+    test: Arc<ServedTest>,
+    thread: JoinHandle<()>,
+}
+
+/// Reads the request, begins the test and starts its thread.
+fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
+    let request: TestRequest =
+        serde_json::from_value(request).map_err(|error| TestRefusal::Invalid(error.to_string()))?;
+    let options = read_options(request.options)?;
+    check_plans(&options, &request.plans, terms, request.link_bits_per_second)?;
+    let setup = TestSetup {
+        documents: request.plans.iter().map(Value::to_string).collect(),
+        link: request.link_bits_per_second,
+        confirmed: terms.confirmed.clone(),
+        back_end: terms.back_end,
+        fleet: terms.fleet.clone(),
+        ..TestSetup::default()
+    };
+    let store = terms.store.clone();
+    let running = begin(MethodHead::new(request.name, options, setup), store.as_deref())?;
+    let progress = TestProgress {
+        id: running.head.id.clone(),
+        name: running.head.name.clone(),
+        method: running.head.options.name(),
+        state: TestState::Running,
+        started_wall_ns: running.head.started_wall_ns,
+        trials: 0,
+        trial: None,
+        known: String::new(),
+        to_go: None,
+        result: None,
+        verdict: None,
+        error: None,
+    };
+    let test = Arc::new(ServedTest { progress: Mutex::new(progress), is_stopped: AtomicBool::new(false) });
+    let of_thread = Arc::clone(&test);
+    let thread = Builder::new().name("method".to_owned()).spawn(move || {
+        let ended = running.carry_out(store.as_deref(), None, &mut ProgressWatcher(&of_thread));
+        note_end(&of_thread, ended);
+    });
+    let thread =
+        thread.map_err(|error| TestRefusal::Failed(packetrig_fleet_io::Error::Thread(error).into()))?;
+    Ok(StartedTest { test, thread })
+}
+
+fn note_end(test: &ServedTest, ended: Result<TestEnd, Error>) {
+    let mut progress = test.progress();
+    progress.trial = None;
+    progress.to_go = None;
+    match ended {
+        Ok(TestEnd::Complete { test, .. }) => {
+            progress.result = Some(test.result().clone());
+            progress.verdict = Some(test.verdict_word());
+            progress.state = TestState::Complete;
+        }
+        Ok(TestEnd::Stopped) => progress.state = TestState::Stopped,
+        Err(error) => {
+            progress.error = Some(packetrig_units::message_with_causes(&error));
+            progress.state = TestState::Failed;
+        }
+    }
+}
+
+/// The options of a method that needs nothing but trials. Every member must be known.
+fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
+    let options: MethodOptions = serde_json::from_value(given.clone())
+        .map_err(|error| TestRefusal::Invalid(format!("options: {error}")))?;
+    let known = serde_json::to_value(&options).unwrap_or_default();
+    if let Some(path) = unknown_member(&given, &known) {
+        return Err(TestRefusal::Invalid(format!("options: the method knows no member {path}")));
+    }
+    let needs_command = match &options {
+        MethodOptions::Convergence(_) => true,
+        MethodOptions::Rfc2544(options) => options.tests.contains(&Rfc2544Test::Reset),
+        _ => false,
+    };
+    if needs_command {
+        let text = "it needs a shell command, and the API runs none; start it with `packetrig test`";
+        return Err(TestRefusal::Invalid(format!("options: {text}")));
+    }
+    options.start().map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
+    Ok(options)
+}
+
+/// The path of a member that is given and not known.
+fn unknown_member(given: &Value, known: &Value) -> Option<String> {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
+            // A member without a value may be left out when it is written.
+            let Some(known) = known.get(name) else { return (!value.is_null()).then(|| name.clone()) };
+            unknown_member(value, known).map(|path| format!("{name}.{path}"))
+        }),
+        (Value::Array(given), Value::Array(known)) => {
+            given.iter().zip(known).find_map(|(given, known)| unknown_member(given, known))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the plans as the test will, so that a client hears of problems at once.
+fn check_plans(
+    options: &MethodOptions,
+    plans: &[Value],
+    terms: &ServedTestTerms,
+    link: Option<BitRate>,
+) -> Result<(), TestRefusal> {
+    let most = if matches!(options, MethodOptions::Compare(_)) { 2 } else { 1 };
+    if plans.is_empty() || plans.len() > most {
+        let wanted = if most == 1 { "1" } else { "1 or 2" };
+        let text = format!("plans: {} has {wanted}, not {}", options.name(), plans.len());
+        return Err(TestRefusal::Invalid(text));
+    }
+    let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
+    for plan in plans {
+        let document =
+            PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
+        let device = DeviceTraffic::of_document(document, &fleet, link)
+            .map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
+        if device.fleet(&fleet)?.is_some() != terms.fleet.is_some() {
+            let text =
+                "plans: a port is not on this machine; `packetrig serve --on-fleet` serves those of a fleet";
+            return Err(TestRefusal::Invalid(text.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the progress where clients can read it.
+struct ProgressWatcher<'a>(&'a ServedTest);
+
+impl TestWatcher for ProgressWatcher<'_> {
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::Acquire)
+    }
+
+    fn begin_trial(&mut self, trial: &NextTrial<'_>) {
+        // Before the lock: it plays the method to its end several times.
+        let to_go = trial.options.to_go(trial.method).ok().map(TestToGo::from);
+        let mut progress = self.0.progress();
+        progress.trials = trial.number - 1;
+        progress.trial = Some(trial.order.clone());
+        progress.known = trial.method.progress();
+        progress.result = Some(trial.method.result());
+        progress.to_go = to_go;
+    }
+
+    fn end_trial(&mut self, _: &TrialResult) {
+        self.0.progress().trials += 1;
+    }
+
+    fn leave_unfinished(&mut self, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests;

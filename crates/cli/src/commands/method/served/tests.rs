@@ -1,0 +1,165 @@
+use super::*;
+use packetrig_sys::caps::ThreadRights;
+use packetrig_sys::clock;
+use packetrig_testkit::Lab;
+use serde_json::json;
+
+/// Nothing here takes longer, by far.
+const LIMIT_NS: u64 = 60_000_000_000;
+
+/// Searches a load up to 2000 frames/s in trials of 0.2 s.
+fn bisection() -> Value {
+    json!({
+        "method": "bisect",
+        "min_frames_per_second": 0.0,
+        "max_frames_per_second": 2000.0,
+        "resolution": {"share_of_range": 0.1},
+        "tries": 2,
+        "accepted_loss_ratio": 0.0,
+        "hopeless_loss_ratio": 1.0,
+        "trial_ns": 200_000_000,
+        "frame_size_bytes": null,
+        "waits": {"before_ns": 0, "late_frames_ns": 50_000_000, "settle_ns": 0},
+        "required_frames_per_second": 1000.0,
+    })
+}
+
+fn plan([tx, rx]: [String; 2]) -> Value {
+    json!({
+        "ports": [{"name": "tx", "location": tx}, {"name": "rx", "location": rx}],
+        "flows": [{
+            "name": "f",
+            "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": ["rx"]}},
+            "size": {"choice": "fixed", "fixed": 128},
+            "rate": {"choice": "pps", "pps": 2000},
+            "duration": {"choice": "continuous"},
+            "metrics": {"enable": true, "latency": {"enable": true}},
+        }],
+    })
+}
+
+fn runner(store: &tempfile::TempDir) -> MethodRunner {
+    let store = Some(store.path().to_owned());
+    let rights = Arc::new(ResidentThread::start("rigs").unwrap());
+    MethodRunner::new(ServedTestTerms { store, ..ServedTestTerms::default() }, rights)
+}
+
+fn nowhere() -> [String; 2] {
+    ["no-such-space/eth0".to_owned(), "no-such-space/eth1".to_owned()]
+}
+
+fn refusal(request: Value) -> String {
+    let store = tempfile::tempdir().unwrap();
+    runner(&store).start_test(request).unwrap_err().to_string()
+}
+
+/// A lab, or `None` for a caller without rights.
+fn pair() -> Option<Lab> {
+    match Lab::pair() {
+        Ok(lab) => Some(lab),
+        Err(_) if !ThreadRights::current().has("CAP_NET_ADMIN") => None,
+        Err(error) => panic!("a lab cannot be made: {error}"),
+    }
+}
+
+fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
+    let deadline = clock::monotonic_ns() + LIMIT_NS;
+    loop {
+        let progress = runner.test(id).unwrap().progress().clone();
+        if progress.state.is_final() {
+            return progress;
+        }
+        assert!(clock::monotonic_ns() < deadline, "{progress:?}");
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
+    }
+}
+
+#[test]
+fn members_that_no_method_knows_are_refused_by_name() {
+    let mut options = bisection();
+    options["waits"]["colour"] = json!("red");
+    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
+    assert_eq!(text, "options: the method knows no member waits.colour");
+    let text = refusal(json!({"options": bisection(), "plans": [], "color": 1}));
+    assert!(text.contains("color"), "{text}");
+    let text = refusal(json!({"options": bisection(), "plans": []}));
+    assert!(text.contains("bisect has 1, not 0"), "{text}");
+}
+
+#[test]
+fn options_that_cannot_be_run_are_refused() {
+    let mut options = bisection();
+    options["trial_ns"] = json!(0);
+    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
+    assert!(text.contains("a trial needs a length"), "{text}");
+}
+
+#[test]
+fn a_method_that_needs_a_shell_command_is_refused() {
+    let options = json!({
+        "method": "convergence",
+        "frame_size_bytes": null,
+        "frames_per_second": 1000.0,
+        "trial_ns": 1_000_000_000,
+        "event_at_ns": 500_000_000,
+        "repetitions": 1,
+        "waits": {"before_ns": 0, "late_frames_ns": 0, "settle_ns": 0},
+        "maximum_convergence_ns": null,
+    });
+    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
+    assert!(text.contains("shell command"), "{text}");
+}
+
+#[test]
+fn a_test_runs_to_its_end_and_its_progress_can_be_read() {
+    let Some(lab) = pair() else { return };
+    let store = tempfile::tempdir().unwrap();
+    let runner = runner(&store);
+    let locations = [lab.location(0), lab.location(1)];
+    let request = json!({"name": "nightly", "options": bisection(), "plans": [plan(locations)]});
+    let started = runner.start_test(request.clone()).unwrap();
+    assert_eq!((started.method, started.state), ("bisect", TestState::Running));
+    let busy = runner.start_test(request).unwrap_err().to_string();
+    assert!(busy.contains(&started.id), "{busy}");
+    let ended = await_end(&runner, &started.id);
+    assert_eq!(ended.state, TestState::Complete, "{ended:?}");
+    assert!(ended.trials >= 1 && ended.error.is_none(), "{ended:?}");
+    assert!(matches!(ended.result, Some(MethodResult::Bisect(_))), "{ended:?}");
+    assert!(store.path().join("methods").join(&started.id).join("result.json").exists());
+    assert_eq!(runner.list().len(), 1);
+    runner.finish();
+}
+
+#[test]
+fn a_test_that_is_stopped_in_its_first_trial_leaves_nothing() {
+    let Some(lab) = pair() else { return };
+    let store = tempfile::tempdir().unwrap();
+    let runner = runner(&store);
+    let mut options = bisection();
+    options["trial_ns"] = json!(60_000_000_000_u64);
+    let locations = [lab.location(0), lab.location(1)];
+    let started = runner.start_test(json!({"options": options, "plans": [plan(locations)]})).unwrap();
+    assert!(runner.stop("another").is_none());
+    runner.stop(&started.id).unwrap();
+    let ended = await_end(&runner, &started.id);
+    assert_eq!((ended.state, ended.trials), (TestState::Stopped, 0), "{ended:?}");
+    assert!(!store.path().join("methods").join(&started.id).exists());
+}
+
+#[test]
+fn a_trial_that_fails_fails_the_test_and_says_why() {
+    let Some(lab) = pair() else { return };
+    let store = tempfile::tempdir().unwrap();
+    let runner = runner(&store);
+    let request = json!({"options": bisection(), "plans": [plan([lab.location(0), lab.location(1)])]});
+    drop(lab);
+    match runner.start_test(request) {
+        // The interfaces are looked at already when the plan is read.
+        Err(refusal) => assert!(!refusal.to_string().is_empty()),
+        Ok(started) => {
+            let ended = await_end(&runner, &started.id);
+            assert_eq!(ended.state, TestState::Failed);
+            assert!(ended.error.is_some());
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Who is told of the progress of a test, and may stop it: a user at a terminal, or clients of an API.
+
+use super::show;
+use crate::commands::is_interrupted;
+use crate::output::remark;
+use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
+
+/// Follows a test from trial to trial.
+pub(super) trait TestWatcher {
+    /// Whether the test is to stop.
+    fn is_stopped(&self) -> bool;
+    /// Called before each trial.
+    fn begin_trial(&mut self, trial: &NextTrial<'_>);
+    /// Called with the result of each trial that was not stopped.
+    fn end_trial(&mut self, result: &TrialResult);
+    /// The test has ended before its method was over. It can be resumed.
+    fn leave_unfinished(&mut self, id: &str);
+}
+
+/// A trial that is about to begin.
+pub(super) struct NextTrial<'a> {
+    /// Its number, from 1; repeated trials count.
+    pub(super) number: u32,
+    pub(super) order: &'a TrialOrder,
+    pub(super) options: &'a MethodOptions,
+    /// What is known before it.
+    pub(super) method: &'a StartedMethod,
+}
+
+/// Remarks on standard error; stopped by Ctrl-C.
+pub(super) struct TerminalWatcher {
+    pub(super) quiet: bool,
+}
+
+impl TestWatcher for TerminalWatcher {
+    fn is_stopped(&self) -> bool {
+        is_interrupted()
+    }
+
+    fn begin_trial(&mut self, trial: &NextTrial<'_>) {
+        if !self.quiet {
+            show::announce(trial);
+        }
+    }
+
+    fn end_trial(&mut self, result: &TrialResult) {
+        if !self.quiet {
+            show::tell(result);
+        }
+    }
+
+    fn leave_unfinished(&mut self, id: &str) {
+        remark(format_args!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
+    }
+}

@@ -1,0 +1,77 @@
+//! `packetrig page`: past results and the nodes of a fleet as a web page. The same server as that of `serve`, without a tester, so that
+//! nothing can be started.
+
+use super::serve::access;
+use super::{await_interrupt, is_interrupted};
+use crate::archive::{CatalogueArchive, FleetNodes};
+use crate::args::PageArgs;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::fleet_place::{self, FleetPlace};
+use crate::output::{CommandOutput, remark};
+use crate::sandbox::{self, needs};
+use packetrig_program::check_allowed_users;
+use packetrig_server::{
+    BoundAddresses, IdentityFiles, NodeDirectory, RejectionObserver, ServedRig, ServerOptions,
+};
+use packetrig_sys::owner::overflow_user;
+use packetrig_sys::signal;
+use std::sync::Arc;
+
+pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    check_allowed_users(&arguments.allow_user, overflow_user())?;
+    let options = options(arguments)?;
+    access::check_somebody(&options)?;
+    let nodes = nodes(arguments)?;
+    let opening = sandbox::begin(&arguments.sandbox, needs::page(arguments)?)?;
+    signal::latch()?;
+    opening.close()?;
+    let rig = ServedRig {
+        results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
+        nodes,
+        ..ServedRig::default()
+    };
+    let open_to = access::describe_who(options.local_users.as_ref(), arguments.token_file.as_deref(), None);
+    let scheme = if options.http_tls { "https" } else { "http" };
+    packetrig_server::run(
+        options,
+        rig,
+        |bound: BoundAddresses| {
+            if let Some(http) = bound.http {
+                output.line(format_args!("Page: {scheme}://{http}/ui/"));
+            }
+            output.line(open_to);
+        },
+        await_interrupt,
+    )?;
+    Ok(if is_interrupted() { CommandExit::Ok } else { CommandExit::Fail })
+}
+
+/// The fleet that was named, or the default one if there is one.
+fn nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn NodeDirectory>>, Error> {
+    let place = FleetPlace::of(&arguments.fleet)?;
+    if fleet_place::is_named(&arguments.fleet) {
+        return Ok(Some(Arc::new(FleetNodes(place.existing()?))));
+    }
+    Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn NodeDirectory>))
+}
+
+fn options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
+    let token = arguments.token_file.as_deref().map(access::token).transpose()?;
+    let files = arguments.cert.clone().zip(arguments.key.clone());
+    let is_local = arguments.listen.ip().to_canonical().is_loopback();
+    Ok(ServerOptions {
+        http: Some(arguments.listen),
+        grpc: None,
+        // A browser warns of a certificate that the server has made itself, which helps nobody on one machine.
+        http_tls: !is_local || files.is_some(),
+        identity: files.map(|(certificate, key)| IdentityFiles { certificate, key }),
+        local_users: access::find_local_users(&arguments.allow_user),
+        token,
+        host_names: arguments.host_names.clone(),
+        on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
+            remark(format_args!("page: refused so far: {counts}"));
+        }))),
+        ..ServerOptions::default()
+    })
+}

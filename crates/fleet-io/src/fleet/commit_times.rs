@@ -1,0 +1,111 @@
+//! How long the nodes of a controller's latest runs took to acknowledge a commit. The first run of a controller knows only the round
+//! trip of an idle fleet, and its start is put off by the usual lead. Later runs know better.
+//!
+//! A lead that turns out too short costs another attempt with twice the lead, and no run.
+
+use packetrig_fleet::controller::RunLimits;
+use packetrig_fleet::outcome::RunState;
+use packetrig_fleet::report::RunTimes;
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+
+/// Runs that are remembered.
+const REMEMBERED: usize = 8;
+/// Beyond the guard, a start is put off by this many times the slowest commit: acknowledgements of the next one may take longer.
+const MARGIN: u64 = 4;
+/// And at least by this.
+const LEAST: Nanos = Nanos::from_millis(15);
+
+/// The latest commits, newest first.
+#[derive(Debug, Default)]
+pub(super) struct CommitTimes(VecDeque<Nanos>);
+
+impl CommitTimes {
+    /// Takes note of a run. One whose start was tried several times counts with its last attempt and makes the others forgotten: they
+    /// have led to a lead that was too short.
+    pub(super) fn add(&mut self, times: &RunTimes) {
+        let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
+        let (Some(committed), Some(confirmed)) =
+            (entered(RunState::Committed).next_back(), entered(RunState::Confirmed).next_back())
+        else {
+            return;
+        };
+        if entered(RunState::Committed).count() > 1 {
+            self.forget();
+        } else {
+            self.0.truncate(REMEMBERED - 1);
+            self.0.push_front(confirmed.at.saturating_sub(committed.at));
+        }
+    }
+
+    /// A run did not start everywhere, or failed: what is remembered has led to a lead that was too short.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// These limits, with a lead by the latest commits if that is shorter.
+    pub(super) fn shorten_lead(&self, limits: RunLimits) -> RunLimits {
+        let Some(slowest) = self.0.iter().max() else { return limits };
+        let beyond_guard = Nanos::new(slowest.as_u64().saturating_mul(MARGIN)).max(LEAST);
+        let lead = limits.lead.min(limits.guard + beyond_guard);
+        // Arming is one round of messages, on machines as busy as they are now. Where commits are known it need not stand for
+        // three rounds.
+        RunLimits { lead, arming_rounds: 2, ..limits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::report::StateTime;
+
+    fn limits() -> RunLimits {
+        RunLimits::fleet(Nanos::from_millis(2), Nanos::ZERO)
+    }
+
+    /// A run whose commits were acknowledged after so many milliseconds each; all but the last one too late.
+    fn run(commits: &[u64]) -> RunTimes {
+        let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
+        let mut states = Vec::new();
+        for (attempt, ms) in (0..).zip(commits) {
+            states.push(at(RunState::Committed, attempt * 1000));
+            if attempt + 1 == commits.len() as u64 {
+                states.push(at(RunState::Confirmed, attempt * 1000 + ms));
+            }
+        }
+        RunTimes { states, start: None }
+    }
+
+    fn lead_after(runs: &[&[u64]]) -> Nanos {
+        let mut commits = CommitTimes::default();
+        for commits_of_run in runs {
+            commits.add(&run(commits_of_run));
+        }
+        commits.shorten_lead(limits()).lead
+    }
+
+    #[test]
+    fn the_lead_follows_the_slowest_of_the_latest_commits() {
+        assert_eq!(lead_after(&[]), limits().lead, "80 ms");
+        assert_eq!(lead_after(&[&[2], &[3]]), Nanos::from_millis(30 + 15));
+        assert_eq!(lead_after(&[&[2], &[6], &[3]]), Nanos::from_millis(30 + 24));
+        assert_eq!(lead_after(&[&[30], &[2]]), limits().lead, "never longer than usual");
+        let [slow, quick]: [&[u64]; 2] = [&[9], &[1]];
+        let mut runs = vec![slow];
+        runs.extend([quick; REMEMBERED]);
+        assert_eq!(lead_after(&runs), Nanos::from_millis(30 + 15), "the slow one is long past");
+    }
+
+    #[test]
+    fn a_start_that_came_too_late_brings_the_usual_lead_back() {
+        assert_eq!(lead_after(&[&[2], &[50, 3]]), limits().lead);
+        assert_eq!(lead_after(&[&[2], &[50, 3], &[3]]), Nanos::from_millis(45));
+    }
+
+    #[test]
+    fn a_run_that_was_never_committed_says_nothing() {
+        let mut commits = CommitTimes::default();
+        commits.add(&RunTimes::default());
+        assert_eq!(commits.shorten_lead(limits()), limits());
+    }
+}

@@ -1,0 +1,132 @@
+//! Results that come late or not at all, and what the report says of it.
+
+use super::*;
+
+#[test]
+fn results_come_by_their_own_way_and_late_ones_count() {
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
+    controller.handle(ControllerEvent::Tick, at(400));
+    assert_eq!(commands(&say(&mut controller, "a", NodeReply::Spooled { segments: 4 }, 410)), []);
+    assert_eq!(controller.outcome(), None, "safe with the node is not here");
+    let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+    let collected = controller.handle(ControllerEvent::Collected(node("a"), result("a")), at(420));
+    assert_eq!(commands(&collected), [("a", &NodeCommand::Collected)]);
+    assert_eq!(controller.outcome(), None, "the one that was lost may have something on its disk");
+    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(430));
+    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(431));
+    let reasons = vec!["node b: its agent was started again".to_owned()];
+    assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
+    assert_eq!(controller.into_results().len(), 2);
+}
+
+#[test]
+fn the_owner_s_limit_makes_a_run_partial() {
+    let mut controller = fleet(&["a"], RunPolicies::default());
+    say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::OwnersLimit }, 200);
+    controller.handle(ControllerEvent::Tick, at(500));
+    controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(501));
+    let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("must be partial") };
+    assert_eq!(reasons[..], ["node a: its senders stopped at the longest duration its owner allows"]);
+}
+
+#[test]
+fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
+    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let preparation = RunPreparation { document: "p".into(), ..RunPreparation::default() };
+    let absent = BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
+    let mut controller =
+        ControllerMachine::new(head, preparation, &[node("a"), node("b")], several_nodes()).without(absent);
+    let actions = controller.handle(ControllerEvent::Begin, at(0));
+    assert_eq!(commands(&actions).iter().map(|(to, _)| *to).collect::<Vec<_>>(), ["a"]);
+    let [record] = &records(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(record.members(), [node("a"), node("b")]);
+    assert_eq!(record.unreleased(), [node("a")].into(), "nobody has to make `b` let go");
+    for (reply, ms) in [
+        (NodeReply::Prepared { ports: vec![] }, 1),
+        (NodeReply::Armed, 2),
+        (NodeReply::Committed, 3),
+        (NodeReply::Confirmed, 4),
+        (NodeReply::Started, 160),
+        (NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 200),
+    ] {
+        say(&mut controller, "a", reply, ms);
+    }
+    controller.handle(ControllerEvent::Tick, at(500));
+    say(&mut controller, "a", NodeReply::Result(Arc::default()), 501);
+    let reasons = vec!["node b was left out: not heard for 60s".to_owned()];
+    assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
+}
+
+#[test]
+fn a_node_that_comes_back_with_its_result_is_waited_for() {
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    // B is cut off, and given up; the others stop.
+    for ms in (200..8000).step_by(500) {
+        let head = controller.head().clone();
+        may_go_on(&mut controller, "a", &head, ms);
+        controller.handle(ControllerEvent::Tick, at(ms));
+    }
+    say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 8000);
+    controller.handle(ControllerEvent::Tick, at(8300));
+    let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+    controller.handle(ControllerEvent::Collected(node("a"), result("a")), at(8400));
+    // It answers at last. What it has takes longer than what is waited for nodes that say nothing.
+    say(&mut controller, "b", NodeReply::Spooled { segments: 900 }, 9000);
+    controller.handle(ControllerEvent::Tick, at(40_000));
+    assert_eq!(controller.outcome(), None, "its result is on the way");
+    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(41_000));
+    let reasons = vec!["node b: silent for 3s".to_owned()];
+    assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
+    assert_eq!(controller.into_results().len(), 2);
+}
+
+#[test]
+fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
+    let silent = |names: &[&str], talking: Option<&str>| {
+        let mut controller = fleet(names, RunPolicies::default());
+        let head = controller.head().clone();
+        let mut said = Vec::new();
+        for ms in (200..6000).step_by(100) {
+            let renewal = |name| ControllerEvent::Renewal(node(name), head.clone(), Nonce(9));
+            let event = talking.map_or(ControllerEvent::Tick, renewal);
+            let actions = controller.handle(event, at(ms));
+            said.extend(actions.into_iter().filter_map(|action| match action {
+                ControllerAction::Emit(RunEventKind::Finding(text)) => Some(text),
+                _ => None,
+            }));
+        }
+        said
+    };
+    assert_eq!(silent(&["a", "b"], Some("a")), ["node b: silent for 3s"]);
+    let all = silent(&["a", "b"], None);
+    assert!(all.len() == 2 && all.iter().all(|text| text.contains("nor was any other")), "{all:?}");
+    assert_eq!(silent(&["a"], None), ["node a: silent for 3s"]);
+}
+
+#[test]
+fn a_controller_that_stood_still_blames_itself() {
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    let actions = controller.handle(ControllerEvent::StoodStill(Nanos::from_secs(5)), at(5300));
+    let own = "the controller itself stood still for 5s".to_owned();
+    assert!(actions.contains(&ControllerAction::Emit(RunEventKind::Finding(own.clone()))), "{actions:?}");
+    assert_eq!(
+        commands(&actions).iter().filter(|(_, it)| **it == NodeCommand::Stop).count(),
+        0,
+        "nobody is given up"
+    );
+    for name in ["a", "b"] {
+        let why = StopReason::LeaseOver;
+        say(&mut controller, name, NodeReply::SendersDone { sent: vec![], why }, 5301);
+    }
+    controller.handle(ControllerEvent::Tick, at(9000));
+    for name in ["a", "b"] {
+        let result = Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+        controller.handle(ControllerEvent::Collected(node(name), result), at(9001));
+    }
+    let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else {
+        panic!("{:?}", controller.outcome())
+    };
+    assert_eq!(reasons[0], own);
+}

@@ -1,0 +1,180 @@
+// Calls of the documented API (docs/book/page-api.md). The page uses nothing else, so a script can do all that the page does.
+
+const BASE = "../api/v1/";
+const KEY = "packetrig-token";
+/** A connection without an event for this long is lost: heartbeats come every 5 s. */
+const SILENCE_MS = 12000;
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 8000;
+
+/** A refusal of the server, with all its problems. */
+export class Refusal extends Error {
+  constructor(status, errors) {
+    super(errors.join("\n"));
+    this.status = status;
+    this.errors = errors;
+  }
+}
+
+function headers(extra = {}) {
+  const token = sessionStorage.getItem(KEY);
+  return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
+}
+
+async function send(path, options = {}) {
+  for (;;) {
+    const response = await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers: headers(options.headers) });
+    if (response.status !== 401) return response;
+    await askForToken(Boolean(sessionStorage.getItem(KEY)));
+  }
+}
+
+async function refusalOf(response) {
+  const body = await response.json().catch(() => ({}));
+  return new Refusal(response.status, body.errors ?? [`the server answered ${response.status}`]);
+}
+
+async function read(response) {
+  if (!response.ok) throw await refusalOf(response);
+  return response.json();
+}
+
+export async function get(path) {
+  return read(await send(BASE + path));
+}
+
+/** The same as text, for downloads. */
+export async function getText(path) {
+  const response = await send(BASE + path);
+  if (!response.ok) throw await refusalOf(response);
+  return response.text();
+}
+
+export async function post(path, body) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  return read(await send(BASE + path, options));
+}
+
+/** Replaces the configuration over the OTG API; an empty one ends the run. */
+export async function configure(configuration) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: configuration };
+  return read(await send("../config", options));
+}
+
+let asking = null;
+
+/** Asks the user once, however many calls wait for the token. */
+function askForToken(wasWrong) {
+  asking ??= new Promise((resolve) => {
+    const dialog = document.getElementById("token-dialog");
+    const input = document.getElementById("token");
+    document.getElementById("token-problem").textContent = wasWrong ? "The server did not accept this token." : "";
+    input.value = "";
+    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    document.getElementById("token-form").addEventListener("submit", () => {
+      sessionStorage.setItem(KEY, input.value.trim());
+      asking = null;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+/**
+ * Follows the events of the run until `close` is called. It pauses while the tab is hidden, and comes back by itself after a lost
+ * connection. `handlers`: a function for each event, and `state` for `connecting`, `open`, `lost` and `refused`.
+ */
+export function follow(path, handlers) {
+  const follower = new EventFollower(path, handlers);
+  follower.start();
+  return follower;
+}
+
+class EventFollower {
+  constructor(path, handlers) {
+    this.path = path;
+    this.handlers = handlers;
+    this.retryMs = FIRST_RETRY_MS;
+    this.isClosed = false;
+    this.onVisibility = () => (document.hidden ? this.pause() : this.start());
+    document.addEventListener("visibilitychange", this.onVisibility);
+  }
+
+  /** Another window of streams: the connection begins anew, without the history. */
+  changePath(path) {
+    this.path = path;
+    this.pause();
+    this.start();
+  }
+
+  close() {
+    this.isClosed = true;
+    document.removeEventListener("visibilitychange", this.onVisibility);
+    this.pause();
+  }
+
+  pause() {
+    clearTimeout(this.retry);
+    this.abort?.abort();
+    this.abort = null;
+  }
+
+  start() {
+    if (this.isClosed || this.abort || document.hidden) return;
+    const abort = new AbortController();
+    this.abort = abort;
+    this.handlers.state("connecting");
+    this.read(abort).catch((error) => {
+      if (abort.signal.aborted && !abort.isSilent) return;
+      this.lose(abort, error);
+    });
+  }
+
+  lose(abort, error) {
+    if (this.abort !== abort) return;
+    this.abort = null;
+    if (error instanceof Refusal && error.status !== 503) {
+      this.handlers.state("refused", error);
+      return;
+    }
+    this.handlers.state("lost", error);
+    this.retry = setTimeout(() => this.start(), this.retryMs);
+    this.retryMs = Math.min(this.retryMs * 2, LAST_RETRY_MS);
+  }
+
+  async read(abort) {
+    const response = await send(BASE + this.path, { signal: abort.signal });
+    if (!response.ok) throw await refusalOf(response);
+    this.handlers.state("open");
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const silence = setTimeout(() => {
+        abort.isSilent = true;
+        abort.abort();
+      }, SILENCE_MS);
+      const { value, done } = await reader.read();
+      clearTimeout(silence);
+      if (done) throw new Error("the server closed the connection");
+      text = this.deliver(text + value);
+      this.retryMs = FIRST_RETRY_MS;
+    }
+  }
+
+  /** Handles all complete events; returns the beginning of the next one. */
+  deliver(text) {
+    const blocks = text.split("\n\n");
+    const rest = blocks.pop();
+    for (const block of blocks) {
+      let event = "message";
+      let data = "";
+      for (const line of block.split("\n")) {
+        if (line.startsWith("event: ")) event = line.slice(7);
+        else if (line.startsWith("data: ")) data += line.slice(6);
+      }
+      this.handlers[event]?.(JSON.parse(data || "null"));
+    }
+    return rest;
+  }
+}

@@ -1,0 +1,64 @@
+// Makes elements. Text is always text: names of streams and ports come from outside, so nothing here parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element with attributes and children; a child is a node, a text or nothing. `on…` attributes are listeners. */
+export function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else node.setAttribute(name, String(value));
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== false) node.append(child);
+  }
+  return node;
+}
+
+/** Sets a text only if it differs, so that an unchanged cell costs nothing and a selection in it stays. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function setAttribute(node, name, value) {
+  if (value === null || value === false) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
+}
+
+/** Tells a screen reader. */
+export function announce(text) {
+  document.getElementById("announce").textContent = text;
+}
+
+/** A heading with content in a card. */
+export function card(title, ...children) {
+  const id = `card-${title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
+  return el("section", { class: "card", "aria-labelledby": id }, el("h2", { id }, title), ...children);
+}
+
+/** A table whose rows are arrays of cells; a cell is text or a node. `numbers` are the columns with numbers. */
+export function table(caption, header, rows, numbers = []) {
+  const kind = (index) => (numbers.includes(index) ? "number" : null);
+  const head = el("tr", {}, header.map((text, index) => el("th", { scope: "col", class: kind(index) }, text)));
+  const body = rows.map((row) =>
+    el("tr", {}, row.map((cell, index) =>
+      index === 0 ? el("th", { scope: "row" }, cell) : el("td", { class: kind(index) }, cell))));
+  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": caption },
+    el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
+}
+
+/** A verdict as a word, a sign and a colour. */
+export function verdict(word) {
+  const [kind, sign] = { PASS: ["pass", "✓"], FAIL: ["fail", "✗"] }[word] ?? ["unknown", "?"];
+  return el("span", { class: `verdict verdict-${kind}` }, el("span", { "aria-hidden": "true" }, sign), ` ${word || "no verdict"}`);
+}

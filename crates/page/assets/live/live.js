@@ -1,0 +1,304 @@
+// The run in progress: one stream of events, drawn at most once for each frame of the screen.
+
+import { configure, follow, post } from "./api.js";
+import { announce, card, el, setText, table } from "./dom.js";
+import { ABSENT, count, duration, moment, nanoseconds, scaled, share } from "./format.js";
+import { LedgerDrawing } from "./ledger.js";
+import { TimePlot, ratesOf } from "./plot.js";
+import { StreamTable } from "./streams.js";
+
+/** Points of the plots; when they are full, every second one is dropped. */
+const MOST_POINTS = 2000;
+const SIGNS = { running: "▶", armed: "●", preparing: "…", draining: "…", collecting: "…" };
+
+/** Cumulative totals over time in bounded memory. */
+class Totals {
+  constructor() {
+    this.names = ["elapsed_ms", "frames_tx", "frames_rx", "bytes_tx", "bytes_rx", "gaps"];
+    this.clear();
+  }
+
+  clear() {
+    this.columns = Object.fromEntries(this.names.map((name) => [name, []]));
+    this.spanMs = 0;
+  }
+
+  load(columns) {
+    this.columns = Object.fromEntries(this.names.map((name) => [name, columns[name].map(Number)]));
+    const times = this.columns.elapsed_ms;
+    this.spanMs = times.length > 2 ? times[1] - times[0] : 0;
+  }
+
+  add(run) {
+    const times = this.columns.elapsed_ms;
+    const last = times[times.length - 1] ?? -1;
+    if (run.sampled_ms === null || run.elapsed_ms <= last || run.elapsed_ms - last < this.spanMs * 0.9) return;
+    if (times.length >= MOST_POINTS) {
+      for (const name of this.names) this.columns[name] = this.columns[name].filter((_, index) => index % 2 === 0);
+      this.spanMs = Math.max(this.spanMs * 2, 200);
+    }
+    times.push(run.elapsed_ms);
+    for (const name of this.names.slice(1)) this.columns[name].push(Number(run.totals[name]));
+  }
+}
+
+class LiveView {
+  constructor(context) {
+    this.context = context;
+    this.mayControl = context.server.may.control;
+    this.totals = new Totals();
+    this.configuration = null;
+    this.plots = {
+      rates: new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps")),
+      gaps: new TimePlot("Gaps in sequence numbers per second", ["lost"], (value) => scaled(value, "fps")),
+    };
+    this.ledger = new LedgerDrawing();
+    this.streams = new StreamTable(this.mayControl, () => this.changeWindow());
+    this.streams.onSelect = () => this.nameSelection();
+    this.build();
+    this.follower = follow(this.path(true), {
+      state: (state, error) => this.onLink(state, error),
+      history: (data) => this.onHistory(data),
+      live: (data) => this.onLive(data),
+      heartbeat: () => {},
+      stopping: () => this.context.setLink("lost", "✗ The server stops"),
+    });
+  }
+
+  close() {
+    this.isClosed = true;
+    this.follower.close();
+    this.streams.close();
+    for (const plot of Object.values(this.plots)) plot.close();
+  }
+
+  path(withHistory) {
+    const query = this.streams.query();
+    if (!withHistory) query.set("history", "false");
+    return `events?${query}`;
+  }
+
+  changeWindow() {
+    this.isOtherWindow = true;
+    this.follower.changePath(this.path(false));
+    // After a lost connection the history is needed again.
+    this.follower.path = this.path(true);
+  }
+
+  build() {
+    this.title = el("h1", {}, "No run yet");
+    this.state = el("p", { class: "run-state", id: "run-state", role: "status" });
+    this.figures = el("dl", { class: "figures", id: "figures" });
+    this.figureCells = new Map();
+    this.sampled = el("span");
+    this.ended = el("p", { class: "problem", role: "alert" });
+    this.portsBox = el("div");
+    this.findings = el("ul");
+    this.findingsCard = card("Remarks of the run", this.findings);
+    this.neighboursBox = el("div");
+    this.neighboursCard = card("Neighbours", this.neighboursBox);
+    this.lossNote = el("p", { class: "muted", id: "loss-note" });
+    this.run = el("div", { class: "live-grid" },
+      card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)),
+      card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second over all streams, by seconds since the first counters"))),
+      card("Where frames went", this.lossNote, this.ledger.figure),
+      card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; the drawing of places counts them."))),
+      card("Ports", this.portsBox), card("Streams", this.streams.node), this.findingsCard, this.neighboursCard);
+    this.run.children[5].classList.add("wide");
+    this.run.children[4].classList.add("wide");
+    this.none = card("No run", el("p", {}, this.mayControl
+      ? "This server has no configuration. A script can send one over the OTG API, or you load a JSON file below. Nothing is sent before somebody starts a stream."
+      : "This server has no configuration now. This page shows the run as soon as there is one."));
+    this.controls = this.mayControl ? this.buildControls() : el("p", { class: "muted" }, "You may look, but not start or stop streams.");
+    this.context.place(el("div", { class: "live-title" }, this.title, this.state), this.ended, this.controls, this.none, this.run);
+    this.show(false);
+  }
+
+  buildControls() {
+    const button = (change, text) => el("button", { type: "button", "data-change": change, onclick: () => this.steer(change) }, text);
+    this.buttons = [button("start", "▶ Start"), button("pause", "⏸ Pause"), button("resume", "▶▏Resume"), button("stop", "■ Stop")];
+    this.selection = el("span", { class: "muted", role: "status" });
+    this.problem = el("p", { class: "problem", id: "control-problem", role: "alert" });
+    const file = el("input", { type: "file", id: "configuration-file", accept: ".json,application/json" });
+    const load = el("button", { type: "button", onclick: () => this.load(file) }, "Load configuration");
+    const end = el("button", { type: "button", id: "end-run", onclick: () => this.end() }, "End the run and store its result");
+    this.endButton = end;
+    const details = el("details", {}, el("summary", {}, "Configuration"),
+      el("p", { class: "controls" }, el("label", { for: "configuration-file" }, "OTG document (JSON)"), " ", file, " ", load),
+      el("p", { class: "controls" }, end));
+    return el("section", { class: "card controls-card", "aria-label": "Control" },
+      el("p", { class: "controls" }, this.buttons, " ", this.selection), details, this.problem);
+  }
+
+  async steer(change) {
+    const streams = [...this.streams.selected];
+    await this.attempt(() => post("streams", { change, streams }), `${change}: done`);
+  }
+
+  async load(input) {
+    const [file] = input.files;
+    if (!file) {
+      setText(this.problem, "Choose a file first.");
+      return;
+    }
+    await this.attempt(async () => configure(await file.text()), "configuration loaded");
+  }
+
+  async end() {
+    await this.attempt(() => configure("{}"), "the run has ended");
+  }
+
+  /** Performs a change; shows all problems of a refusal, each on its line. */
+  async attempt(change, done) {
+    setText(this.problem, "");
+    this.controls.setAttribute("aria-busy", "true");
+    try {
+      const { warnings = [] } = await change();
+      setText(this.problem, warnings.join("\n"));
+      announce(done);
+    } catch (error) {
+      setText(this.problem, error.message);
+    } finally {
+      this.controls.removeAttribute("aria-busy");
+    }
+  }
+
+  nameSelection() {
+    const { size } = this.streams.selected;
+    setText(this.selection, size === 0 ? "all streams" : `${size} selected`);
+  }
+
+  onLink(state, error) {
+    const texts = { connecting: "… Connecting", open: "✓ Connected", lost: "✗ Connection lost, trying again", refused: `✗ ${error?.message}` };
+    if (state !== "connecting" || !this.isOtherWindow) this.context.setLink(state, texts[state]);
+    this.run.classList.toggle("is-stale", state === "lost" || state === "refused");
+    if (state === "lost") announce("connection lost");
+    if (state === "open") this.isOtherWindow = false;
+  }
+
+  onHistory(data) {
+    this.totals.load(data.columns);
+  }
+
+  onLive(data) {
+    if (this.configuration !== data.configuration) {
+      this.configuration = data.configuration;
+      this.streams.selected.clear();
+      if (this.mayControl) this.nameSelection();
+    }
+    if (data.run) this.totals.add(data.run);
+    this.latest = data;
+    // One drawing for each frame of the screen, with the newest state: a slow screen skips states.
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      if (!this.isClosed) this.draw();
+    });
+  }
+
+  show(hasRun) {
+    this.run.hidden = !hasRun;
+    this.none.hidden = hasRun;
+    for (const button of this.buttons ?? []) button.disabled = !hasRun;
+    if (this.endButton) this.endButton.disabled = !hasRun;
+  }
+
+  draw() {
+    const { run } = this.latest;
+    this.show(Boolean(run));
+    if (!run) {
+      setText(this.title, "No run");
+      setText(this.state, "");
+      setText(this.ended, "");
+      return;
+    }
+    setText(this.title, run.id ? `Run ${run.id}` : "Run");
+    const traffic = run.totals.started > 0 ? `${run.totals.started} streams transmit` : run.totals.paused > 0 ? `${run.totals.paused} streams are paused` : "no stream transmits";
+    setText(this.state, `${SIGNS[run.state] ?? "■"} ${run.state ?? "opening"}: ${traffic}`);
+    setText(this.ended, run.ended ? `The run has ended: ${run.ended}` : "");
+    this.drawFigures(run);
+    this.drawPlots();
+    this.ledger.update(run.ledger, run.losses.path, run.losses.in_motion);
+    setText(this.lossNote, run.losses.in_motion
+      ? "Streams transmit: counters are read one after the other, and some of the missing frames are still on the way."
+      : "Nothing moves: what is missing is lost.");
+    this.drawPorts(run.ports);
+    this.streams.update(run.streams);
+    this.drawRest(run);
+  }
+
+  drawFigures(run) {
+    const { totals, losses } = run;
+    const latency = totals.latency_ns;
+    const figures = {
+      "Sent, frames": count(totals.frames_tx),
+      "Received, frames": count(totals.frames_rx),
+      "Missing, frames": `${count(losses.missing)}${Number(losses.missing) ? ` (${share(losses.missing, totals.frames_tx)})` : ""}`,
+      "Sending, layer 2 with FCS": scaled(totals.bytes_tx_rate * 8, "bit/s"),
+      "Receiving, layer 2 with FCS": scaled(totals.bytes_rx_rate * 8, "bit/s"),
+      "Sending, frames": scaled(totals.frames_tx_rate, "fps"),
+      "Receiving, frames": scaled(totals.frames_rx_rate, "fps"),
+      "Latency, least / mean / largest": latency ? [latency.min, latency.mean, latency.max].map(nanoseconds).join(" / ") : ABSENT,
+      "Time since the first counters": duration(run.elapsed_ms),
+    };
+    for (const [name, text] of Object.entries(figures)) {
+      if (!this.figureCells.has(name)) {
+        const cell = el("dd");
+        this.figureCells.set(name, cell);
+        this.figures.append(el("div", {}, el("dt", {}, name), cell));
+      }
+      setText(this.figureCells.get(name), text);
+    }
+    this.sampled.replaceChildren(run.sampled_ms === null ? ABSENT : moment(run.sampled_ms));
+  }
+
+  drawPlots() {
+    const { elapsed_ms: times, frames_tx: sent, frames_rx: received, gaps } = this.totals.columns;
+    const [tx, rx, lost] = [sent, received, gaps].map((counts) => ratesOf(times, counts));
+    this.plots.rates.update(tx.x, [tx.values, rx.values]);
+    this.plots.gaps.update(lost.x, [lost.values]);
+  }
+
+  drawPorts(ports) {
+    const rows = ports.map((port) => [
+      port.name,
+      port.node && port.node !== "local" ? `${port.node}: ${port.location}` : port.location,
+      port.link_up === null ? ABSENT : port.link_up ? "✓ up" : "✗ down",
+      port.back_end ?? ABSENT,
+      port.speed_bits_per_second === null ? ABSENT : scaled(port.speed_bits_per_second, "bit/s"),
+      count(port.frames_tx),
+      scaled(port.bytes_tx_rate * 8, "bit/s"),
+      count(port.frames_rx),
+      scaled(port.bytes_rx_rate * 8, "bit/s"),
+      count(port.tx?.dropped),
+      count(port.rx?.ring_dropped),
+      count(port.rx?.foreign),
+    ]);
+    const key = JSON.stringify(rows.map((row) => row[0]));
+    if (this.portKey !== key) {
+      this.portKey = key;
+      const header = ["Port", "Location", "Link", "Back end", "Speed", "Sent, frames", "Sending", "Received, frames", "Receiving", "Dropped by interface", "Dropped by ring", "Frames of others"];
+      this.portsBox.replaceChildren(table("Ports; frames since traffic last began, drops since the run was opened", header, rows, [4, 5, 6, 7, 8, 9, 10, 11]));
+      this.portCells = [...this.portsBox.querySelectorAll("tbody tr")].map((row) => [...row.children]);
+      return;
+    }
+    rows.forEach((row, index) => row.forEach((text, place) => setText(this.portCells[index][place], text)));
+  }
+
+  drawRest(run) {
+    const key = JSON.stringify([run.findings, run.neighbours]);
+    if (this.restKey === key) return;
+    this.restKey = key;
+    this.findingsCard.hidden = run.findings.length === 0;
+    this.findings.replaceChildren(...run.findings.map((text) => el("li", {}, text)));
+    this.neighboursCard.hidden = run.neighbours.length === 0;
+    this.neighboursBox.replaceChildren(table("Neighbours of emulated interfaces", ["Interface", "Address", "MAC"],
+      run.neighbours.map((one) => [one.interface, one.address, one.mac ?? "no answer yet"])));
+  }
+}
+
+/** Shows the run; returns what to call at the end. */
+export function showLive(context) {
+  if (!context.server.has.live) throw new Error("this server shows no run in progress; packetrig serve does");
+  const view = new LiveView(context);
+  return () => view.close();
+}

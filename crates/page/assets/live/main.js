@@ -1,0 +1,97 @@
+// The frame of the page: which view an address shows, and what the server has.
+
+import { get } from "./api.js";
+import { announce, el } from "./dom.js";
+import { showLive } from "./live.js";
+import { showNodes } from "./nodes.js";
+import { showComparison, showResult, showResults } from "./results.js";
+
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+
+/** What to call before another view is shown. */
+let leave = () => {};
+let server = null;
+/** Grows with each view, so that an answer that comes late is not shown in another view. */
+let viewNumber = 0;
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
+/** `#/runs/ID?a=b` as path segments and parameters. */
+function readAddress() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const segments = path.split("/").filter(Boolean).map(decodeURIComponent);
+  return { segments, query: new URLSearchParams(query ?? "") };
+}
+
+function setLink(state, text) {
+  link.className = `link-state link-${state}`;
+  link.textContent = text;
+}
+
+function homePage() {
+  return server.has.live ? "live" : "runs";
+}
+
+async function show() {
+  leave();
+  leave = () => {};
+  viewNumber += 1;
+  const view = viewNumber;
+  const { segments, query } = readAddress();
+  const page = segments[0] ?? homePage();
+  for (const anchor of document.querySelectorAll("#pages a")) {
+    const isHere = anchor.dataset.page === page || (page === "compare" && anchor.dataset.page === "runs");
+    if (isHere) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  main.replaceChildren(el("p", { class: "muted", role: "status" }, "Loading…"));
+  const context = { server, setLink, isCurrent: () => view === viewNumber, place: (...nodes) => view === viewNumber && main.replaceChildren(...nodes) };
+  try {
+    if (page === "live") leave = showLive(context) ?? leave;
+    else if (page === "runs" && segments[1]) await showResult(context, segments[1]);
+    else if (page === "runs") await showResults(context, query);
+    else if (page === "compare") await showComparison(context, query);
+    else if (page === "nodes") leave = (await showNodes(context)) ?? leave;
+    else main.replaceChildren(problem(new Error(`there is no page called ${page}`)));
+  } catch (error) {
+    if (view === viewNumber) main.replaceChildren(problem(error));
+  }
+  document.title = `${{ live: "Live", runs: "Results", compare: "Comparison", nodes: "Nodes" }[page] ?? "?"} – packetrig`;
+}
+
+/** What failed, and what to do. */
+function problem(error) {
+  const lines = String(error.message ?? error).split("\n");
+  const retry = el("button", { type: "button", onclick: () => begin() }, "Try again");
+  return el("section", { class: "card", role: "alert" }, el("h2", {}, "This could not be loaded"), lines.map((line) => el("p", {}, line)), retry);
+}
+
+async function begin() {
+  try {
+    server = await get("state");
+  } catch (error) {
+    setLink("lost", "✗ No connection");
+    main.replaceChildren(problem(error));
+    return;
+  }
+  document.getElementById("version").textContent = server.version;
+  for (const anchor of document.querySelectorAll("#pages a")) {
+    const needs = { live: "live", runs: "results", nodes: "nodes" }[anchor.dataset.page];
+    anchor.hidden = Boolean(needs) && !server.has[needs];
+  }
+  setLink("open", "✓ Connected");
+  await show();
+}
+
+window.addEventListener("hashchange", () => {
+  if (!server) return;
+  show().then(() => {
+    main.focus({ preventScroll: true });
+    announce(document.title);
+  });
+});
+begin();

@@ -1,0 +1,126 @@
+// Lines over time as SVG. The y axis begins at 0, so that noise does not look like drama. Series differ by colour, by dashes and by a
+// label at their end.
+
+import { setAttribute, setText, svg } from "./dom.js";
+
+const MARGIN = { left: 72, right: 84, top: 14, bottom: 34 };
+const HEIGHT = 230;
+const DASHES = ["", "7 4", "2 3"];
+
+/** A step of 1, 2 or 5 times a power of ten, for about `parts` parts of `most`. */
+export function niceStep(most, parts) {
+  const rough = Math.max(most, Number.MIN_VALUE) / parts;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);
+}
+
+export class TimePlot {
+  /** `names` of the series; `format` turns a value into text with its unit; `label` is what a screen reader says first. */
+  constructor(label, names, format) {
+    this.label = label;
+    this.names = names;
+    this.format = format;
+    this.grid = svg("g", { class: "plot-grid" });
+    this.lines = names.map((name, index) =>
+      svg("path", { class: `series series-${index + 1}`, "stroke-dasharray": DASHES[index] || null, fill: "none" }));
+    this.ends = names.map((name, index) => svg("text", { class: `series-label series-label-${index + 1}` }, name));
+    this.empty = svg("text", { class: "muted-text", "text-anchor": "middle" }, "no data yet");
+    this.cursor = svg("line", { class: "plot-cursor", visibility: "hidden" });
+    this.node = svg("svg", { class: "plot", role: "img", height: HEIGHT }, this.grid, this.lines, this.ends, this.cursor, this.empty);
+    this.width = 0;
+    this.points = { x: [], series: names.map(() => []) };
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.node);
+  }
+
+  close() {
+    this.observer.disconnect();
+  }
+
+  /** `x` in seconds; `series`: an array of values for each name, null where nothing was measured. */
+  update(x, series, unfinished = false) {
+    this.points = { x, series, unfinished };
+    this.draw();
+  }
+
+  draw() {
+    const { x, series } = this.points;
+    const width = Math.max(280, Math.round(this.node.clientWidth || 640));
+    const right = width < 480 ? 64 : MARGIN.right;
+    setAttribute(this.node, "viewBox", `0 0 ${width} ${HEIGHT}`);
+    const values = series.flat().filter((value) => value !== null);
+    const isEmpty = values.length === 0;
+    setAttribute(this.empty, "x", width / 2);
+    setAttribute(this.empty, "y", HEIGHT / 2);
+    setAttribute(this.empty, "visibility", isEmpty ? "visible" : "hidden");
+    const [first, last] = isEmpty ? [0, 1] : [x[0], Math.max(x[x.length - 1], x[0] + 1)];
+    const stepY = niceStep(isEmpty ? 1 : Math.max(...values, 1e-9), 4);
+    const most = isEmpty ? 1 : Math.max(stepY, Math.ceil(Math.max(...values) / stepY) * stepY);
+    const toX = (value) => MARGIN.left + ((value - first) / (last - first)) * (width - MARGIN.left - right);
+    const toY = (value) => HEIGHT - MARGIN.bottom - (value / most) * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    this.drawGrid(width, right, isEmpty ? null : { first, last, most, stepY }, toX, toY);
+    this.lines.forEach((line, index) => setAttribute(line, "d", path(x, series[index] ?? [], toX, toY)));
+    this.placeEnds(series, toY, width - right + 6);
+    const says = series.map((of, index) => `${this.names[index]} ${of.length ? this.format(of[of.length - 1]) : "no data"}`);
+    setAttribute(this.node, "aria-label", `${this.label}: ${says.join(", ")}`);
+  }
+
+  drawGrid(width, right, range, toX, toY) {
+    const parts = [];
+    if (range) {
+      for (let value = 0; value <= range.most * 1.0001; value += range.stepY) {
+        parts.push(svg("line", { x1: MARGIN.left, x2: width - right, y1: toY(value), y2: toY(value) }));
+        parts.push(svg("text", { x: MARGIN.left - 6, y: toY(value) + 4, "text-anchor": "end" }, this.format(value)));
+      }
+      const stepX = niceStep(range.last - range.first, width < 480 ? 3 : 6);
+      for (let value = Math.ceil(range.first / stepX) * stepX; value <= range.last; value += stepX) {
+        parts.push(svg("line", { x1: toX(value), x2: toX(value), y1: HEIGHT - MARGIN.bottom, y2: HEIGHT - MARGIN.bottom + 5 }));
+        parts.push(svg("text", { x: toX(value), y: HEIGHT - MARGIN.bottom + 18, "text-anchor": "middle" }, `${Number(value.toPrecision(6))} s`));
+      }
+    }
+    this.grid.replaceChildren(...parts);
+  }
+
+  /** Labels at the ends of lines, moved apart if they would cover each other. */
+  placeEnds(series, toY, x) {
+    const ends = series.map((of, index) => ({ index, y: of.length ? toY(of[of.length - 1] ?? 0) + 4 : null }));
+    const shown = ends.filter((end) => end.y !== null).sort((a, b) => a.y - b.y);
+    shown.forEach((end, place) => {
+      if (place > 0) end.y = Math.max(end.y, shown[place - 1].y + 14);
+    });
+    for (const { index, y } of ends) {
+      setAttribute(this.ends[index], "visibility", y === null ? "hidden" : "visible");
+      setAttribute(this.ends[index], "x", x);
+      setAttribute(this.ends[index], "y", y ?? 0);
+      setText(this.ends[index], this.names[index]);
+    }
+  }
+}
+
+/** A line with a gap where nothing was measured. */
+function path(x, values, toX, toY) {
+  let text = "";
+  let pen = "M";
+  for (let index = 0; index < values.length; index += 1) {
+    if (values[index] === null) {
+      pen = "M";
+      continue;
+    }
+    text += `${pen}${toX(x[index]).toFixed(1)} ${toY(values[index]).toFixed(1)}`;
+    pen = "L";
+  }
+  return text;
+}
+
+/** Rates between cumulative points: x is the end of each interval in seconds, values are per second. */
+export function ratesOf(elapsedMs, counts) {
+  const x = [];
+  const values = [];
+  for (let index = 1; index < elapsedMs.length; index += 1) {
+    const span = (elapsedMs[index] - elapsedMs[index - 1]) / 1000;
+    if (span <= 0) continue;
+    x.push(elapsedMs[index] / 1000);
+    values.push(Math.max(0, (Number(counts[index]) - Number(counts[index - 1])) / span));
+  }
+  return { x, values };
+}

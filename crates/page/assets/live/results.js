@@ -1,0 +1,211 @@
+// Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
+
+import { get, getText } from "./api.js";
+import { card, el, table, verdict } from "./dom.js";
+import { ABSENT, count, moment, nanoseconds, percent, scaled } from "./format.js";
+import { LedgerDrawing } from "./ledger.js";
+import { TimePlot } from "./plot.js";
+
+const PAGE_SIZE = 50;
+/** Rows of streams of one result; the file has all. */
+const MOST_STREAMS = 100;
+const address = (id) => `#/runs/${encodeURIComponent(id)}`;
+
+/** Results that are selected to be compared. They stay while the user looks at other pages of the list. */
+const selected = new Set();
+
+export async function showResults(context, query) {
+  const wanted = new URLSearchParams();
+  for (const name of ["text", "verdict", "kind", "plan", "since_ms", "before_ms", "from"]) {
+    if (query.get(name)) wanted.set(name, query.get(name));
+  }
+  wanted.set("most", PAGE_SIZE);
+  const [page, unfinished] = await Promise.all([get(`runs?${wanted}`), get("unfinished")]);
+  const from = Number(query.get("from") ?? 0);
+  const compare = el("button", { type: "button", id: "compare", onclick: openComparison }, "");
+  const nameCompare = () => {
+    compare.disabled = selected.size !== 2;
+    compare.textContent = selected.size === 2 ? "Compare the two selected" : `Compare: select two (${selected.size} selected)`;
+  };
+  nameCompare();
+  const list = page.results.length === 0
+    ? el("p", {}, page.total === 0 ? "There are no results yet. `packetrig demo` makes one." : "No result matches these filters.")
+    : table("Results, the newest first", ["Result", "Select", "Verdict", "Name", "Kind", "Started", "Ended", "Streams", "Sent, frames", "Lost, frames"],
+      page.results.map((row) => resultRow(row, nameCompare)), [7, 8, 9]);
+  context.place(el("h1", {}, "Results"), filters(query),
+    card("Past runs and test methods", el("p", { role: "status", class: "muted" }, `${count(page.matching)} of ${count(page.total)} results match`),
+      el("p", { class: "controls" }, compare), list, pager(page, from, query)),
+    unfinished.runs.length ? unfinishedCard(unfinished.runs) : "");
+}
+
+function resultRow(row, onSelect) {
+  const box = el("input", { type: "checkbox", "aria-label": `Select ${row.id}`, onchange: () => {
+    if (box.checked) selected.add(row.id);
+    else selected.delete(row.id);
+    onSelect();
+  } });
+  box.checked = selected.has(row.id);
+  return [el("a", { href: address(row.id) }, row.id), box, verdict(row.verdict), row.name || "–", row.kind, moment(row.started_ms), row.outcome,
+    row.streams === null ? "–" : count(row.streams), row.sent === null ? "–" : count(row.sent), row.lost === null ? "–" : count(row.lost)];
+}
+
+function openComparison() {
+  const [one, other] = [...selected].sort();
+  location.hash = `#/compare?${new URLSearchParams({ a: one, b: other })}`;
+}
+
+function filters(query) {
+  const field = (name, label, input) => el("p", {}, el("label", { for: `filter-${name}` }, label), input);
+  const text = el("input", { type: "search", id: "filter-text", value: query.get("text") ?? "" });
+  const choice = el("select", { id: "filter-verdict" }, ["", "PASS", "FAIL", "INCONCLUSIVE"].map((word) =>
+    el("option", { value: word, selected: word === (query.get("verdict") ?? "") }, word || "any")));
+  const kind = el("input", { type: "text", id: "filter-kind", value: query.get("kind") ?? "", placeholder: "run, rfc2544, …" });
+  const day = (name) => el("input", { type: "date", id: `filter-${name}`, value: query.get(name) ? new Date(Number(query.get(name))).toISOString().slice(0, 10) : "" });
+  const [since, before] = [day("since_ms"), day("before_ms")];
+  const form = el("form", { class: "card filters", role: "search", "aria-label": "Filters", onsubmit: (event) => {
+    event.preventDefault();
+    const next = new URLSearchParams();
+    const set = (name, value) => value && next.set(name, value);
+    set("text", text.value.trim());
+    set("verdict", choice.value);
+    set("kind", kind.value.trim());
+    set("since_ms", since.value && String(Date.parse(`${since.value}T00:00:00Z`)));
+    set("before_ms", before.value && String(Date.parse(`${before.value}T00:00:00Z`)));
+    location.hash = `#/runs?${next}`;
+  } }, field("text", "Name or id", text), field("verdict", "Verdict", choice), field("kind", "Kind", kind),
+  field("since_ms", "From day (UTC)", since), field("before_ms", "Before day (UTC)", before), el("p", {}, el("button", { type: "submit" }, "Filter")));
+  return form;
+}
+
+function pager(page, from, query) {
+  const link = (start, text) => {
+    const next = new URLSearchParams(query);
+    next.set("from", String(start));
+    return el("a", { href: `#/runs?${next}` }, text);
+  };
+  const end = from + page.results.length;
+  if (page.matching <= page.results.length) return "";
+  return el("nav", { class: "controls", "aria-label": "Pages of results" },
+    from > 0 ? link(Math.max(0, from - PAGE_SIZE), "← newer") : "", ` ${count(from + 1)} to ${count(end)} `,
+    end < page.matching ? link(end, "older →") : "");
+}
+
+function unfinishedCard(runs) {
+  return card("Runs without a report", table("In progress, or cut short", ["Run", "Begun", "State"],
+    runs.map((run) => [run.id, moment(run.begun_ms), run.process === null ? "✗ cut short" : `▶ in progress (process ${run.process})`])));
+}
+
+export async function showResult(context, id) {
+  const text = await getText(`runs/${encodeURIComponent(id)}`);
+  const result = JSON.parse(text);
+  const download = el("button", { type: "button", onclick: () => save(`${id}.json`, text) }, "Save as JSON");
+  if (!result.streams) {
+    context.place(el("h1", {}, `Result ${id}`), methodCard(result), el("p", { class: "controls" }, download));
+    return;
+  }
+  const drawing = new LedgerDrawing();
+  drawing.update(accountsOf(result.ledger), result.lost.path, false);
+  const plot = new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps"));
+  context.place(el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict))),
+    factsCard(result, download), criteriaCard(result), caveatsCard(result),
+    el("div", { class: "live-grid" }, card("Where frames went", drawing.figure),
+      card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each whole second; the last second is partial")))),
+    streamsCard(result));
+  const totals = (half) => sumSeries(result.ports.map((port) => port[`${half}_series`]));
+  const [sent, received] = [totals("tx"), totals("rx")];
+  const seconds = Array.from({ length: Math.max(sent.length, received.length) }, (_, second) => second);
+  plot.update(seconds, [pad(sent, seconds.length), pad(received, seconds.length)]);
+}
+
+/** The word of a verdict: in reports it is a word, or an object with the word as its only name. */
+function verdictWord(value) {
+  const word = typeof value === "string" ? value : Object.keys(value ?? {})[0] ?? "";
+  return word.toUpperCase();
+}
+
+function accountsOf(ledger) {
+  return ledger.counts ?? ledger;
+}
+
+function sumSeries(series) {
+  const sums = [];
+  for (const { seconds } of series.filter(Boolean)) {
+    seconds.forEach(([frames], second) => { sums[second] = (sums[second] ?? 0) + frames; });
+  }
+  return sums;
+}
+
+const pad = (values, length) => Array.from({ length }, (_, index) => values[index] ?? 0);
+
+function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+function figures(pairs) {
+  return el("dl", { class: "figures" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}
+
+function factsCard(report, download) {
+  return card("Summary", figures([
+    ["Name", report.name || "–"],
+    ["Started", moment(Math.floor(report.started_wall_ns / 1e6))],
+    ["Nodes that reported", `${report.coverage.reported} of ${report.coverage.expected}`],
+    ["Lost, frames", count(report.lost.total)],
+    ["Lost on the path", count(report.lost.path)],
+    ["Lost by our sender", count(report.lost.sender)],
+    ["Lost by our receiver", count(report.lost.receiver)],
+    ["Seed", String(report.seed)],
+    ["Plan (SHA-256)", el("code", {}, report.plan_sha256.slice(0, 12))],
+    ["Version", report.packetrig_version],
+  ]), el("p", { class: "controls" }, download));
+}
+
+function criteriaCard(report) {
+  if (!report.judged?.length) return card("Criteria", el("p", {}, "This run had no criteria of its own."));
+  return card("Criteria", table("What the verdict follows from", ["Criterion", "Limit", "Verdict", "Failed", "Not known", "Judged"],
+    report.judged.map((line) => [line.criterion, line.limit, verdict({ pass: "PASS", fail: "FAIL", met: "PASS" }[String(line.result).toLowerCase()] ?? String(line.result).toUpperCase()), count(line.failed), count(line.unknown), count(line.judged)]), [3, 4, 5]));
+}
+
+function caveatsCard(report) {
+  const doubts = [...report.caveats].sort((a, b) => Number(b.matters) - Number(a.matters));
+  const rules = report.imbalances.map((one) => `${one.rule} does not hold: ${count(one.whole)} against ${count(one.parts)}`);
+  if (!doubts.length && !rules.length) return card("Doubts", el("p", {}, "None: the ledger balances."));
+  return card("Doubts", el("ul", {}, rules.map((text) => el("li", {}, text)),
+    doubts.map((one) => el("li", {}, one.matters ? el("strong", {}, "forbids PASS: ") : "", one.subject ? `${one.subject}: ` : "", one.text))));
+}
+
+function streamsCard(report) {
+  const lost = (stream) => stream.loss?.lost ?? 0;
+  const worst = [...report.streams].sort((a, b) => lost(b) - lost(a)).slice(0, MOST_STREAMS);
+  const note = report.streams.length > worst.length ? `The ${worst.length} streams with the largest loss of ${report.streams.length}; the JSON file has all.` : `All ${report.streams.length} streams, the largest loss first.`;
+  const mean = (stream) => stream.latency?.mean ?? stream.latency?.mean_ns ?? null;
+  return card("Streams", table(note, ["Stream", "From", "To", "Sent, frames", "Received, frames", "Lost, frames", "Lost, share", "Mean latency"],
+    worst.map((stream) => [stream.name, stream.tx_port, stream.rx_ports.join(", ") || "–", count(stream.sent?.frames), count(stream.received?.frames),
+      count(stream.loss?.lost), percent(stream.loss?.percent), nanoseconds(mean(stream))]), [3, 4, 5, 6, 7]));
+}
+
+function methodCard(result) {
+  const rows = (result.figures ?? []).map((figure) => [figure.name, figure.subject, figure.value === null ? ABSENT : `${figure.value} ${figure.unit}`]);
+  return card(result.options?.method ?? "Test method", el("p", {}, verdict(verdictWord(result.verdict))),
+    table("Figures", ["Figure", "Subject", "Value"], rows, [2]));
+}
+
+export async function showComparison(context, query) {
+  const [a, b] = [query.get("a") ?? "", query.get("b") ?? ""];
+  const report = await get(`compare?${new URLSearchParams({ a, b })}`);
+  const value = (number, unit) => (number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
+  const rows = report.figures.map((figure) => [figure.subject ? `${figure.name} of ${figure.subject}` : figure.name, value(figure.before, figure.unit), value(figure.after, figure.unit),
+    value(figure.difference, figure.unit), figure.percent === null ? "–" : percent(figure.percent), changeWord(figure.change)]);
+  const title = (label) => el("span", {}, el("a", { href: address(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
+  context.place(el("h1", {}, "Comparison"),
+    card("Two results", figures([["First", title(report.before)], ["Second", title(report.after)]]),
+      report.difference ? el("p", { class: "problem" }, `They are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",
+      rows.length ? table("Figures side by side", ["Figure", "First", "Second", "Difference", "Percent", "Change"], rows, [1, 2, 3, 4]) : el("p", {}, "Neither result has figures.")));
+}
+
+function changeWord(change) {
+  const sign = { better: "▲", worse: "▼", same: "=" }[change] ?? "";
+  return `${sign} ${String(change).replaceAll("_", " ")}`.trim();
+}

@@ -1,0 +1,48 @@
+//! The files of the live page, which `packetrig serve` and `packetrig page` serve: HTML, styles and ES modules as they are written.
+
+use crate::STYLE;
+use sha2::{Digest, Sha256};
+
+/// A file of the live page.
+#[derive(Debug)]
+pub struct LiveFile {
+    pub name: &'static str,
+    /// Its media type.
+    pub media: &'static str,
+    pub body: &'static str,
+}
+
+impl LiveFile {
+    /// Changes with its content.
+    pub fn tag(&self) -> String {
+        let digest = Sha256::digest(self.body.as_bytes());
+        digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! script {
+    ($name:literal) => {
+        LiveFile { name: $name, media: SCRIPT, body: include_str!(concat!("../assets/live/", $name)) }
+    };
+}
+
+/// All files of the live page.
+pub const LIVE_FILES: &[LiveFile] = &[
+    LiveFile { name: "index.html", media: HTML, body: include_str!("../assets/live/index.html") },
+    LiveFile { name: "style.css", media: CSS, body: STYLE },
+    LiveFile { name: "live.css", media: CSS, body: include_str!("../assets/live/live.css") },
+    script!("main.js"),
+    script!("api.js"),
+    script!("dom.js"),
+    script!("format.js"),
+    script!("ledger.js"),
+    script!("live.js"),
+    script!("nodes.js"),
+    script!("plot.js"),
+    script!("results.js"),
+    script!("streams.js"),
+];

@@ -1,0 +1,183 @@
+//! HTML and SVG as text that cannot be broken by what it shows: every text and every value of an attribute is escaped.
+
+use serde::Serialize;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Names of attributes with their values. The names are ours; the values are escaped.
+pub type Attributes<'a> = &'a [(&'a str, &'a str)];
+
+/// Text of a page. Only whole elements and escaped text can be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Markup(String);
+
+impl Markup {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins an element; [`Self::close`] ends it.
+    pub fn open(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
+        self.begin_tag(tag, attributes);
+        self.0.push('>');
+        self
+    }
+
+    pub fn close(&mut self, tag: &'static str) -> &mut Self {
+        self.0.push_str("</");
+        self.0.push_str(tag);
+        self.0.push('>');
+        self
+    }
+
+    /// An element without content: `<br>`, `<meta …>`, or of a drawing.
+    pub fn empty(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
+        self.begin_tag(tag, attributes);
+        self.0.push_str("/>");
+        self
+    }
+
+    /// An element that contains a text.
+    pub fn element(&mut self, tag: &'static str, attributes: Attributes<'_>, text: &str) -> &mut Self {
+        self.open(tag, attributes).text(text).close(tag)
+    }
+
+    /// Text, escaped.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        self.0.push_str(&escape(text));
+        self
+    }
+
+    /// Anything that shows itself, escaped.
+    pub fn show(&mut self, value: impl fmt::Display) -> &mut Self {
+        self.text(&value.to_string())
+    }
+
+    pub fn append(&mut self, other: &Self) -> &mut Self {
+        self.0.push_str(&other.0);
+        self
+    }
+
+    /// An element that contains whatever `fill` adds.
+    pub fn within(
+        &mut self,
+        tag: &'static str,
+        attributes: Attributes<'_>,
+        fill: impl FnOnce(&mut Self),
+    ) -> &mut Self {
+        self.open(tag, attributes);
+        fill(self);
+        self.close(tag)
+    }
+
+    /// Adds text of the program itself as it is: styles and scripts.
+    pub fn own_text(&mut self, text: &'static str) -> &mut Self {
+        self.0.push_str(text);
+        self
+    }
+
+    /// A value for the page's script, which finds it by its `id`.
+    pub fn data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
+        self.open("script", &[("type", "application/json"), ("id", id)]);
+        // A value that has no JSON form is a fault of the caller; the page is complete without it.
+        let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
+        self.0.push_str(&escape_json(&json));
+        self.close("script")
+    }
+
+    fn begin_tag(&mut self, tag: &'static str, attributes: Attributes<'_>) {
+        self.0.push('<');
+        self.0.push_str(tag);
+        for (name, value) in attributes {
+            self.0.push(' ');
+            self.0.push_str(name);
+            self.0.push_str("=\"");
+            self.0.push_str(&escape(value));
+            self.0.push('"');
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+/// Text that shows itself and changes nothing in HTML, neither between tags nor in a quoted attribute. Control characters, which
+/// HTML does not allow, and the marks that turn the direction of text become visible signs.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| replacement(c).is_some()) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match replacement(c) {
+            Some(replacement) => escaped.push_str(replacement),
+            None => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+const fn replacement(c: char) -> Option<&'static str> {
+    match c {
+        '&' => Some("&amp;"),
+        '<' => Some("&lt;"),
+        '>' => Some("&gt;"),
+        '"' => Some("&quot;"),
+        '\'' => Some("&#39;"),
+        '\n' | '\t' => None,
+        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => Some("\u{fffd}"),
+        // A name must not turn around the text beside it.
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some("\u{fffd}"),
+        _ => None,
+    }
+}
+
+/// JSON that can stand in a script element: nothing in it ends the element or a line of the script.
+fn escape_json(json: &str) -> String {
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn foreign_text_stays_text() {
+        let mut page = Markup::new();
+        page.element("p", &[("title", "\"><script>")], "</p><script>alert(1)</script>");
+        assert_eq!(
+            page.as_str(),
+            "<p title=\"&quot;&gt;&lt;script&gt;\">&lt;/p&gt;&lt;script&gt;alert(1)&lt;/script&gt;</p>"
+        );
+    }
+
+    #[test]
+    fn a_name_cannot_turn_the_text_beside_it() {
+        assert_eq!(escape("a\u{202e}b\u{7}c"), "a\u{fffd}b\u{fffd}c");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_opens_a_tag_or_ends_a_value(text in any::<String>()) {
+            let escaped = escape(&text);
+            prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
+        }
+
+        #[test]
+        fn json_in_a_script_is_still_the_same_value(text in any::<String>()) {
+            let json = serde_json::to_string(&text).unwrap();
+            let safe = escape_json(&json);
+            prop_assert!(!safe.contains("</"));
+            prop_assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), text);
+        }
+    }
+}

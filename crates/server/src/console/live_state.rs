@@ -1,0 +1,223 @@
+//! The run as viewers see it. It is made from clones of shared values, outside all locks.
+
+use super::live::{LiveCounts, received, sent};
+use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
+use super::rows::{self, WallClock};
+use super::{ClientView, TestConsole};
+use crate::tester::{LatencyFigures, TransmitState};
+use crate::viewing::{
+    LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
+};
+use packetrig_fleet::served::RunSource;
+use packetrig_plan::{Plan, Stream};
+use packetrig_stats::counts::DelaySummary;
+use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::result::CountSample;
+use std::sync::Arc;
+
+impl<R: RunSource> LiveSource for TestConsole<R> {
+    fn revision(&self) -> u64 {
+        let view = self.view();
+        revision(view.number, &view.live())
+    }
+
+    fn live(&self) -> LiveState {
+        let ViewedRun { number, names, plan, live } = self.view().viewed();
+        let run = plan.map(|plan| run(&plan, &names, &live, &|at| self.rigs.wall_clock(at)));
+        LiveState { revision: revision(number, &live), configuration: number, run }
+    }
+}
+
+/// Numbers of configurations and of events only grow; the mix makes one number of both that hardly ever repeats.
+const fn revision(configuration: u64, live: &LiveCounts) -> u64 {
+    configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
+}
+
+/// What a viewer takes out of the console at one moment.
+struct ViewedRun {
+    number: u64,
+    names: Arc<ConfigurationNames>,
+    plan: Option<Arc<Plan>>,
+    live: LiveCounts,
+}
+
+impl ClientView {
+    fn viewed(&self) -> ViewedRun {
+        let live = self.live().clone();
+        ViewedRun { number: self.number, names: Arc::clone(&self.names), plan: self.plan.clone(), live }
+    }
+}
+
+fn run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClock<'_>) -> LiveRun {
+    let ports = (0..plan.ports.len()).map(|port| self::port(plan, names, live, port, wall)).collect();
+    let routes = names.flows().iter().flat_map(|flow| flow.routes.iter().map(move |route| (flow, route)));
+    let streams: Vec<LiveStream> = routes.map(|(flow, route)| stream(plan, flow, route, live)).collect();
+    let mut run = LiveRun {
+        id: live.run.as_ref().map(|run| run.0.clone()),
+        state: live.state.map(|state| state.to_string()),
+        ended: live.ended().map(str::to_owned),
+        findings: live.findings.iter().cloned().collect(),
+        history: live.history.points(),
+        ports,
+        ..LiveRun::default()
+    };
+    if let Some(latest) = live.latest() {
+        run.sampled_wall_ns = Some(wall(latest.at));
+        run.elapsed = live.history.latest().elapsed;
+        run.totals = totals(latest, live, &streams);
+        run.ledger = ledger(latest, live);
+        run.losses = losses(plan, latest, run.totals.started > 0);
+        run.neighbours = latest.neighbours.iter().map(rows::neighbour).collect();
+    }
+    run.streams = streams;
+    run
+}
+
+fn port(
+    plan: &Plan,
+    names: &ConfigurationNames,
+    live: &LiveCounts,
+    port: usize,
+    wall: WallClock<'_>,
+) -> LivePort {
+    let open = live.ports.iter().find(|open| open.info.name == plan.ports[port].name);
+    let counters = live.latest().and_then(|latest| latest.ports.iter().find(|(index, ..)| *index == port));
+    LivePort {
+        row: rows::port(plan, names, live, port, wall),
+        node: open.map(|open| open.node.to_string()),
+        info: open.map(|open| open.info.clone()),
+        tx: counters.map(|(_, tx, _)| *tx),
+        rx: counters.map(|(.., rx)| *rx),
+    }
+}
+
+fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -> LiveStream {
+    let receivers: Vec<&str> = route.rx.iter().map(|port| plan.ports[*port].name.as_str()).collect();
+    let bare = LiveStream {
+        name: flow.name.clone(),
+        port_tx: plan.ports[route.tx].name.clone(),
+        port_rx: receivers.join(","),
+        ..LiveStream::default()
+    };
+    let Some(latest) = live.latest() else { return bare };
+    let state = rows::transmit(plan, live, latest, &route.streams);
+    // A stream that has stopped has no rate, although the samples of the last second still differ.
+    let rates =
+        if state == TransmitState::Started { rows::rates(live, &route.streams) } else { Default::default() };
+    let out = rows::sent_total(latest, &route.streams);
+    let arrived = rows::received_total(latest, &route.streams);
+    let expected: u64 = route.streams.iter().map(|index| expected(plan, *index, latest)).sum();
+    let received = ReceivedStream {
+        frames: arrived.frames,
+        bytes: arrived.bytes,
+        frames_rate: rates.frames_rx,
+        bytes_rate: rates.bytes_rx,
+        missing: expected.saturating_sub(arrived.frames),
+        latency: rows::latency(latest, &route.streams),
+    };
+    LiveStream {
+        state,
+        frames_tx: out.frames,
+        bytes_tx: out.bytes,
+        frames_tx_rate: rates.frames_tx,
+        bytes_tx_rate: rates.bytes_tx,
+        received: flow.measured.then_some(received),
+        ..bare
+    }
+}
+
+/// Copies that receivers should have seen of a stream since its last start.
+fn expected(plan: &Plan, index: usize, sample: &CountSample) -> u64 {
+    plan.streams[index].expected(rows::sent_total(sample, &[index]).frames)
+}
+
+fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
+    let mut totals = LiveTotals { counts: live.history.latest(), ..LiveTotals::default() };
+    for stream in streams {
+        totals.frames_tx_rate += stream.frames_tx_rate;
+        totals.bytes_tx_rate += stream.bytes_tx_rate;
+        if let Some(received) = &stream.received {
+            totals.frames_rx_rate += received.frames_rate;
+            totals.bytes_rx_rate += received.bytes_rate;
+        }
+        totals.started += usize::from(stream.state == TransmitState::Started);
+        totals.paused += usize::from(stream.state == TransmitState::Paused);
+    }
+    let mut delays = DelaySummary::default();
+    for (.., received) in &latest.rx {
+        delays.merge(&received.delays);
+    }
+    totals.latency = delays.mean().map(|mean| LatencyFigures {
+        minimum: delays.min.as_u64() as f64,
+        average: mean.as_u64() as f64,
+        maximum: delays.max.as_u64() as f64,
+    });
+    totals
+}
+
+/// The accounts that are known while a run goes on. What was planned, and what is expected in the end, is not known yet.
+fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
+    let mut ledger = FrameLedger::default();
+    ledger.add(LedgerAccount::Built, live.history.latest().frames_tx);
+    for (_, tx, rx) in &sample.ports {
+        if has_sent(tx) {
+            add_sender(&mut ledger, tx);
+        }
+        add_receiver(&mut ledger, rx);
+    }
+    for (.., received) in &sample.rx {
+        ledger.add(LedgerAccount::Recognised, received.frames);
+        ledger.add(LedgerAccount::Counted, received.sequence.unique);
+        ledger.add(LedgerAccount::Duplicate, received.sequence.duplicates);
+        ledger.add(LedgerAccount::Stale, received.sequence.stale);
+    }
+    ledger
+}
+
+/// Whether a port has sent frames of this run, so that what its interface transmitted belongs to the ledger.
+const fn has_sent(tx: &TxCounters) -> bool {
+    tx.handed_over > 0 || tx.refused > 0
+}
+
+fn add_sender(ledger: &mut FrameLedger, tx: &TxCounters) {
+    ledger.add(LedgerAccount::Refused, tx.refused);
+    ledger.add(LedgerAccount::HandedOver, tx.handed_over);
+    ledger.add_measured(LedgerAccount::OnWire, tx.on_wire);
+    ledger.add_measured(LedgerAccount::TxDropped, tx.dropped);
+}
+
+fn add_receiver(ledger: &mut FrameLedger, rx: &RxCounters) {
+    ledger.add_measured(LedgerAccount::Arrived, rx.arrived);
+    ledger.add(LedgerAccount::RingDropped, rx.ring_dropped);
+    ledger.add(LedgerAccount::Seen, rx.seen);
+    ledger.add(LedgerAccount::Foreign, rx.foreign);
+    ledger.add(LedgerAccount::Protocol, rx.protocol);
+    ledger.add(LedgerAccount::Misdelivered, rx.misdelivered);
+    ledger.add(LedgerAccount::OtherRuns, rx.other_runs);
+    ledger.add(LedgerAccount::Recognised, rx.unnumbered);
+    ledger.add(LedgerAccount::Unnumbered, rx.unnumbered);
+}
+
+/// Splits what is missing by place, by the same rules as the report (`LossPlaces`): the sender first, then the receiver, then the rest.
+fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
+    let missing: u64 = plan
+        .streams
+        .iter()
+        .enumerate()
+        .filter(|(_, stream)| stream.metrics.enable)
+        .map(|(index, stream)| missing_of(stream, index, sample))
+        .sum();
+    let senders = sample.ports.iter().filter(|(_, tx, _)| has_sent(tx));
+    let sender = senders.map(|(_, tx, _)| tx.unsent_by_interface()).sum::<Option<u64>>();
+    let sender = sender.map(|dropped| dropped.min(missing));
+    let left = missing - sender.unwrap_or(0);
+    let receiver = sample.ports.iter().map(|(.., rx)| rx.unseen()).fold(0, u64::saturating_add).min(left);
+    LiveLosses { missing, in_motion, sender, receiver, path: sender.map(|_| left - receiver) }
+}
+
+fn missing_of(stream: &Stream, index: usize, sample: &CountSample) -> u64 {
+    let numbered = sent(sample, index).map_or(0, |counts| counts.numbered());
+    let counted: u64 = received(sample, index).map(|(_, counts)| counts.sequence.unique).sum();
+    stream.expected(numbered).saturating_sub(counted)
+}

@@ -1,0 +1,35 @@
+//! Test methods behind the API. The caller of [`serve`](crate::serve) implements this trait, as it implements
+//! [`Tester`](crate::Tester).
+
+use serde_json::Value;
+
+/// Starts test methods and knows how far they are. Every [`Value`] is answered as it is.
+///
+/// # For implementers
+///
+/// The methods are called from threads that may block. `start` may take as long as reading the plan; the others must not wait for a
+/// trial.
+pub trait MethodService: Send + Sync + 'static {
+    /// Starts a test; gives its state.
+    fn start(&self, request: Value) -> Result<Value, MethodRefusal>;
+    /// The states of all tests that this server has started.
+    fn list(&self) -> Vec<Value>;
+    /// The state of a test; `None` if this server has not started it.
+    fn progress(&self, id: &str) -> Option<Value>;
+    /// Stops a test and gives its state. A test that has ended stays as it is.
+    fn stop(&self, id: &str) -> Option<Value>;
+}
+
+/// Why a test is not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MethodRefusal {
+    /// The request is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// Another test is in progress.
+    #[error("{0}")]
+    Busy(String),
+    /// The catalogue cannot be written, or the machine is at fault in another way.
+    #[error("{0}")]
+    Failed(String),
+}

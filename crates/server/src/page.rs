@@ -1,0 +1,22 @@
+//! The live page and the documented API behind it: JSON and server-sent events of what [`viewing`](crate::viewing) shows.
+//!
+//! The page uses nothing that a script cannot use. Its files are public, because they are the same everywhere; all data needs the same
+//! authentication as the OTG API. `docs/book/page-api.md` and `openapi.json` describe the calls.
+//!
+//! Invariant: nobody who looks can make a run wait. Viewers get the latest state; what a slow one misses is not kept for it.
+
+mod calls;
+mod exposition;
+mod feed;
+mod files;
+mod live_json;
+mod methods;
+mod query;
+mod routes;
+
+pub(crate) use calls::is_viewing;
+pub(crate) use files::is_page_file;
+pub(crate) use routes::{PageContext, page_routes};
+
+/// Version of the form of this API's answers. Members may be added within a version.
+pub(crate) const PAGE_API_VERSION: u32 = 1;

@@ -1,0 +1,82 @@
+//! The calls of the page's API: methods and paths, in one table.
+
+use axum::routing::MethodFilter;
+use http::Method;
+use http::request::Parts;
+
+/// A call of the page's API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageCall {
+    OpenApi,
+    State,
+    Live,
+    Events,
+    Streams,
+    Results,
+    Unfinished,
+    Result,
+    Series,
+    Compare,
+    Nodes,
+    Methods,
+    StartMethod,
+    Method,
+    StopMethod,
+    Metrics,
+}
+
+impl PageCall {
+    pub(super) const ALL: [Self; 16] = [
+        Self::OpenApi,
+        Self::State,
+        Self::Live,
+        Self::Events,
+        Self::Streams,
+        Self::Results,
+        Self::Unfinished,
+        Self::Result,
+        Self::Series,
+        Self::Compare,
+        Self::Nodes,
+        Self::Methods,
+        Self::StartMethod,
+        Self::Method,
+        Self::StopMethod,
+        Self::Metrics,
+    ];
+
+    /// Its path; `{id}` stands for one segment.
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::OpenApi => "/api/v1/openapi.json",
+            Self::State => "/api/v1/state",
+            Self::Live => "/api/v1/live",
+            Self::Events => "/api/v1/events",
+            Self::Streams => "/api/v1/streams",
+            Self::Results => "/api/v1/runs",
+            Self::Unfinished => "/api/v1/unfinished",
+            Self::Result => "/api/v1/runs/{id}",
+            Self::Series => "/api/v1/runs/{id}/series",
+            Self::Compare => "/api/v1/compare",
+            Self::Nodes => "/api/v1/nodes",
+            Self::Methods | Self::StartMethod => "/api/v1/methods",
+            Self::Method | Self::StopMethod => "/api/v1/methods/{id}",
+            Self::Metrics => "/metrics",
+        }
+    }
+
+    /// Calls that only look are GET.
+    pub(super) const fn method(self) -> MethodFilter {
+        match self {
+            Self::Streams | Self::StartMethod => MethodFilter::POST,
+            Self::StopMethod => MethodFilter::DELETE,
+            _ => MethodFilter::GET,
+        }
+    }
+}
+
+/// Whether a request only looks, so that a token for viewers suffices.
+pub(crate) fn is_viewing(head: &Parts) -> bool {
+    let path = head.uri.path();
+    matches!(head.method, Method::GET | Method::HEAD) && (path.starts_with("/api/v1/") || path == "/metrics")
+}

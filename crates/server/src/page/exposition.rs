@@ -1,0 +1,202 @@
+//! The live state in the text format of Prometheus. What is not known is absent. There is no metric for single streams: thousands of
+//! them would be thousands of time series.
+
+use crate::tester::PortRow;
+use crate::transport::rejections::{RejectionCause, RejectionCounts};
+use crate::viewing::{LivePort, LiveRun, LiveState};
+use std::fmt::Write;
+
+pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A number of each port: name, help text, kind, and how to read it.
+type PortMetric = (&'static str, &'static str, &'static str, fn(&LivePort) -> Option<f64>);
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+
+const PORTS: [PortMetric; 13] = [
+    ("sent_frames_total", "Frames sent since traffic last began.", COUNTER, |p| of(p, |row| row.frames_tx)),
+    ("received_frames_total", "Frames received since traffic last began.", COUNTER, |p| {
+        of(p, |row| row.frames_rx)
+    }),
+    ("sent_bytes_total", "Bytes sent since traffic last began, FCS included.", COUNTER, |p| {
+        of(p, |row| row.bytes_tx)
+    }),
+    ("received_bytes_total", "Bytes received since traffic last began, FCS included.", COUNTER, |p| {
+        of(p, |row| row.bytes_rx)
+    }),
+    ("sent_frames_per_second", "Frames sent per second, over the last second.", GAUGE, |p| {
+        Some(p.row.frames_tx_rate)
+    }),
+    ("received_frames_per_second", "Frames received per second, over the last second.", GAUGE, |p| {
+        Some(p.row.frames_rx_rate)
+    }),
+    ("sent_bytes_per_second", "Bytes sent per second, over the last second.", GAUGE, |p| {
+        Some(p.row.bytes_tx_rate)
+    }),
+    ("received_bytes_per_second", "Bytes received per second, over the last second.", GAUGE, |p| {
+        Some(p.row.bytes_rx_rate)
+    }),
+    ("refused_frames_total", "Frames that the kernel refused to send.", COUNTER, |p| {
+        Some(p.tx?.refused as f64)
+    }),
+    ("interface_dropped_frames_total", "Frames that the interface dropped on transmit.", COUNTER, |p| {
+        p.tx?.dropped.map(|dropped| dropped as f64)
+    }),
+    ("ring_dropped_frames_total", "Frames that our full ring dropped.", COUNTER, |p| {
+        Some(p.rx?.ring_dropped as f64)
+    }),
+    ("foreign_frames_total", "Frames received that are not of this run.", COUNTER, |p| {
+        Some(p.rx?.foreign as f64)
+    }),
+    ("link_up", "Whether the link is up.", GAUGE, |p| p.rx?.link_up.map(|up| f64::from(u8::from(up)))),
+];
+
+fn of(port: &LivePort, value: fn(&PortRow) -> u64) -> Option<f64> {
+    Some(value(&port.row) as f64)
+}
+
+/// A number of the whole run: name, help text, kind, and how to read it.
+type RunMetric = (&'static str, &'static str, &'static str, fn(&LiveRun) -> Option<f64>);
+
+const RUN: [RunMetric; 14] = [
+    ("elapsed_seconds", "Time since the first counters of the run.", GAUGE, |r| {
+        Some(r.elapsed.as_secs_f64())
+    }),
+    ("streams", "Streams of the configuration.", GAUGE, |r| Some(r.streams.len() as f64)),
+    ("started_streams", "Streams that transmit.", GAUGE, |r| Some(r.totals.started as f64)),
+    ("paused_streams", "Streams that are paused.", GAUGE, |r| Some(r.totals.paused as f64)),
+    ("sent_frames_total", "Frames of all streams sent.", COUNTER, |r| Some(r.totals.counts.frames_tx as f64)),
+    ("received_frames_total", "Frames of all streams received.", COUNTER, |r| {
+        Some(r.totals.counts.frames_rx as f64)
+    }),
+    ("sent_bytes_total", "Bytes of all streams sent, FCS included.", COUNTER, |r| {
+        Some(r.totals.counts.bytes_tx as f64)
+    }),
+    ("received_bytes_total", "Bytes of all streams received, FCS included.", COUNTER, |r| {
+        Some(r.totals.counts.bytes_rx as f64)
+    }),
+    ("sequence_gaps_total", "Frames missing between those received.", COUNTER, |r| {
+        Some(r.totals.counts.gaps as f64)
+    }),
+    ("missing_frames", "Frames sent and not received: lost or still on the way.", GAUGE, |r| {
+        Some(r.losses.missing as f64)
+    }),
+    ("findings", "Remarks of the run that are kept.", GAUGE, |r| Some(r.findings.len() as f64)),
+    ("latency_min_seconds", "Least latency since the streams last started.", GAUGE, |r| {
+        r.totals.latency.map(|figures| figures.minimum / 1e9)
+    }),
+    ("latency_mean_seconds", "Mean latency since the streams last started.", GAUGE, |r| {
+        r.totals.latency.map(|figures| figures.average / 1e9)
+    }),
+    ("latency_max_seconds", "Largest latency since the streams last started.", GAUGE, |r| {
+        r.totals.latency.map(|figures| figures.maximum / 1e9)
+    }),
+];
+
+/// All metrics as text.
+pub(super) fn exposition(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
+    let mut text = MetricsText(String::with_capacity(8192));
+    text.head("build_info", "The program that answers.", GAUGE);
+    text.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], Some(1.0));
+    text.head("serve_viewers", "Viewers of the live page or its events.", GAUGE);
+    text.value("serve_viewers", &[], Some(viewers as f64));
+    text.head("serve_refused_total", "Refused requests and closed connections.", COUNTER);
+    for cause in RejectionCause::ALL {
+        text.value("serve_refused_total", &[("cause", cause.label())], Some(refused.of(cause) as f64));
+    }
+    if let Some(run) = state.and_then(|state| state.run.as_ref()) {
+        run_metrics(&mut text, run);
+    }
+    text.0
+}
+
+fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
+    text.head("run_info", "The run in progress: its id and its state.", GAUGE);
+    let (id, state) = (run.id.as_deref().unwrap_or_default(), run.state.as_deref().unwrap_or_default());
+    text.value("run_info", &[("run", id), ("state", state)], Some(1.0));
+    for (name, help, kind, value) in RUN {
+        let name = format!("run_{name}");
+        text.head(&name, help, kind);
+        text.value(&name, &[], value(run));
+    }
+    text.head("run_ledger_frames", "Frames of the run in each account of the ledger.", GAUGE);
+    for (account, frames) in run.ledger.accounts() {
+        let name = serde_json::to_value(account).ok().and_then(|name| name.as_str().map(str::to_owned));
+        text.value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
+    }
+    text.head(
+        "run_lost_frames",
+        "Frames that are missing, by place. While streams transmit, some are on the way.",
+        GAUGE,
+    );
+    let places =
+        [("sender", run.losses.sender), ("receiver", Some(run.losses.receiver)), ("path", run.losses.path)];
+    for (place, frames) in places {
+        text.value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
+    }
+    for (name, help, kind, value) in PORTS {
+        let name = format!("port_{name}");
+        text.head(&name, help, kind);
+        for port in &run.ports {
+            let labels =
+                [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
+            text.value(&name, &labels, value(port));
+        }
+    }
+}
+
+/// Text under construction. Every name begins with `packetrig_`.
+struct MetricsText(String);
+
+impl MetricsText {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        self.line(format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: Option<f64>) {
+        let Some(value) = value else { return };
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        self.line(format_args!("packetrig_{name}{labels} {value}\n"));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(line).expect("writing to text cannot fail");
+    }
+}
+
+/// A value of a label: ports have names that users choose.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_stats::ledger::LedgerAccount;
+
+    #[test]
+    fn what_is_not_known_is_absent_and_names_are_escaped() {
+        let port = PortRow { name: "a\"b\\".to_owned(), frames_tx: 7, ..PortRow::default() };
+        let mut run =
+            LiveRun { ports: vec![LivePort { row: port, ..LivePort::default() }], ..LiveRun::default() };
+        run.ledger.add(LedgerAccount::OnWire, 5);
+        let state = LiveState { run: Some(run), ..LiveState::default() };
+        let text = exposition(Some(&state), 2, &RejectionCounts::default());
+        for line in [
+            "packetrig_serve_viewers 2",
+            "packetrig_port_sent_frames_total{port=\"a\\\"b\\\\\",node=\"\"} 7",
+            "packetrig_run_ledger_frames{account=\"on_wire\"} 5",
+            "packetrig_run_lost_frames{place=\"receiver\"} 0",
+            "packetrig_serve_refused_total{cause=\"origin\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        for absent in ["packetrig_port_link_up{", "place=\"path\"", "packetrig_run_latency_mean_seconds "] {
+            assert!(!text.lines().any(|line| line.contains(absent) && !line.starts_with('#')), "{absent}");
+        }
+        assert!(!exposition(None, 0, &RejectionCounts::default()).contains("packetrig_run_"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Live state for any number of viewers as server-sent events: one task asks for the state while somebody looks, and each viewer
+//! gets the latest one as fast as it reads, at most ten times a second.
+
+use super::live_json::{StreamWindow, history_json, live_json};
+use crate::viewing::{LiveSource, LiveState};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+/// Most viewers at a time. Each keeps a connection busy.
+pub(super) const MOST_VIEWERS: usize = 32;
+/// Time between two states.
+const PERIOD: Duration = Duration::from_millis(100);
+/// A viewer without news gets a heartbeat this often, so that it notices a lost connection.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Publishes the live state to viewers.
+pub(super) struct LiveFeed {
+    source: Arc<dyn LiveSource>,
+    latest: watch::Sender<Option<Arc<LiveState>>>,
+    /// Whether a task publishes states. Its lock also orders the last viewer's leave and the next one's coming.
+    is_running: Mutex<bool>,
+    viewers: Arc<Semaphore>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl LiveFeed {
+    pub(super) fn new(source: Arc<dyn LiveSource>, stopping: watch::Receiver<bool>) -> Arc<Self> {
+        Arc::new(Self {
+            source,
+            latest: watch::Sender::new(None),
+            is_running: Mutex::new(false),
+            viewers: Arc::new(Semaphore::new(MOST_VIEWERS)),
+            stopping,
+        })
+    }
+
+    pub(super) fn viewer_count(&self) -> usize {
+        MOST_VIEWERS - self.viewers.available_permits()
+    }
+
+    /// The events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
+    /// `has_history`: it has not got the history of this configuration before.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        window: StreamWindow,
+        period: Duration,
+        has_history: bool,
+    ) -> Option<mpsc::Receiver<Result<Bytes, std::convert::Infallible>>> {
+        let permit = Arc::clone(&self.viewers).try_acquire_owned().ok()?;
+        // One event waits while the client reads the one before; all others are skipped.
+        let (sender, receiver) = mpsc::channel(1);
+        let viewer = LiveViewer {
+            states: self.subscribe(),
+            stopping: self.stopping.clone(),
+            events: sender,
+            window,
+            period: period.max(PERIOD),
+            has_history,
+            number: 0,
+            _permit: permit,
+        };
+        tokio::spawn(viewer.run());
+        Some(receiver)
+    }
+
+    fn subscribe(self: &Arc<Self>) -> watch::Receiver<Option<Arc<LiveState>>> {
+        let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = self.latest.subscribe();
+        if !*is_running {
+            *is_running = true;
+            // A state from the last time that somebody looked must not be shown as the current one.
+            self.latest.send_replace(None);
+            tokio::spawn(Arc::clone(self).publish());
+        }
+        states
+    }
+
+    /// Publishes until nobody looks any more.
+    async fn publish(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.has_ended() {
+                return;
+            }
+            let shown = self.latest.borrow().as_ref().map(|state| state.revision);
+            let source = Arc::clone(&self.source);
+            let state = tokio::task::spawn_blocking(move || {
+                (shown != Some(source.revision())).then(|| Arc::new(source.live()))
+            });
+            // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
+            if let Ok(Some(state)) = state.await {
+                self.latest.send_replace(Some(state));
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_running = self.latest.receiver_count() > 0 && !*self.stopping.borrow();
+        !*is_running
+    }
+}
+
+/// One viewer, until it leaves or the server stops.
+struct LiveViewer {
+    states: watch::Receiver<Option<Arc<LiveState>>>,
+    stopping: watch::Receiver<bool>,
+    events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
+    window: StreamWindow,
+    period: Duration,
+    /// Whether it wants the history of the configuration in force.
+    has_history: bool,
+    number: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl LiveViewer {
+    async fn run(mut self) {
+        let mut configuration = None;
+        // The state at the beginning counts as new.
+        self.states.mark_changed();
+        loop {
+            let next = tokio::select! {
+                _ = self.stopping.wait_for(|stopping| *stopping) => None,
+                () = self.events.closed() => return,
+                changed = tokio::time::timeout(HEARTBEAT, self.states.changed()) => Some(changed),
+            };
+            let Some(changed) = next else {
+                self.send("stopping", &json!({})).await.ok();
+                return;
+            };
+            let sent = match changed {
+                Ok(Ok(())) => self.send_state(&mut configuration).await,
+                Ok(Err(_)) => return,
+                Err(_) => self.send("heartbeat", &json!({})).await,
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
+        let Some(state) = self.states.borrow_and_update().clone() else { return Ok(()) };
+        // Of each configuration, a viewer first gets what it has missed.
+        let before = configuration.replace(state.configuration);
+        if before != Some(state.configuration) && (before.is_some() || self.has_history) {
+            self.send("history", &history_json(&state)).await?;
+        }
+        self.send("live", &live_json(&state, &self.window)).await?;
+        tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
+        Ok(())
+    }
+
+    /// Waits until the client has taken the event before the last one.
+    async fn send(&mut self, event: &str, data: &Value) -> Result<(), ViewerLeft> {
+        self.number += 1;
+        let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);
+        self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerLeft)
+    }
+}
+
+/// The client has closed its connection.
+struct ViewerLeft;

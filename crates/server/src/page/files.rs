@@ -1,0 +1,72 @@
+//! The files of the page, and the headers that keep it to itself.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH,
+    LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use packetrig_page::live::{LIVE_FILES, LiveFile};
+
+/// Where the page is.
+const PAGE: &str = "/ui/";
+
+/// Only this server's own files, no inline script or style, no other site in a frame around it or inside it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// Whether a request is for a file of the page. They are the same on every rig, so everybody may have them.
+pub(crate) fn is_page_file(head: &Parts) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD)
+        && (matches!(head.uri.path(), "/" | "/ui") || find(head.uri.path()).is_some())
+}
+
+fn find(path: &str) -> Option<&'static LiveFile> {
+    let name = path.strip_prefix(PAGE)?;
+    let name = if name.is_empty() { "index.html" } else { name };
+    LIVE_FILES.iter().find(|file| file.name == name)
+}
+
+/// The answer to a request for a file of the page; `None` if there is no such file.
+pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
+    if matches!(path, "/" | "/ui") {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static(PAGE));
+        return Some(response);
+    }
+    let file = find(path)?;
+    let tag = format!("\"{}\"", file.tag());
+    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let body = if is_known { Body::empty() } else { Body::from(Bytes::from_static(file.body.as_bytes())) };
+    let mut response = Response::new(body);
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.media));
+    // Asked for again each time: after an update the files must fit each other.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        headers.insert(ETAG, tag);
+    }
+    protect(headers);
+    Some(response)
+}
+
+/// The headers of every answer that a browser may show.
+pub(super) fn protect(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(PERMISSIONS_POLICY, HeaderValue::from_static("camera=(), microphone=(), geolocation=()"));
+}

@@ -1,0 +1,325 @@
+//! The live state as JSON: totals, ports and the ledger as they are, and of the streams the rows that a viewer requests, as columns.
+//!
+//! Counters are cumulative, so a viewer that misses an event misses nothing but its moment. A count above 2^53 is text, because
+//! JavaScript reads numbers as doubles.
+
+use super::PAGE_API_VERSION;
+use super::query::QueryParameters;
+use crate::tester::{LatencyFigures, TransmitState};
+use crate::viewing::{
+    HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ReceivedStream, ViewRefusal,
+};
+use packetrig_stats::ledger::FrameLedger;
+use serde_json::{Map, Value, json};
+
+/// Rows of streams without `rows`, and the most that can be requested.
+const DEFAULT_ROWS: usize = 60;
+const MOST_ROWS: usize = 10_000;
+/// The largest number that every JSON reader reads exactly.
+const EXACT: u64 = 1 << 53;
+
+/// The columns of streams: name, and its value in a row. Absent is `null`.
+type StreamColumn = (&'static str, fn(&LiveStream) -> Value);
+
+const COLUMNS: [StreamColumn; 17] = [
+    ("name", |row| row.name.clone().into()),
+    ("port_tx", |row| row.port_tx.clone().into()),
+    ("port_rx", |row| row.port_rx.clone().into()),
+    ("state", |row| state_word(row.state).into()),
+    ("frames_tx", |row| count(row.frames_tx)),
+    ("frames_rx", |row| of(row, |rx| count(rx.frames))),
+    ("missing", |row| of(row, |rx| count(rx.missing))),
+    ("bytes_tx", |row| count(row.bytes_tx)),
+    ("bytes_rx", |row| of(row, |rx| count(rx.bytes))),
+    ("frames_tx_rate", |row| rate(row.frames_tx_rate)),
+    ("frames_rx_rate", |row| of(row, |rx| rate(rx.frames_rate))),
+    ("bytes_tx_rate", |row| rate(row.bytes_tx_rate)),
+    ("bytes_rx_rate", |row| of(row, |rx| rate(rx.bytes_rate))),
+    ("latency_min_ns", |row| latency(row, |figures| figures.minimum)),
+    ("latency_mean_ns", |row| latency(row, |figures| figures.average)),
+    ("latency_max_ns", |row| latency(row, |figures| figures.maximum)),
+    ("loss_percent", |row| of(row, |rx| loss_percent(row, rx))),
+];
+
+/// The rows of streams that a viewer requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StreamWindow {
+    /// A part of the name or of a port, in any case.
+    filter: String,
+    /// Index of the column to sort by; `None` keeps the order of the configuration.
+    sort: Option<usize>,
+    is_descending: bool,
+    from: usize,
+    rows: usize,
+}
+
+impl StreamWindow {
+    /// `sort=COLUMN` or `sort=-COLUMN` (the largest first), `filter`, `from`, `rows`.
+    pub(super) fn read(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
+        let sort = query.text("sort");
+        let column = sort.trim_start_matches('-');
+        let index = COLUMNS.iter().position(|(name, _)| *name == column);
+        if index.is_none() && !sort.is_empty() {
+            let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+            let message = format!("sort: `{column}` is none of {}", names.join(", "));
+            return Err(ViewRefusal::Invalid(message));
+        }
+        Ok(Self {
+            filter: query.text("filter").to_lowercase(),
+            sort: index,
+            is_descending: sort.starts_with('-'),
+            from: query.number("from", 0, usize::MAX)?,
+            rows: query.number("rows", DEFAULT_ROWS, MOST_ROWS)?,
+        })
+    }
+
+    fn matches(&self, row: &LiveStream) -> bool {
+        self.filter.is_empty()
+            || [&row.name, &row.port_tx, &row.port_rx]
+                .iter()
+                .any(|text| text.to_lowercase().contains(&self.filter))
+    }
+
+    fn select<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
+        let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches(row)).collect();
+        if let Some((_, value)) = self.sort.and_then(|column| COLUMNS.get(column)) {
+            // Stable: equal rows keep the order of the configuration, so they do not jump about.
+            rows.sort_by_cached_key(|row| SortKey::of(&value(row)));
+            if self.is_descending {
+                rows.reverse();
+            }
+        }
+        rows
+    }
+}
+
+/// Orders values of a column; absent ones come first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum SortKey {
+    Absent,
+    /// Counts and rates are never negative, and of such floats the order is that of their bits.
+    Number(u64),
+    Text(String),
+}
+
+impl SortKey {
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Number(number) => Self::Number(number.as_f64().unwrap_or(0.0).to_bits()),
+            Value::String(text) => Self::Text(text.to_lowercase()),
+            _ => Self::Absent,
+        }
+    }
+}
+
+/// The state for one viewer.
+pub(super) fn live_json(state: &LiveState, window: &StreamWindow) -> Value {
+    json!({
+        "schema_version": PAGE_API_VERSION,
+        "configuration": state.configuration,
+        "run": state.run.as_ref().map(|run| run_json(run, window)),
+    })
+}
+
+fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
+    json!({
+        "id": run.id,
+        "state": run.state,
+        "ended": run.ended,
+        "sampled_ms": run.sampled_wall_ns.map(|ns| ns / 1_000_000),
+        "elapsed_ms": run.elapsed.as_u64() / 1_000_000,
+        "totals": totals_json(&run.totals),
+        "ledger": ledger_json(&run.ledger),
+        "losses": {
+            "missing": count(run.losses.missing),
+            "in_motion": run.losses.in_motion,
+            "sender": run.losses.sender.map(count),
+            "receiver": count(run.losses.receiver),
+            "path": run.losses.path.map(count),
+        },
+        "ports": run.ports.iter().map(port_json).collect::<Vec<_>>(),
+        "streams": streams_json(&run.streams, window),
+        "neighbours": run.neighbours.iter().map(|neighbour| json!({
+            "interface": neighbour.ethernet, "address": neighbour.address, "mac": neighbour.mac,
+        })).collect::<Vec<_>>(),
+        "findings": run.findings,
+    })
+}
+
+fn totals_json(totals: &LiveTotals) -> Value {
+    let HistoryPoint { frames_tx, frames_rx, bytes_tx, bytes_rx, gaps, .. } = totals.counts;
+    json!({
+        "frames_tx": count(frames_tx),
+        "frames_rx": count(frames_rx),
+        "bytes_tx": count(bytes_tx),
+        "bytes_rx": count(bytes_rx),
+        "gaps": count(gaps),
+        "frames_tx_rate": rate(totals.frames_tx_rate),
+        "frames_rx_rate": rate(totals.frames_rx_rate),
+        "bytes_tx_rate": rate(totals.bytes_tx_rate),
+        "bytes_rx_rate": rate(totals.bytes_rx_rate),
+        "started": totals.started,
+        "paused": totals.paused,
+        "latency_ns": totals.latency.map(|figures| json!({
+            "min": rate(figures.minimum), "mean": rate(figures.average), "max": rate(figures.maximum),
+        })),
+    })
+}
+
+/// Accounts in the order in which a frame goes through them. One that was not measured is absent.
+fn ledger_json(ledger: &FrameLedger) -> Value {
+    let accounts = ledger.accounts().filter_map(|(account, frames)| {
+        // The account's name in JSON is that of the report.
+        let name = serde_json::to_value(account).ok()?.as_str()?.to_owned();
+        Some((name, count(frames)))
+    });
+    Value::Object(accounts.collect::<Map<String, Value>>())
+}
+
+fn port_json(port: &LivePort) -> Value {
+    let row = &port.row;
+    json!({
+        "name": row.name,
+        "location": row.location,
+        "node": port.node,
+        "back_end": port.info.as_ref().map(|info| info.back_end.name()),
+        "why": port.info.as_ref().map(|info| info.why.as_str()),
+        "driver": port.info.as_ref().map(|info| info.driver.as_str()),
+        "speed_bits_per_second": port.info.as_ref().and_then(|info| info.speed).map(|speed| speed.bits_per_second()),
+        "link_up": port.rx.and_then(|rx| rx.link_up),
+        "link_changed_ms": row.last_change_ns.map(|ns| ns / 1_000_000),
+        "capturing": row.capturing,
+        "transmitting": row.transmitting,
+        "frames_tx": count(row.frames_tx),
+        "frames_rx": count(row.frames_rx),
+        "bytes_tx": count(row.bytes_tx),
+        "bytes_rx": count(row.bytes_rx),
+        "frames_tx_rate": rate(row.frames_tx_rate),
+        "frames_rx_rate": rate(row.frames_rx_rate),
+        "bytes_tx_rate": rate(row.bytes_tx_rate),
+        "bytes_rx_rate": rate(row.bytes_rx_rate),
+        "tx": port.tx,
+        "rx": port.rx,
+    })
+}
+
+fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
+    let matching = window.select(streams);
+    let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
+    let columns = COLUMNS.iter().map(|(name, value)| {
+        let cells = shown.iter().map(|row| value(row)).collect();
+        ((*name).to_owned(), Value::Array(cells))
+    });
+    json!({
+        "total": streams.len(),
+        "matching": matching.len(),
+        "from": window.from,
+        "columns": columns.collect::<Map<String, Value>>(),
+    })
+}
+
+/// The history of a run as columns.
+pub(super) fn history_json(state: &LiveState) -> Value {
+    let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
+    let column =
+        |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count(of(point))).collect::<Vec<_>>();
+    json!({
+        "schema_version": PAGE_API_VERSION,
+        "configuration": state.configuration,
+        "columns": {
+            "elapsed_ms": column(|point| point.elapsed.as_u64() / 1_000_000),
+            "frames_tx": column(|point| point.frames_tx),
+            "frames_rx": column(|point| point.frames_rx),
+            "bytes_tx": column(|point| point.bytes_tx),
+            "bytes_rx": column(|point| point.bytes_rx),
+            "gaps": column(|point| point.gaps),
+        },
+    })
+}
+
+/// A number if every reader reads it exactly, otherwise text.
+pub(super) fn count(count: u64) -> Value {
+    if count <= EXACT { count.into() } else { count.to_string().into() }
+}
+
+/// A rate or a time with three digits after the point; what is not finite is absent.
+fn rate(value: f64) -> Value {
+    let rounded = (value * 1000.0).round() / 1000.0;
+    serde_json::Number::from_f64(rounded).map_or(Value::Null, Value::Number)
+}
+
+fn of(row: &LiveStream, value: impl Fn(&ReceivedStream) -> Value) -> Value {
+    row.received.as_ref().map_or(Value::Null, value)
+}
+
+fn latency(row: &LiveStream, value: fn(&LatencyFigures) -> f64) -> Value {
+    of(row, |rx| rx.latency.as_ref().map_or(Value::Null, |figures| rate(value(figures))))
+}
+
+fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
+    if row.frames_tx == 0 {
+        return Value::Null;
+    }
+    rate(rx.missing as f64 * 100.0 / (rx.missing + rx.frames).max(1) as f64)
+}
+
+/// The word for a state in every answer.
+const fn state_word(state: TransmitState) -> &'static str {
+    match state {
+        TransmitState::Started => "started",
+        TransmitState::Stopped => "stopped",
+        TransmitState::Paused => "paused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams() -> Vec<LiveStream> {
+        let stream = |name: &str, missing: Option<u64>| LiveStream {
+            name: name.to_owned(),
+            port_tx: "left".to_owned(),
+            frames_tx: 100,
+            received: missing.map(|missing| ReceivedStream {
+                frames: 100 - missing,
+                missing,
+                ..Default::default()
+            }),
+            ..LiveStream::default()
+        };
+        vec![stream("video", Some(3)), stream("Voice", None), stream("data", Some(50))]
+    }
+
+    fn names(query: &str) -> Vec<String> {
+        let mut query = QueryParameters::read(Some(query)).expect("reads");
+        let window = StreamWindow::read(&mut query).expect("a window");
+        let shown = streams_json(&streams(), &window);
+        shown["columns"]["name"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|name| name.as_str().unwrap_or("").to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_filtered_and_cut_on_the_server() {
+        assert_eq!(names(""), ["video", "Voice", "data"]);
+        assert_eq!(names("sort=name"), ["data", "video", "Voice"]);
+        assert_eq!(names("sort=-missing"), ["data", "video", "Voice"], "absent is not 0 and not the largest");
+        assert_eq!(names("filter=V"), ["video", "Voice"]);
+        assert_eq!(names("filter=LEFT&from=1&rows=1"), ["Voice"]);
+        let mut query = QueryParameters::read(Some("sort=colour")).expect("reads");
+        assert!(
+            StreamWindow::read(&mut query).is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
+        );
+    }
+
+    #[test]
+    fn a_count_that_javascript_would_round_is_text() {
+        assert_eq!(count(1 << 53), json!(9_007_199_254_740_992_u64));
+        assert_eq!(count((1 << 53) + 1), json!("9007199254740993"));
+        assert_eq!(rate(f64::NAN), Value::Null);
+    }
+}

@@ -1,0 +1,122 @@
+//! Reads the query of an address: `name=value&…`, percent-encoded. Unknown names and wrong values are refused, by name.
+
+use crate::viewing::ViewRefusal;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// Longest query that is read, in bytes.
+const LONGEST_QUERY: usize = 8 << 10;
+
+/// The parameters of a request that were not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct QueryParameters(BTreeMap<String, String>);
+
+impl QueryParameters {
+    pub(super) fn read(query: Option<&str>) -> Result<Self, ViewRefusal> {
+        let query = query.unwrap_or_default();
+        if query.len() > LONGEST_QUERY {
+            return Err(ViewRefusal::Invalid(format!("the query is longer than {LONGEST_QUERY} bytes")));
+        }
+        let mut parameters = BTreeMap::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
+            if parameters.contains_key(&name) {
+                return Err(ViewRefusal::Invalid(format!("{name}: given twice")));
+            }
+            parameters.insert(name, value);
+        }
+        Ok(Self(parameters))
+    }
+
+    /// Takes a parameter out; an empty text if it is absent.
+    pub(super) fn text(&mut self, name: &str) -> String {
+        self.0.remove(name).unwrap_or_default()
+    }
+
+    /// The same, for one that must be there.
+    pub(super) fn required(&mut self, name: &str) -> Result<String, ViewRefusal> {
+        let text = self.text(name);
+        if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
+    }
+
+    /// A number or another value; `None` if it is absent or empty.
+    pub(super) fn value<T: FromStr>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, ViewRefusal> {
+        let text = self.text(name);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let read = text.parse().map(Some);
+        read.map_err(|_| ViewRefusal::Invalid(format!("{name}: `{text}` is not {wanted}")))
+    }
+
+    pub(super) fn number(&mut self, name: &str, default: usize, most: usize) -> Result<usize, ViewRefusal> {
+        let number = self.value(name, "a whole number")?.unwrap_or(default);
+        if number > most {
+            return Err(ViewRefusal::Invalid(format!("{name}: at most {most}")));
+        }
+        Ok(number)
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ViewRefusal> {
+        Ok(self.value(name, "`true` or `false`")?.unwrap_or(false))
+    }
+
+    /// Refuses parameters that nothing has taken: a misspelled filter must not look as if it had matched everything.
+    pub(super) fn finish(self) -> Result<(), ViewRefusal> {
+        match self.0.into_keys().next() {
+            None => Ok(()),
+            Some(name) => Err(ViewRefusal::Invalid(format!("{name}: there is no such parameter"))),
+        }
+    }
+}
+
+/// Percent-decoding as HTML forms do it: `+` is a space.
+fn decode(text: &str) -> Result<String, ViewRefusal> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits =
+                    [rest.next(), rest.next()].map(|digit| (digit.unwrap_or(b'?') as char).to_digit(16));
+                match digits {
+                    [Some(high), Some(low)] => u8::try_from(high * 16 + low).unwrap_or(b'?'),
+                    _ => {
+                        return Err(ViewRefusal::Invalid(format!(
+                            "`{text}` is not percent-encoded correctly"
+                        )));
+                    }
+                }
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| ViewRefusal::Invalid(format!("`{text}` is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_unknown_ones_are_refused_by_name() {
+        let mut query = QueryParameters::read(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
+        assert_eq!(query.text("filter"), "a b&c d");
+        assert_eq!(query.number("from", 0, 10), Ok(7));
+        assert_eq!(query.number("rows", 60, 100), Ok(60));
+        assert_eq!(query.flag("anyway"), Ok(true));
+        assert_eq!(query.finish(), Ok(()));
+        let mut query = QueryParameters::read(Some("most=x&more=1")).expect("reads");
+        assert_eq!(
+            query.number("most", 1, 9),
+            Err(ViewRefusal::Invalid("most: `x` is not a whole number".into()))
+        );
+        assert_eq!(query.finish(), Err(ViewRefusal::Invalid("more: there is no such parameter".into())));
+        for wrong in ["a=%", "a=%f", "a=%zz", "a=%ff", "a=1&a=2"] {
+            assert!(QueryParameters::read(Some(wrong)).is_err(), "{wrong}");
+        }
+        assert!(QueryParameters::read(Some(&"a".repeat(LONGEST_QUERY + 1))).is_err());
+    }
+}

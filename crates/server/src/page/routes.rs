@@ -1,0 +1,340 @@
+//! The calls of the page's API over HTTP.
+
+use super::calls::PageCall;
+use super::feed::{LiveFeed, MOST_VIEWERS};
+use super::live_json::{StreamWindow, live_json};
+use super::query::QueryParameters;
+use super::{PAGE_API_VERSION, exposition, files, methods};
+use crate::methods::MethodService;
+use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
+use crate::transport::CallDispatcher;
+use crate::transport::access::ClientCredential;
+use crate::transport::http::{failed, json, read_body, refused};
+use crate::transport::rejections::RejectionCounters;
+use crate::viewing::{ResultQuery, ServedRig, ViewRefusal};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawPathParams, State};
+use axum::response::Response;
+use axum::routing::{MethodFilter, on};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// The most results of one page of the list.
+const MOST_RESULTS: usize = 1000;
+const DEFAULT_RESULTS: usize = 100;
+/// Most events per second that a viewer can request.
+const MOST_RATE: usize = 10;
+/// Proxies that buffer would hold events back.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// What the calls work on.
+#[derive(Clone)]
+pub(crate) struct PageContext {
+    rig: ServedRig,
+    dispatcher: Option<CallDispatcher>,
+    feed: Option<Arc<LiveFeed>>,
+    counters: Arc<RejectionCounters>,
+    most_request_bytes: usize,
+}
+
+impl PageContext {
+    pub(crate) fn new(
+        rig: &ServedRig,
+        dispatcher: Option<CallDispatcher>,
+        counters: Arc<RejectionCounters>,
+        most_request_bytes: usize,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let feed = rig.live.clone().map(|source| LiveFeed::new(source, stopping));
+        Self { rig: rig.clone(), dispatcher, feed, counters, most_request_bytes }
+    }
+
+    pub(super) fn methods(&self) -> Option<Arc<dyn MethodService>> {
+        self.rig.methods.clone()
+    }
+
+    pub(super) const fn most_request_bytes(&self) -> usize {
+        self.most_request_bytes
+    }
+}
+
+/// The routes of the page and its API.
+pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext) -> Router<S> {
+    let mut router = Router::new();
+    for call in PageCall::ALL {
+        let handler =
+            move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
+                let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
+                answer(context, call, id.unwrap_or_default(), request)
+            };
+        router = router.route(call.path(), on(call.method(), handler));
+    }
+    for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
+        router = router.route(path, on(MethodFilter::GET, page_file));
+    }
+    router.with_state(context)
+}
+
+async fn page_file(request: Request<Body>) -> Response {
+    let found = files::page_file(request.uri().path(), request.headers());
+    found.unwrap_or_else(|| failed(StatusCode::NOT_FOUND, "the page has no such file"))
+}
+
+async fn answer(context: PageContext, call: PageCall, id: String, request: Request<Body>) -> Response {
+    let mut response = match perform(context, call, id, request).await {
+        Ok(response) => response,
+        Err(PageFailure::View(refusal)) => failed(status(&refusal), &refusal.to_string()),
+        Err(PageFailure::Tester(refusal)) => refused(&refusal),
+        Err(PageFailure::Ready(response)) => *response,
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    files::protect(headers);
+    response
+}
+
+/// Why a call has no answer.
+pub(super) enum PageFailure {
+    View(ViewRefusal),
+    Tester(TesterRefusal),
+    /// The answer is made already.
+    Ready(Box<Response>),
+}
+
+impl From<ViewRefusal> for PageFailure {
+    fn from(refusal: ViewRefusal) -> Self {
+        Self::View(refusal)
+    }
+}
+
+impl From<TesterRefusal> for PageFailure {
+    fn from(refusal: TesterRefusal) -> Self {
+        Self::Tester(refusal)
+    }
+}
+
+const fn status(refusal: &ViewRefusal) -> StatusCode {
+    match refusal {
+        ViewRefusal::Unknown(_) => StatusCode::NOT_FOUND,
+        ViewRefusal::Invalid(_) => StatusCode::BAD_REQUEST,
+        ViewRefusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+async fn perform(
+    context: PageContext,
+    call: PageCall,
+    id: String,
+    request: Request<Body>,
+) -> Result<Response, PageFailure> {
+    let mut query = QueryParameters::read(request.uri().query())?;
+    match call {
+        PageCall::OpenApi => Ok(json_text(include_str!("openapi.json").to_owned())),
+        PageCall::State => {
+            query.finish()?;
+            Ok(json_value(&state(&context, &request)))
+        }
+        PageCall::Live => {
+            let window = StreamWindow::read(&mut query)?;
+            query.finish()?;
+            let source = present(context.rig.live.clone(), "a run in progress")?;
+            blocking(move || Ok(live_json(&source.live(), &window))).await
+        }
+        PageCall::Events => events(&context, query),
+        PageCall::Streams => steer(context, request).await,
+        PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
+            query.finish()?;
+            methods::perform(&context, call, id, request).await
+        }
+        PageCall::Metrics => metrics(context).await,
+        PageCall::Nodes => {
+            query.finish()?;
+            let nodes = present(context.rig.nodes.clone(), "the nodes of a fleet")?;
+            blocking(move || nodes.nodes()).await
+        }
+        PageCall::Results
+        | PageCall::Unfinished
+        | PageCall::Result
+        | PageCall::Series
+        | PageCall::Compare => past(&context, call, id, query).await,
+    }
+}
+
+/// The calls on past results.
+async fn past(
+    context: &PageContext,
+    call: PageCall,
+    id: String,
+    mut query: QueryParameters,
+) -> Result<Response, PageFailure> {
+    let archive = present(context.rig.results.clone(), "past results")?;
+    match call {
+        PageCall::Result => {
+            query.finish()?;
+            let text = tokio::task::spawn_blocking(move || archive.result(&id)).await;
+            Ok(json_text(text.unwrap_or_else(|_| Err(panicked()))?))
+        }
+        PageCall::Series => {
+            query.finish()?;
+            blocking(move || archive.series(&id)).await
+        }
+        PageCall::Compare => {
+            let (before, after) = (query.required("a")?, query.required("b")?);
+            let anyway = query.flag("anyway")?;
+            query.finish()?;
+            blocking(move || archive.compare(&before, &after, anyway)).await
+        }
+        PageCall::Unfinished => {
+            query.finish()?;
+            blocking(move || archive.unfinished()).await
+        }
+        _ => {
+            let wanted = result_query(&mut query)?;
+            query.finish()?;
+            blocking(move || {
+                let page = archive.results(&wanted)?;
+                Ok(json!({
+                    "schema_version": PAGE_API_VERSION,
+                    "total": page.total,
+                    "matching": page.matching,
+                    "from": wanted.from,
+                    "results": page.results,
+                }))
+            })
+            .await
+        }
+    }
+}
+
+fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
+    let milliseconds = "a time in milliseconds since 1970";
+    let ns = |ms: u64| ms.saturating_mul(1_000_000);
+    Ok(ResultQuery {
+        text: query.text("text"),
+        verdict: query.text("verdict").to_uppercase(),
+        kind: query.text("kind"),
+        plan: query.text("plan"),
+        since_ns: query.value("since_ms", milliseconds)?.map(ns),
+        before_ns: query.value("before_ms", milliseconds)?.map(ns),
+        from: query.number("from", 0, usize::MAX)?,
+        most: query.number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
+    })
+}
+
+/// What this server is, what it has, and what this caller may do.
+fn state(context: &PageContext, request: &Request<Body>) -> Value {
+    let credential = request.extensions().get::<ClientCredential>();
+    let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
+    json!({
+        "schema_version": PAGE_API_VERSION,
+        "program": "packetrig",
+        "version": env!("CARGO_PKG_VERSION"),
+        "has": {
+            "tester": context.rig.tester.is_some(),
+            "live": context.rig.live.is_some(),
+            "results": context.rig.results.is_some(),
+            "nodes": context.rig.nodes.is_some(),
+            "methods": context.rig.methods.is_some(),
+        },
+        "may": { "control": may_control },
+        "viewers": context.feed.as_ref().map_or(0, |feed| feed.viewer_count()),
+        "most_viewers": MOST_VIEWERS,
+    })
+}
+
+fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
+    let window = StreamWindow::read(&mut query)?;
+    let rate = query.number("rate", MOST_RATE, MOST_RATE)?.max(1);
+    let has_history = query.value("history", "`true` or `false`")?.unwrap_or(true);
+    query.finish()?;
+    let feed = present(context.feed.clone(), "a run in progress")?;
+    let period = Duration::from_millis(1000 / rate as u64);
+    let Some(events) = feed.watch(window, period, has_history) else {
+        let message =
+            format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
+        return Err(PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, &message))));
+    };
+    let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// Starts, stops, pauses or resumes streams: the same change as OTG's flow transmit.
+async fn steer(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
+    let dispatcher = present(context.dispatcher, "a tester: `packetrig serve` has one")?;
+    let body = read_body(request.into_body(), context.most_request_bytes).await;
+    let body = body.map_err(PageFailure::Ready)?;
+    let change = read_change(&body)?;
+    let name = "streams";
+    let warnings = dispatcher.change(name, move |tester| tester.set_state(change)).await?;
+    Ok(json_value(&json!({ "warnings": warnings })))
+}
+
+/// `{"change": "start", "streams": ["f1"]}`; without names all streams.
+fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct StreamChange {
+        change: String,
+        #[serde(default)]
+        streams: Vec<String>,
+    }
+    let read: StreamChange =
+        serde_json::from_slice(body).map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+    let change = match read.change.as_str() {
+        "start" => FlowChange::Start,
+        "stop" => FlowChange::Stop,
+        "pause" => FlowChange::Pause,
+        "resume" => FlowChange::Resume,
+        other => {
+            let message = format!("change: `{other}` is none of start, stop, pause, resume");
+            return Err(ViewRefusal::Invalid(message));
+        }
+    };
+    Ok(SwitchedState::Traffic { change, flows: read.streams })
+}
+
+async fn metrics(context: PageContext) -> Result<Response, PageFailure> {
+    let viewers = context.feed.as_ref().map_or(0, |feed| feed.viewer_count());
+    let (live, counters) = (context.rig.live, context.counters);
+    let text = tokio::task::spawn_blocking(move || {
+        let state = live.map(|live| live.live());
+        exposition::exposition(state.as_ref(), viewers, &counters.read())
+    });
+    let text = text.await.map_err(|_| panicked())?;
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::MEDIA));
+    Ok(response)
+}
+
+pub(super) fn present<T>(part: Option<T>, what: &str) -> Result<T, ViewRefusal> {
+    part.ok_or_else(|| ViewRefusal::Unknown(format!("this server does not have {what}")))
+}
+
+/// Answers on a thread that may block.
+pub(super) async fn blocking(
+    make: impl FnOnce() -> Result<Value, ViewRefusal> + Send + 'static,
+) -> Result<Response, PageFailure> {
+    let made = tokio::task::spawn_blocking(move || make().map(|value| value.to_string())).await;
+    Ok(json_text(made.unwrap_or_else(|_| Err(panicked()))?))
+}
+
+pub(super) fn panicked() -> ViewRefusal {
+    ViewRefusal::Failed("the call ended in a panic: this is a bug of packetrig".to_owned())
+}
+
+pub(super) fn json_value(value: &Value) -> Response {
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> Response {
+    json(StatusCode::OK, text)
+}

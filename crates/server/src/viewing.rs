@@ -1,0 +1,264 @@
+//! What viewers of a rig see: the run in progress, past results and the nodes of a fleet. The caller of [`serve`](crate::serve)
+//! implements these traits, as it implements [`Tester`].
+//!
+//! Nothing here can change anything. An unknown count is `None`, never 0.
+
+use crate::methods::MethodService;
+use crate::tester::{KnownNeighbour, LatencyFigures, PortRow, Tester, TransmitState};
+use packetrig_stats::ledger::FrameLedger;
+use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_units::Nanos;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The parts of a rig that are served. Without a tester nothing can be started.
+#[derive(Clone, Default)]
+pub struct ServedRig {
+    pub tester: Option<Arc<dyn Tester>>,
+    pub live: Option<Arc<dyn LiveSource>>,
+    pub results: Option<Arc<dyn ResultArchive>>,
+    pub nodes: Option<Arc<dyn NodeDirectory>>,
+    pub methods: Option<Arc<dyn MethodService>>,
+}
+
+impl std::fmt::Debug for ServedRig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServedRig")
+            .field("tester", &self.tester.is_some())
+            .field("live", &self.live.is_some())
+            .field("results", &self.results.is_some())
+            .field("nodes", &self.nodes.is_some())
+            .field("methods", &self.methods.is_some())
+            .finish()
+    }
+}
+
+impl ServedRig {
+    /// A rig without a live page, results or nodes.
+    pub fn of_tester(tester: Arc<dyn Tester>) -> Self {
+        Self { tester: Some(tester), ..Self::default() }
+    }
+}
+
+/// The run in progress.
+///
+/// # For implementers
+///
+/// Both methods are called about ten times a second while somebody looks, from threads that may block. They must not wait for a
+/// change or for the run, and the run must not wait for them.
+pub trait LiveSource: Send + Sync + 'static {
+    /// A number that changes when [`Self::live`] would return something else.
+    fn revision(&self) -> u64;
+    /// The latest state.
+    fn live(&self) -> LiveState;
+}
+
+/// The state of a rig at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveState {
+    pub revision: u64,
+    /// Number of the configuration since the server started, from 1; 0 before the first. A new number means that all counters and
+    /// names are new.
+    pub configuration: u64,
+    /// Absent without a configuration.
+    pub run: Option<LiveRun>,
+}
+
+/// A run in progress. All counters are those since it was opened, except where a field says otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveRun {
+    /// Its id in the catalogue; absent until the run has reported it.
+    pub id: Option<String>,
+    /// In which state its controller is; absent until the run has reported it.
+    pub state: Option<String>,
+    /// Why it ended, if it ended by itself.
+    pub ended: Option<String>,
+    /// Time of the latest counters, ns since 1970.
+    pub sampled_wall_ns: Option<u64>,
+    /// From the first counters to the latest.
+    pub elapsed: Nanos,
+    pub totals: LiveTotals,
+    /// In plan order.
+    pub ports: Vec<LivePort>,
+    /// In the order of the configuration.
+    pub streams: Vec<LiveStream>,
+    pub ledger: FrameLedger,
+    pub losses: LiveLosses,
+    pub neighbours: Vec<KnownNeighbour>,
+    /// Remarks of the run, the latest last.
+    pub findings: Vec<String>,
+    /// Totals over time, evenly spaced, the latest last.
+    pub history: Vec<HistoryPoint>,
+}
+
+/// Sums over all streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LiveTotals {
+    pub counts: HistoryPoint,
+    /// Rates per second over the last second. Bytes include the FCS.
+    pub frames_tx_rate: f64,
+    pub frames_rx_rate: f64,
+    pub bytes_tx_rate: f64,
+    pub bytes_rx_rate: f64,
+    /// Streams that transmit, and streams that are paused.
+    pub started: usize,
+    pub paused: usize,
+    /// Latency in ns since the last start of each stream, over all streams.
+    pub latency: Option<LatencyFigures>,
+}
+
+/// Totals at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryPoint {
+    /// Since the first counters.
+    pub elapsed: Nanos,
+    pub frames_tx: u64,
+    pub frames_rx: u64,
+    pub bytes_tx: u64,
+    pub bytes_rx: u64,
+    /// Gaps that receivers have seen so far. A frame that is lost at the very end leaves none.
+    pub gaps: u64,
+}
+
+/// A port and what its two halves have counted since the run was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LivePort {
+    pub row: PortRow,
+    /// The node that has it; absent until it is open.
+    pub node: Option<String>,
+    pub info: Option<PortInfo>,
+    pub tx: Option<TxCounters>,
+    pub rx: Option<RxCounters>,
+}
+
+/// Counters of a stream since its last start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveStream {
+    pub name: String,
+    pub port_tx: String,
+    /// Several are joined by a comma.
+    pub port_rx: String,
+    pub state: TransmitState,
+    pub frames_tx: u64,
+    pub bytes_tx: u64,
+    /// Absent if receivers cannot recognise its frames.
+    pub received: Option<ReceivedStream>,
+    pub frames_tx_rate: f64,
+    pub bytes_tx_rate: f64,
+}
+
+/// What receivers have counted of a stream since its last start. Rates are per second, over the last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReceivedStream {
+    pub frames: u64,
+    pub bytes: u64,
+    pub frames_rate: f64,
+    pub bytes_rate: f64,
+    /// Sent and not received: lost or still on the way.
+    pub missing: u64,
+    /// Latency in ns.
+    pub latency: Option<LatencyFigures>,
+}
+
+/// Where frames of this run are that were sent and not counted at a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveLosses {
+    /// All of them: lost or still on the way.
+    pub missing: u64,
+    /// Whether frames may still be on the way. Then the places below are preliminary.
+    pub in_motion: bool,
+    /// Refused by the kernel or dropped by our sending interface.
+    pub sender: Option<u64>,
+    /// Dropped by our receivers.
+    pub receiver: u64,
+    /// The rest: the device under test and the path to and from it.
+    pub path: Option<u64>,
+}
+
+/// Results of past runs and test methods.
+pub trait ResultArchive: Send + Sync + 'static {
+    /// The results that match, the newest first.
+    fn results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal>;
+    /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
+    /// suffice if no other id begins with them; `last` is the newest.
+    fn result(&self, id: &str) -> Result<String, ViewRefusal>;
+    /// What a run counted per second: one entry for each stream and each port.
+    fn series(&self, id: &str) -> Result<Value, ViewRefusal>;
+    /// The figures of two results side by side. `anyway`: also if they are of different tests.
+    fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
+    /// Runs without a report: in progress in any process, or cut short.
+    fn unfinished(&self) -> Result<Value, ViewRefusal>;
+}
+
+/// The results that a viewer requests. An empty text matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultQuery {
+    /// A part of the name or of the id, in any case.
+    pub text: String,
+    /// PASS, FAIL or INCONCLUSIVE.
+    pub verdict: String,
+    /// `run`, or the name of a method.
+    pub kind: String,
+    /// Hash of the plan, or its first characters.
+    pub plan: String,
+    /// Started at this time or later, ns since 1970.
+    pub since_ns: Option<u64>,
+    /// Started before this time, ns since 1970.
+    pub before_ns: Option<u64>,
+    /// How many of the matching results are skipped.
+    pub from: usize,
+    /// The most results to return.
+    pub most: usize,
+}
+
+/// A page of results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultPage {
+    /// All that match.
+    pub matching: usize,
+    /// All that are stored.
+    pub total: usize,
+    pub results: Vec<ResultSummary>,
+}
+
+/// A result in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ResultSummary {
+    pub id: String,
+    /// `run`, or the name of the method.
+    pub kind: String,
+    pub name: String,
+    /// In ms since 1970 (UTC): exact in every JSON reader, which ns are not.
+    pub started_ms: u64,
+    pub verdict: String,
+    /// How it ended.
+    pub outcome: String,
+    /// Hash of the plan; absent of a method.
+    pub plan_sha256: Option<String>,
+    /// Absent of a method.
+    pub streams: Option<u64>,
+    pub sent: Option<u64>,
+    pub lost: Option<u64>,
+    /// Runs of a method; absent of a run.
+    pub trials: Option<u64>,
+}
+
+/// The nodes of a fleet.
+pub trait NodeDirectory: Send + Sync + 'static {
+    /// One entry for each node.
+    fn nodes(&self) -> Result<Value, ViewRefusal>;
+}
+
+/// Why a viewer gets no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewRefusal {
+    /// Nothing has this id.
+    #[error("{0}")]
+    Unknown(String),
+    /// The request is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// A file or the catalogue cannot be read.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,74 @@
+//! The API of the live page, as a script uses it.
+
+use crate::rig::ServedLab;
+use packetrig_tests::program::Running;
+use serde_json::{Value, json};
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
+}
+
+#[test]
+fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
+    let Some(rig) = ServedLab::start(18_911) else { return };
+    let mut events = rig.follow("?rate=10&sort=-frames_tx");
+    assert_eq!(rig.get("/api/v1/state")["may"]["control"], true);
+    assert_eq!(rig.post("/config", &rig.configuration()), json!({ "warnings": [] }));
+    events.await_live("the configuration", |live| live["run"]["ports"][1]["name"] == "right");
+    rig.post("/api/v1/streams", &json!({ "change": "start", "streams": ["voice"] }));
+    let moving = events
+        .await_live("frames of one stream", |live| live["run"]["totals"]["frames_rx"].as_u64() > Some(100));
+    let columns = &moving["run"]["streams"]["columns"];
+    assert_eq!((&columns["name"][0], &columns["state"][0]), (&json!("voice"), &json!("started")));
+    assert_eq!((&columns["state"][1], &columns["frames_tx"][1]), (&json!("stopped"), &json!(0)));
+    assert!(number(&moving, "/run/ledger/counted") > 100 && moving["run"]["ledger"]["planned"].is_null());
+    assert_eq!(number(&moving, "/run/losses/sender"), 0);
+
+    rig.cut_the_path();
+    let cut =
+        events.await_live("the loss on the path", |live| live["run"]["losses"]["path"].as_u64() > Some(300));
+    assert_eq!((number(&cut, "/run/losses/sender"), number(&cut, "/run/losses/receiver")), (0, 0));
+    rig.post("/api/v1/streams", &json!({ "change": "stop" }));
+    let stopped = events.await_live("the end of motion", |live| live["run"]["losses"]["in_motion"] == false);
+    let ledger = &stopped["run"]["ledger"];
+    assert_eq!(
+        number(ledger, "/on_wire") - number(ledger, "/counted"),
+        number(&stopped, "/run/losses/path"),
+        "when nothing moves, what is missing is exactly what the path has lost: {stopped}"
+    );
+
+    let id = stopped["run"]["id"].as_str().expect("a run has an id").to_owned();
+    assert_eq!(rig.get("/api/v1/unfinished")["runs"][0]["id"], id.as_str());
+    rig.post("/config", &json!({}));
+    events.await_live("the end of the run", |live| live["run"].is_null());
+    let list = rig.get("/api/v1/runs?text=serve&most=5");
+    assert_eq!((&list["matching"], &list["results"][0]["id"]), (&json!(1), &json!(id)), "{list}");
+    let report = rig.get(&format!("/api/v1/runs/{id}"));
+    assert_eq!(report["run"], id.as_str());
+    // The report says of the same frames the same.
+    assert_eq!(report["lost"]["path"], stopped["run"]["losses"]["path"]);
+    assert_eq!(report["lost"]["total"], list["results"][0]["lost"]);
+    let series = rig.get("/api/v1/runs/last/series");
+    assert!(series["ports"][0]["sent"]["seconds"][0][0].as_u64() > Some(0), "{series}");
+    let same = rig.get(&format!("/api/v1/compare?a={id}&b=last"));
+    assert!(same["figures"].as_array().is_some_and(|figures| !figures.is_empty()), "{same}");
+    assert_eq!(same["difference"], Value::Null);
+}
+
+#[test]
+fn a_catalogue_alone_is_shown_and_nothing_can_be_started() {
+    let arguments = ["page", "--listen", "127.0.0.1:18912", "--store", "{out}"];
+    let mut page = Running::start(&arguments, "");
+    page.await_printed("Page: http://127.0.0.1:18912/ui/");
+    let get = |path: &str| {
+        let address = format!("http://127.0.0.1:18912{path}");
+        let output = std::process::Command::new("curl").args(["--silent", &address]).output();
+        String::from_utf8(output.expect("there is curl").stdout).expect("answers are text")
+    };
+    let state: Value = serde_json::from_str(&get("/api/v1/state")).expect("JSON");
+    assert_eq!((&state["may"]["control"], &state["has"]["live"]), (&json!(false), &json!(false)));
+    let list: Value = serde_json::from_str(&get("/api/v1/runs")).expect("JSON");
+    assert_eq!(list["total"], 0, "{list}");
+    assert!(get("/ui/").contains("<title>packetrig</title>"));
+    assert!(get("/config").contains("nothing is served at /config"));
+}

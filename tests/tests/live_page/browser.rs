@@ -1,0 +1,125 @@
+//! A run is driven from the page, in a real browser.
+
+use crate::rig::ServedLab;
+use packetrig_tests::browser::{Browser, program};
+use packetrig_tests::skip;
+use serde_json::Value;
+
+/// A browser at the page of a server; `None` if one of them cannot be had.
+fn open(port: u16) -> Option<(ServedLab, Browser)> {
+    if program().is_none() && !skip::has_tool("chromium-headless-shell") {
+        return None;
+    }
+    let rig = ServedLab::start(port)?;
+    let mut browser = Browser::start(program()?);
+    browser.open(&format!("{}/ui/", rig.origin()));
+    Some((rig, browser))
+}
+
+/// The number in the list of the ledger, where it says `NAME: NUMBER`.
+fn ledger(name: &str) -> String {
+    format!(
+        "Number([...document.querySelectorAll('#ledger-list li')].map((item) => item.textContent)
+            .find((text) => text.includes('{name}: '))?.split(': ').pop().split(' (')[0].replace(/[^0-9]/g, '') || NaN)"
+    )
+}
+
+fn demand_clean(rig: &ServedLab, browser: &Browser) {
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    let foreign: Vec<String> = browser
+        .requested()
+        .into_iter()
+        .filter(|address| !address.starts_with(&rig.origin()) && !address.starts_with("data:"))
+        .collect();
+    assert_eq!(foreign, Vec::<String>::new(), "the page loads nothing from elsewhere");
+}
+
+#[test]
+fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
+    let Some((rig, mut browser)) = open(18_913) else { return };
+    browser.await_true("document.querySelector('#link').textContent.includes('Connected')");
+    assert!(browser.text("main").contains("This server has no configuration"));
+    let file = tempfile::NamedTempFile::new().expect("there is room for a configuration");
+    std::fs::write(file.path(), rig.configuration().to_string()).expect("there is room for a configuration");
+    browser.choose_file("#configuration-file", file.path());
+    browser.click("#configuration-file + button");
+    browser.await_true("document.querySelectorAll('.stream-table tbody th').length === 2");
+    // A name is text, whatever is in it.
+    assert_eq!(browser.text(".stream-table tbody th"), "<b>video</b>");
+
+    browser.click("[data-change=start]");
+    browser.await_true(&format!("{} > 200", ledger("counted")));
+    browser.await_true("document.querySelector('#run-state').textContent.includes('2 streams transmit')");
+    let before = browser.evaluate(&ledger("counted"));
+    browser.await_true(&format!("{} > {before} + 100", ledger("counted")));
+
+    rig.cut_the_path();
+    browser.await_true(&format!("{} > 300", ledger("lost on the path, or on the way")));
+    assert_eq!(browser.evaluate(&ledger("dropped by the sending interface")), 0);
+    assert_eq!(browser.evaluate(&ledger("dropped by our full ring")), 0);
+    browser.click("[data-change=stop]");
+    browser.await_true("document.querySelector('#loss-note').textContent.includes('Nothing moves')");
+    // What is drawn is what a script reads.
+    let live = rig.get("/api/v1/live");
+    assert_eq!(browser.evaluate(&ledger("lost on the path")), live["run"]["losses"]["path"]);
+    assert_eq!(browser.evaluate(&ledger("counted")), live["run"]["ledger"]["counted"]);
+
+    browser.click("#end-run");
+    browser.await_true("document.querySelector('h1').textContent === 'No run'");
+    browser.click("a[data-page=runs]");
+    browser.await_true(
+        "document.querySelector('h1').textContent === 'Results' && document.querySelector('tbody a')",
+    );
+    browser.click("tbody a");
+    browser.await_true("document.querySelector('h1').textContent.startsWith('Run ')");
+    assert_eq!(browser.evaluate(&ledger("lost on the path")), live["run"]["losses"]["path"]);
+    demand_clean(&rig, &browser);
+}
+
+#[test]
+fn a_reload_and_a_restart_of_the_server_during_a_run_leave_the_page_with_the_truth() {
+    let Some((mut rig, mut browser)) = open(18_914) else { return };
+    rig.post("/config", &rig.configuration());
+    rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
+    browser.await_true(&format!("{} > 100", ledger("counted")));
+    browser.reload();
+    browser.await_true(&format!("{} > 100", ledger("counted")));
+    let shown = browser.evaluate(&ledger("counted"));
+    browser.await_true(&format!("{} > {shown}", ledger("counted")));
+    let is_still_sending = rig.get("/api/v1/live")["run"]["totals"]["started"].clone();
+    assert_eq!(is_still_sending, 2, "a viewer that comes and goes does not disturb the run");
+    demand_clean(&rig, &browser);
+
+    rig.restart();
+    browser.await_true(
+        "document.querySelector('#link').textContent.includes('Connected') && document.querySelector('h1').textContent === 'No run'",
+    );
+    rig.post("/config", &rig.configuration());
+    browser.await_true("document.querySelectorAll('.stream-table tbody th').length === 2");
+    assert_eq!(rig.get("/api/v1/live")["configuration"], 1);
+}
+
+#[test]
+fn the_page_fits_phones_and_walls_and_every_control_has_a_name() {
+    let Some((rig, mut browser)) = open(18_915) else { return };
+    rig.post("/config", &rig.configuration());
+    rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
+    browser.await_true(&format!("{} > 20", ledger("counted")));
+    for (width, is_dark) in [(360, false), (360, true), (1280, false), (3840, true)] {
+        browser.resize(width, is_dark);
+        browser.await_true(&format!("innerWidth === {width}"));
+        let overflow = browser.evaluate("document.documentElement.scrollWidth - innerWidth");
+        assert!(overflow.as_i64().is_some_and(|pixels| pixels <= 0), "{width}: {overflow} pixels too wide");
+        let covered = browser.evaluate(
+            "[...document.querySelectorAll('svg.ledger, svg.plot')].filter((node) => node.getBoundingClientRect().width < 100).length",
+        );
+        assert_eq!(covered, 0, "{width}: a drawing is too small");
+    }
+    let nameless: Value = browser.evaluate(
+        "[...document.querySelectorAll('button, input, select, a')].filter((node) => !(node.textContent.trim()
+            || node.getAttribute('aria-label') || document.querySelector(`label[for=\"${node.id}\"]`)))
+            .map((node) => node.outerHTML)",
+    );
+    assert_eq!(nameless, serde_json::json!([]));
+    assert_eq!(browser.evaluate("document.querySelectorAll('[role=img]:not([aria-label])').length"), 0);
+}

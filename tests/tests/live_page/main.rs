@@ -1,0 +1,6 @@
+//! The live page and its API at the built server, with real frames.
+
+mod api;
+mod browser;
+mod dashboard;
+mod rig;

@@ -1,0 +1,150 @@
+//! `packetrig serve` on two ports around a bridge, its configuration, and a client of its API.
+
+use packetrig_sys::clock;
+use packetrig_testkit::Lab;
+use packetrig_tests::program::Running;
+use packetrig_tests::{hosts, skip};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+const PATIENCE_NS: u64 = 60_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+
+pub(crate) struct ServedLab {
+    lab: skip::OwnLab,
+    pub(crate) server: Running,
+    pub(crate) port: u16,
+    store: tempfile::TempDir,
+}
+
+impl ServedLab {
+    /// A server at this port; `None` without rights for a lab.
+    pub(crate) fn start(port: u16) -> Option<Self> {
+        let lab = skip::lab(|| Lab::bridged(2))?;
+        let store = tempfile::tempdir().expect("there is room for a store");
+        let server = serve(port, store.path());
+        Some(Self { lab, server, port, store })
+    }
+
+    /// Ends the server in good order and starts another one at the same address.
+    pub(crate) fn restart(&mut self) {
+        self.server.signal(Signal::TERM);
+        while !self.server.has_ended() {
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+        self.server = serve(self.port, self.store.path());
+    }
+
+    pub(crate) fn origin(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// A configuration with one stream of 500 frames per second that does not end, and one that is quiet.
+    pub(crate) fn configuration(&self) -> Value {
+        let flow = |name: &str| {
+            json!({
+                "name": name,
+                "tx_rx": {"port": {"tx_name": "left", "rx_names": ["right"]}},
+                "rate": {"pps": "500"},
+                "size": {"fixed": 200},
+                "duration": {"continuous": {}},
+                "packet": [
+                    {"ethernet": {"src": {"value": "02:00:00:00:00:01"}, "dst": {"value": "ff:ff:ff:ff:ff:ff"}}},
+                    {"ipv4": {"src": {"value": "198.18.0.1"}, "dst": {"value": "198.18.0.2"}}},
+                    {"udp": {}},
+                ],
+                "metrics": {"enable": true, "latency": {"enable": true}},
+            })
+        };
+        json!({
+            "ports": [
+                {"name": "left", "location": self.lab.location(0)},
+                {"name": "right", "location": self.lab.location(1)},
+            ],
+            "flows": [flow("<b>video</b>"), flow("voice")],
+        })
+    }
+
+    /// Disconnects the second port from the bridge: frames are sent and do not arrive.
+    pub(crate) fn cut_the_path(&self) {
+        let device = self.lab.device_netns().expect("a bridge has a namespace");
+        hosts::tool(device, "ip", "link set port1 nomaster").expect("the bridge lets a port go");
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let answer = self.request("GET", path, "");
+        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.request("POST", path, &body.to_string());
+        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
+    }
+
+    /// The body of an answer that must be a success.
+    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = self.send(method, path, body);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{method} {path}: {answer}");
+        body.to_owned()
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n",
+            self.port
+        );
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).expect("it reads");
+        stream
+    }
+
+    /// Follows the events of the run.
+    pub(crate) fn follow(&self, query: &str) -> Events {
+        Events(BufReader::new(self.send("GET", &format!("/api/v1/events{query}"), "")))
+    }
+}
+
+pub(crate) struct Events(BufReader<TcpStream>);
+
+impl Events {
+    /// The next `live` event for which `condition` holds.
+    pub(crate) fn await_live(&mut self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        let mut event = String::new();
+        let mut latest = Value::Null;
+        while clock::monotonic_ns() < deadline {
+            let mut line = String::new();
+            assert!(
+                self.0.read_line(&mut line).expect("the events go on") > 0,
+                "the events ended before {what}"
+            );
+            if let Some(name) = line.strip_prefix("event: ") {
+                event = name.trim().to_owned();
+            } else if let Some(data) = line.strip_prefix("data: ").filter(|_| event == "live") {
+                latest = serde_json::from_str(data).expect("events are JSON");
+                if condition(&latest) {
+                    return latest;
+                }
+            }
+        }
+        panic!("never: {what}; at last {latest}");
+    }
+}
+
+fn serve(port: u16, store: &Path) -> Running {
+    let http = format!("127.0.0.1:{port}");
+    let store = store.display().to_string();
+    let arguments =
+        ["serve", "--plain-http", "--http", &http, "--no-grpc", "--store", &store, "--back-end", "packet"];
+    let mut server = Running::start(&arguments, "");
+    server.await_printed("Live page");
+    server
+}

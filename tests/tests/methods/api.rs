@@ -1,0 +1,128 @@
+//! Test methods that a client of `packetrig serve` starts.
+
+use crate::lab::limited;
+use packetrig_sys::clock;
+use packetrig_testkit::Lab;
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
+use serde_json::{Value, json};
+use std::process::Command;
+
+const ADDRESS: &str = "127.0.0.1:18982";
+/// Nothing here takes longer, by far.
+const LIMIT_NS: u64 = 90_000_000_000;
+
+/// A server on the machine of the test, which has started nothing yet.
+fn serve() -> Running {
+    let server = ["serve", "--plain-http", "--http", ADDRESS, "--no-grpc", "--store", "{out}-store"];
+    let mut running = Running::start(&server, "");
+    running.await_printed("OTG over HTTP");
+    running
+}
+
+/// Calls the API; its answer, and the status of it.
+fn call(method: &str, path: &str, body: Option<&Value>) -> (Value, String) {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--request", method, "--write-out", "\n%{http_code}"]);
+    if let Some(body) = body {
+        curl.args(["--json", &body.to_string()]);
+    }
+    let output = curl.arg(format!("http://{ADDRESS}/api/v1/{path}")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (answer, status) = text.rsplit_once('\n').unwrap_or_else(|| panic!("{output:?}"));
+    let answer = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    (answer, status.to_owned())
+}
+
+fn bisection(lab: &Lab, trial_ns: u64) -> Value {
+    let [tx, rx] = [lab.location(0), lab.location(1)];
+    json!({
+        "name": "from a client",
+        "options": {
+            "method": "bisect",
+            "min_frames_per_second": 0.0, "max_frames_per_second": 20_000.0,
+            "resolution": {"share_of_range": 0.02}, "tries": 2, "accepted_loss_ratio": 0.0,
+            "hopeless_loss_ratio": 1.0, "trial_ns": trial_ns, "frame_size_bytes": null,
+            "waits": {"before_ns": 0, "late_frames_ns": 200_000_000, "settle_ns": 0},
+            "required_frames_per_second": null,
+        },
+        "plans": [{
+            "ports": [{"name": "tx", "location": tx}, {"name": "rx", "location": rx}],
+            "flows": [{
+                "name": "f",
+                "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": ["rx"]}},
+                "size": {"choice": "fixed", "fixed": 128},
+                "rate": {"choice": "pps", "pps": 1000},
+                "metrics": {"enable": true, "latency": {"enable": true}},
+            }],
+        }],
+    })
+}
+
+/// Asks for a test until it is in one of these states.
+fn await_state(id: &str, states: &[&str]) -> Value {
+    let deadline = clock::monotonic_ns() + LIMIT_NS;
+    loop {
+        let (state, _) = call("GET", &format!("methods/{id}"), None);
+        if states.iter().any(|wanted| state["state"] == *wanted) {
+            return state;
+        }
+        assert!(clock::monotonic_ns() < deadline, "never {states:?}: {state}");
+        clock::sleep_until_ns(clock::monotonic_ns() + 50_000_000);
+    }
+}
+
+#[test]
+fn a_client_starts_a_search_follows_it_and_reads_its_result() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(lab) = limited(10_000, 128) else { return };
+    let _server = serve();
+    let (started, status) = call("POST", "methods", Some(&bisection(&lab, 300_000_000)));
+    assert_eq!((status.as_str(), &started["state"]), ("200", &json!("running")), "{started}");
+    let id = started["id"].as_str().unwrap().to_owned();
+    let (refused, status) = call("POST", "methods", Some(&bisection(&lab, 300_000_000)));
+    assert_eq!(status, "409", "{refused}");
+    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    assert_eq!(ended["state"], "complete", "{ended}");
+    let (stored, status) = call("GET", &format!("runs/{id}"), None);
+    assert_eq!((status.as_str(), &stored["result"]), ("200", &ended["result"]), "{stored}");
+    // A busy rig may not have held a trial: then the result is only "at least".
+    if ended["verdict"] == "PASS" {
+        let found = ended["result"]["lower_bound_frames_per_second"].as_f64().unwrap();
+        assert!((9_600.0..=10_900.0).contains(&found), "{found}");
+    }
+    let (listed, _) = call("GET", "methods", None);
+    assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
+}
+
+#[test]
+fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(lab) = limited(10_000, 128) else { return };
+    let _server = serve();
+    let (started, _) = call("POST", "methods", Some(&bisection(&lab, 60_000_000_000)));
+    let id = started["id"].as_str().unwrap_or_else(|| panic!("{started}")).to_owned();
+    let (unknown, status) = call("DELETE", "methods/no-such-test", None);
+    assert_eq!(status, "404", "{unknown}");
+    call("DELETE", &format!("methods/{id}"), None);
+    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    assert_eq!(ended["state"], "stopped", "{ended}");
+}
+
+#[test]
+fn a_request_with_an_unknown_member_is_refused_by_name() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(lab) = limited(10_000, 128) else { return };
+    let _server = serve();
+    let mut request = bisection(&lab, 300_000_000);
+    request["options"]["colour"] = json!("red");
+    let (refused, status) = call("POST", "methods", Some(&request));
+    assert_eq!(status, "400", "{refused}");
+    assert!(refused.to_string().contains("no member colour"), "{refused}");
+}
