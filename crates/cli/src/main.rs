@@ -12,6 +12,7 @@ mod error;
 mod explanation;
 mod faults;
 mod fleet_place;
+mod page_opener;
 mod progress;
 mod protocols;
 mod results;
