@@ -148,7 +148,7 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         "Rate",
         &chart,
         &legend,
-        time.partial.map(|_| "Hatched: a second in which sending ended."),
+        time.partial.map(|_| "Shaded: a second in which sending ended."),
     );
 }
 
