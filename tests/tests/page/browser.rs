@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Names under which Debian has it, the smaller one first.
 const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
 /// No answer takes so long, by far.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -68,7 +68,7 @@ impl Browser {
         let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
         let parameters = json!({"targetId": target["targetId"], "flatten": true});
         let session = self.call("Target.attachToTarget", parameters);
-        self.session = session["sessionId"].as_str().expect("a session").to_owned();
+        session["sessionId"].as_str().expect("a session").clone_into(&mut self.session);
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
