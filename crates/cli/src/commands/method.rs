@@ -12,28 +12,31 @@ mod traffic;
 mod watch;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
-use crate::args::{FleetPlace as FleetArgs, ResumeArgs};
+use crate::args::{FleetPlace as FleetArgs, PageFlags, ResumeArgs};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::CommandOutput;
+use crate::page_opener::PageOpener;
 use bench::{TrialBench, TrialGround};
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalGround};
-use packetrig_method::journal::JournalEntry;
+use packetrig_method::journal::{self, JournalEntry};
 use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
-use packetrig_store::methods::{MethodDraft, MethodOutcome, NewMethod};
+use packetrig_store::files::{PAGE, PageChoice};
+use packetrig_store::methods::{JOURNAL, MethodDraft, MethodOutcome, NewMethod, RESULT};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
 pub(crate) use served::{MethodRunner, ServedTestTerms};
 use show::{MethodForm, StoredTest};
 pub(crate) use start::{MethodRequest, perform};
+use std::fs;
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
 use watch::{NextTrial, TerminalWatcher, TestWatcher};
@@ -96,6 +99,17 @@ struct ResultUse<'a> {
     form: MethodForm,
     out: Option<&'a Path>,
     quiet: bool,
+    page: PageFlags,
+    /// What opens the page, if the user asked for that.
+    opener: Option<PageOpener>,
+}
+
+/// What is written beside the usual files of a result.
+#[derive(Clone, Copy)]
+struct ResultCopies<'a> {
+    /// A directory for copies of all files.
+    out: Option<&'a Path>,
+    page: PageChoice,
 }
 
 /// Begins a test: from here on it is in the catalogue.
@@ -133,6 +147,8 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
         form: if arguments.json { MethodForm::Json } else { MethodForm::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
+        page: arguments.page,
+        opener: arguments.page.open.then(PageOpener::find).transpose()?,
     };
     carry_on(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
@@ -146,9 +162,13 @@ fn carry_on(
 ) -> Result<CommandExit, Error> {
     signal::latch()?;
     let mut watcher = TerminalWatcher { quiet: usage.quiet };
-    match test.carry_out(store, usage.out, &mut watcher)? {
+    let kept = ResultCopies { out: usage.out, page: usage.page.choice() };
+    match test.carry_out(store, kept, &mut watcher)? {
         TestEnd::Complete { test, directory } => {
             test.print(usage.form, &directory, output);
+            if let Some(opener) = &usage.opener {
+                opener.open(&directory.join(PAGE))?;
+            }
             Ok(test.exit())
         }
         TestEnd::Stopped => Ok(CommandExit::Interrupted),
@@ -174,11 +194,11 @@ struct RunningTest {
 }
 
 impl RunningTest {
-    /// Makes the trials that are missing and stores the result; copies its files to `out`.
+    /// Makes the trials that are missing and stores the result.
     fn carry_out(
         mut self,
         store: Option<&Path>,
-        out: Option<&Path>,
+        kept: ResultCopies<'_>,
         watcher: &mut dyn TestWatcher,
     ) -> Result<TestEnd, Error> {
         let mut bench = self.bench(store)?;
@@ -192,7 +212,7 @@ impl RunningTest {
             self.draft.leave(&self.catalogue)?;
             return Ok(TestEnd::Stopped);
         }
-        self.finish(&bench, out)
+        self.finish(&bench, kept)
     }
 
     /// A test without trials is not worth resuming.
@@ -259,11 +279,15 @@ impl RunningTest {
         Ok(())
     }
 
-    fn finish(self, bench: &TrialBench, out: Option<&Path>) -> Result<TestEnd, Error> {
+    fn finish(self, bench: &TrialBench, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
         let test = Box::new(StoredTest::new(&self.head, &self.session, bench));
-        let files = test.files();
+        let mut files = test.files();
+        if kept.page == PageChoice::Write {
+            let journal = self.draft.journal::<MethodHead>()?;
+            files.push((PAGE, test.page(&journal.trials, &self.head.setup.documents)));
+        }
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        if let Some(out) = out {
+        if let Some(out) = kept.out {
             copy_to(out, &named)?;
         }
         let outcome = MethodOutcome {
@@ -274,6 +298,20 @@ impl RunningTest {
         let directory = self.draft.finish(&self.catalogue, &outcome)?;
         Ok(TestEnd::Complete { test, directory })
     }
+}
+
+/// The page of a finished test for people, made again from its result and its journal.
+pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
+    let read = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|error| Error::unreadable(&path, error))
+    };
+    let damaged = |name: &str, error: &dyn std::fmt::Display| {
+        Error::Usage(format!("{} is damaged: {error}", directory.join(name).display()))
+    };
+    let result: StoredTest = serde_json::from_str(&read(RESULT)?).map_err(|error| damaged(RESULT, &error))?;
+    let journal = journal::read::<MethodHead>(&read(JOURNAL)?).map_err(|error| damaged(JOURNAL, &error))?;
+    Ok(result.page(&journal.trials, &journal.head.setup.documents))
 }
 
 fn copy_to(out: &Path, files: &[(&str, &str)]) -> Result<(), Error> {

@@ -5,7 +5,7 @@
 
 use super::traffic::DeviceTraffic;
 use super::watch::{NextTrial, TestWatcher};
-use super::{MethodHead, TestEnd, TestSetup, begin};
+use super::{MethodHead, ResultCopies, TestEnd, TestSetup, begin};
 use crate::args::FleetPlace as FleetArgs;
 use crate::document::PlanText;
 use crate::error::Error;
@@ -15,6 +15,7 @@ use packetrig_method::{
 };
 use packetrig_server::{MethodRefusal, MethodService};
 use packetrig_stats::port::BackEnd;
+use packetrig_store::files::PageChoice;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
@@ -283,7 +284,8 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
     let test = Arc::new(ServedTest { progress: Mutex::new(progress), is_stopped: AtomicBool::new(false) });
     let of_thread = Arc::clone(&test);
     let thread = Builder::new().name("method".to_owned()).spawn(move || {
-        let ended = running.carry_out(store.as_deref(), None, &mut ProgressWatcher(&of_thread));
+        let kept = ResultCopies { out: None, page: PageChoice::Write };
+        let ended = running.carry_out(store.as_deref(), kept, &mut ProgressWatcher(&of_thread));
         note_end(&of_thread, ended);
     });
     let thread =
