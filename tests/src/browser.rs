@@ -16,7 +16,9 @@ const PROGRAMS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chro
 /// The browser that is installed.
 pub fn program() -> Option<&'static str> {
     let path = std::env::var("PATH").unwrap_or_default();
-    PROGRAMS.into_iter().find(|name| path.split(':').any(|directory| Path::new(directory).join(name).is_file()))
+    PROGRAMS
+        .into_iter()
+        .find(|name| path.split(':').any(|directory| Path::new(directory).join(name).is_file()))
 }
 
 /// A browser with one tab.
@@ -63,7 +65,8 @@ impl Browser {
 
     fn open_tab(&mut self) {
         let tab = self.call("Target.createTarget", json!({ "url": "about:blank" }));
-        let attached = self.call("Target.attachToTarget", json!({ "targetId": tab["targetId"], "flatten": true }));
+        let attached =
+            self.call("Target.attachToTarget", json!({ "targetId": tab["targetId"], "flatten": true }));
         self.session = attached["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network", "DOM"] {
             self.call(&format!("{domain}.enable"), json!({}));
@@ -129,7 +132,8 @@ impl Browser {
 
     /// The text of the element that a selector finds.
     pub fn text(&mut self, selector: &str) -> String {
-        let found = self.evaluate(&format!("document.querySelector({})?.textContent ?? null", json!(selector)));
+        let found =
+            self.evaluate(&format!("document.querySelector({})?.textContent ?? null", json!(selector)));
         found.as_str().unwrap_or_else(|| panic!("there is no {selector}")).to_owned()
     }
 
@@ -177,10 +181,8 @@ impl Browser {
     /// Chooses a file in a file input.
     pub fn choose_file(&mut self, selector: &str, file: &Path) {
         let document = self.call("DOM.getDocument", json!({}));
-        let node = self.call(
-            "DOM.querySelector",
-            json!({ "nodeId": document["root"]["nodeId"], "selector": selector }),
-        );
+        let node = self
+            .call("DOM.querySelector", json!({ "nodeId": document["root"]["nodeId"], "selector": selector }));
         self.call("DOM.setFileInputFiles", json!({ "files": [file], "nodeId": node["nodeId"] }));
     }
 

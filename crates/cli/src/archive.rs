@@ -29,7 +29,10 @@ impl CatalogueArchive {
     }
 
     /// Asks the catalogue. Without one there are no results.
-    fn ask<T>(&self, question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>) -> Result<Option<T>, ViewRefusal> {
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, ViewRefusal> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() {
             *open = open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_of(&error))?;
@@ -112,9 +115,7 @@ impl ResultArchive for CatalogueArchive {
                 "quality": stream.received.as_ref().map(|received| &received.quality),
             })
         };
-        let port = |port: &packetrig_fleet::report::PortReport| {
-            json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series })
-        };
+        let port = |port: &packetrig_fleet::report::PortReport| json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series });
         Ok(json!({
             "id": report.run,
             "streams": report.streams.iter().map(stream).collect::<Vec<_>>(),
@@ -123,9 +124,8 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
-        let comparable = |id: &str| {
-            self.ask_about(id, |catalogue| catalogue.comparable(&find(catalogue, id)?))
-        };
+        let comparable =
+            |id: &str| self.ask_about(id, |catalogue| catalogue.comparable(&find(catalogue, id)?));
         let report = ComparisonReport::of(
             &comparable(before)?,
             &comparable(after)?,

@@ -43,9 +43,9 @@ pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     ResumeArgs, Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
-pub(crate) use page::PageArgs;
 pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
+pub(crate) use page::PageArgs;
 pub(crate) use quantities::{PercentArg, SizeArg};
 pub(crate) use replay::{PaceArg, ReplayArgs};
 pub(crate) use report::{

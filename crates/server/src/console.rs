@@ -80,7 +80,14 @@ impl<R: RunSource> TestConsole<R> {
     /// A console without a configuration. `aliases`: locations that have other names in documents.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = Mutex::new(ClientView::without_config());
-        Self { rigs, aliases, changes: Mutex::default(), view, pinged: AtomicU64::new(1), configured: AtomicU64::new(0) }
+        Self {
+            rigs,
+            aliases,
+            changes: Mutex::default(),
+            view,
+            pinged: AtomicU64::new(1),
+            configured: AtomicU64::new(0),
+        }
     }
 
     /// Ends the open run, if there is one, and keeps its result.

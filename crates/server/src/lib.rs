@@ -35,6 +35,7 @@ pub use tester::{
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
 pub use viewing::{
-    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, NodeDirectory,
-    ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
+    HistoryPoint, LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals,
+    NodeDirectory, ReceivedStream, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig,
+    ViewRefusal,
 };

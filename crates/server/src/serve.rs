@@ -231,7 +231,8 @@ fn check(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
         let message = "--client-ca works with TLS only: add --grpc-tls or --no-grpc, and drop --plain-http";
         return Err(Error::Options(message.into()));
     }
-    if [&options.token, &options.view_token].iter().any(|token| token.as_ref().is_some_and(String::is_empty)) {
+    if [&options.token, &options.view_token].iter().any(|token| token.as_ref().is_some_and(String::is_empty))
+    {
         return Err(Error::Options("the token is empty; put one into the token file".into()));
     }
     if options.token.is_some() && options.token == options.view_token {

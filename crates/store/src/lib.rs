@@ -45,9 +45,9 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState, MethodSummary, PruneCriteria, PruneOutcome,
-    PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary, StoredSummary, UnfinishedMethod,
-    UnfinishedRun,
+    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState,
+    MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary,
+    StoredSummary, UnfinishedMethod, UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;

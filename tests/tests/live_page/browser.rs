@@ -54,7 +54,7 @@ fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
     browser.await_true(&format!("{} > {before} + 100", ledger("counted")));
 
     rig.cut_the_path();
-    browser.await_true(&format!("{} > 300", ledger("lost on the path, or on the way")));
+    browser.await_true(&format!("{} > 300", ledger("lost, or still on the way")));
     assert_eq!(browser.evaluate(&ledger("dropped by the sending interface")), 0);
     assert_eq!(browser.evaluate(&ledger("dropped by our full ring")), 0);
     browser.click("[data-change=stop]");
@@ -67,7 +67,9 @@ fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
     browser.click("#end-run");
     browser.await_true("document.querySelector('h1').textContent === 'No run'");
     browser.click("a[data-page=runs]");
-    browser.await_true("document.querySelector('h1').textContent === 'Results' && document.querySelector('tbody a')");
+    browser.await_true(
+        "document.querySelector('h1').textContent === 'Results' && document.querySelector('tbody a')",
+    );
     browser.click("tbody a");
     browser.await_true("document.querySelector('h1').textContent.startsWith('Run ')");
     assert_eq!(browser.evaluate(&ledger("lost on the path")), live["run"]["losses"]["path"]);

@@ -57,10 +57,14 @@ fn every_query_of_the_dashboard_names_a_metric_that_is_served() {
     rig.post("/api/v1/streams", &json!({ "change": "start" }));
     rig.follow("").await_live("frames", |live| live["run"]["totals"]["frames_rx"].as_u64() > Some(10));
     let metrics = rig.request("GET", "/metrics", "");
-    assert!(metrics.contains("packetrig_port_received_frames_total{port=\"right\",node=\"local\"}"), "{metrics}");
+    assert!(
+        metrics.contains("packetrig_port_received_frames_total{port=\"right\",node=\"local\"}"),
+        "{metrics}"
+    );
     let mut served = names(&metrics);
     served.extend(metrics_of(&["meter", "lo", "--metrics", "18917", "--export", "file:{out}"], 18_917));
-    served.extend(metrics_of(&["collect", "--listen", "udp://127.0.0.1:18918", "--metrics", "18919"], 18_919));
+    served
+        .extend(metrics_of(&["collect", "--listen", "udp://127.0.0.1:18918", "--metrics", "18919"], 18_919));
     let missing: Vec<String> = asked(&dashboard).difference(&served).cloned().collect();
     assert_eq!(missing, Vec::<String>::new(), "served are {served:?}");
     assert!(asked(&dashboard).len() > 30);

@@ -79,6 +79,19 @@ impl ServedLab {
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
     }
 
+    /// The first answer for which `condition` holds: a result is stored after the end of its run was answered.
+    pub(crate) fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        loop {
+            let answer = self.get(path);
+            if condition(&answer) {
+                return answer;
+            }
+            assert!(clock::monotonic_ns() < deadline, "{path} never fits: {answer}");
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let answer = self.request("POST", path, &body.to_string());
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
@@ -122,7 +135,10 @@ impl Events {
         let mut latest = Value::Null;
         while clock::monotonic_ns() < deadline {
             let mut line = String::new();
-            assert!(self.0.read_line(&mut line).expect("the events go on") > 0, "the events ended before {what}");
+            assert!(
+                self.0.read_line(&mut line).expect("the events go on") > 0,
+                "the events ended before {what}"
+            );
             if let Some(name) = line.strip_prefix("event: ") {
                 event = name.trim().to_owned();
             } else if let Some(data) = line.strip_prefix("data: ").filter(|_| event == "live") {
@@ -139,7 +155,8 @@ impl Events {
 fn serve(port: u16, store: &Path) -> Running {
     let http = format!("127.0.0.1:{port}");
     let store = store.display().to_string();
-    let arguments = ["serve", "--plain-http", "--http", &http, "--no-grpc", "--store", &store, "--back-end", "packet"];
+    let arguments =
+        ["serve", "--plain-http", "--http", &http, "--no-grpc", "--store", &store, "--back-end", "packet"];
     let mut server = Running::start(&arguments, "");
     server.await_printed("Live page");
     server

@@ -84,7 +84,8 @@ impl LossPlaces {
     pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
         // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
         let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
-        let sender = senders.map(|port| port.tx.unsent_by_interface()).collect::<Option<Vec<u64>>>().map(sum_of);
+        let sender =
+            senders.map(|port| port.tx.unsent_by_interface()).collect::<Option<Vec<u64>>>().map(sum_of);
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
@@ -118,7 +119,8 @@ pub(super) fn doubt_dropped(
         let by_sender = lookup.port(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         // What was lost while the port was not in order is in doubt already: it must not be doubted twice.
         let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
-        let by_receivers = sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(|port| port.rx.unseen()));
+        let by_receivers =
+            sum_of(of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(|port| port.rx.unseen()));
         // When they were dropped is not known, and whose frames they were: each stream of the port may have
         // lost all.
         let dropped = by_sender.saturating_add(by_receivers);

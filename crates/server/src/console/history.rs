@@ -21,12 +21,7 @@ pub(super) struct TotalsHistory {
 
 impl Default for TotalsHistory {
     fn default() -> Self {
-        Self {
-            points: Vec::new(),
-            interval: FIRST_INTERVAL,
-            origin: None,
-            latest: HistoryPoint::default(),
-        }
+        Self { points: Vec::new(), interval: FIRST_INTERVAL, origin: None, latest: HistoryPoint::default() }
     }
 }
 

@@ -3,9 +3,9 @@
 //! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
 use super::history::TotalsHistory;
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::{RunOutcome, RunState};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::Plan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;

@@ -103,7 +103,8 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
     let Some(latest) = live.latest() else { return bare };
     let state = rows::transmit(plan, live, latest, &route.streams);
     // A stream that has stopped has no rate, although the samples of the last second still differ.
-    let rates = if state == TransmitState::Started { rows::rates(live, &route.streams) } else { Default::default() };
+    let rates =
+        if state == TransmitState::Started { rows::rates(live, &route.streams) } else { Default::default() };
     let out = rows::sent_total(latest, &route.streams);
     let arrived = rows::received_total(latest, &route.streams);
     let expected: u64 = route.streams.iter().map(|index| expected(plan, *index, latest)).sum();
@@ -200,9 +201,13 @@ fn add_receiver(ledger: &mut FrameLedger, rx: &RxCounters) {
 
 /// Splits what is missing by place, by the same rules as the report (`LossPlaces`): the sender first, then the receiver, then the rest.
 fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
-    let missing: u64 =
-        plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable)
-            .map(|(index, stream)| missing_of(stream, index, sample)).sum();
+    let missing: u64 = plan
+        .streams
+        .iter()
+        .enumerate()
+        .filter(|(_, stream)| stream.metrics.enable)
+        .map(|(index, stream)| missing_of(stream, index, sample))
+        .sum();
     let senders = sample.ports.iter().filter(|(_, tx, _)| has_sent(tx));
     let sender = senders.map(|(_, tx, _)| tx.unsent_by_interface()).sum::<Option<u64>>();
     let sender = sender.map(|dropped| dropped.min(missing));

@@ -163,7 +163,12 @@ fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
 
-pub(super) fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usize]) -> TransmitState {
+pub(super) fn transmit(
+    plan: &Plan,
+    live: &LiveCounts,
+    latest: &CountSample,
+    streams: &[usize],
+) -> TransmitState {
     let is_at_work = streams
         .iter()
         .any(|index| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest)));

@@ -16,25 +16,39 @@ const GAUGE: &str = "gauge";
 
 const PORTS: [PortMetric; 13] = [
     ("sent_frames_total", "Frames sent since traffic last began.", COUNTER, |p| of(p, |row| row.frames_tx)),
-    ("received_frames_total", "Frames received since traffic last began.", COUNTER, |p| of(p, |row| row.frames_rx)),
-    ("sent_bytes_total", "Bytes sent since traffic last began, FCS included.", COUNTER, |p| of(p, |row| row.bytes_tx)),
+    ("received_frames_total", "Frames received since traffic last began.", COUNTER, |p| {
+        of(p, |row| row.frames_rx)
+    }),
+    ("sent_bytes_total", "Bytes sent since traffic last began, FCS included.", COUNTER, |p| {
+        of(p, |row| row.bytes_tx)
+    }),
     ("received_bytes_total", "Bytes received since traffic last began, FCS included.", COUNTER, |p| {
         of(p, |row| row.bytes_rx)
     }),
-    ("sent_frames_per_second", "Frames sent per second, over the last second.", GAUGE, |p| Some(p.row.frames_tx_rate)),
+    ("sent_frames_per_second", "Frames sent per second, over the last second.", GAUGE, |p| {
+        Some(p.row.frames_tx_rate)
+    }),
     ("received_frames_per_second", "Frames received per second, over the last second.", GAUGE, |p| {
         Some(p.row.frames_rx_rate)
     }),
-    ("sent_bytes_per_second", "Bytes sent per second, over the last second.", GAUGE, |p| Some(p.row.bytes_tx_rate)),
+    ("sent_bytes_per_second", "Bytes sent per second, over the last second.", GAUGE, |p| {
+        Some(p.row.bytes_tx_rate)
+    }),
     ("received_bytes_per_second", "Bytes received per second, over the last second.", GAUGE, |p| {
         Some(p.row.bytes_rx_rate)
     }),
-    ("refused_frames_total", "Frames that the kernel refused to send.", COUNTER, |p| Some(p.tx?.refused as f64)),
+    ("refused_frames_total", "Frames that the kernel refused to send.", COUNTER, |p| {
+        Some(p.tx?.refused as f64)
+    }),
     ("interface_dropped_frames_total", "Frames that the interface dropped on transmit.", COUNTER, |p| {
         p.tx?.dropped.map(|dropped| dropped as f64)
     }),
-    ("ring_dropped_frames_total", "Frames that our full ring dropped.", COUNTER, |p| Some(p.rx?.ring_dropped as f64)),
-    ("foreign_frames_total", "Frames received that are not of this run.", COUNTER, |p| Some(p.rx?.foreign as f64)),
+    ("ring_dropped_frames_total", "Frames that our full ring dropped.", COUNTER, |p| {
+        Some(p.rx?.ring_dropped as f64)
+    }),
+    ("foreign_frames_total", "Frames received that are not of this run.", COUNTER, |p| {
+        Some(p.rx?.foreign as f64)
+    }),
     ("link_up", "Whether the link is up.", GAUGE, |p| p.rx?.link_up.map(|up| f64::from(u8::from(up)))),
 ];
 
@@ -46,17 +60,25 @@ fn of(port: &LivePort, value: fn(&PortRow) -> u64) -> Option<f64> {
 type RunMetric = (&'static str, &'static str, &'static str, fn(&LiveRun) -> Option<f64>);
 
 const RUN: [RunMetric; 14] = [
-    ("elapsed_seconds", "Time since the first counters of the run.", GAUGE, |r| Some(r.elapsed.as_secs_f64())),
+    ("elapsed_seconds", "Time since the first counters of the run.", GAUGE, |r| {
+        Some(r.elapsed.as_secs_f64())
+    }),
     ("streams", "Streams of the configuration.", GAUGE, |r| Some(r.streams.len() as f64)),
     ("started_streams", "Streams that transmit.", GAUGE, |r| Some(r.totals.started as f64)),
     ("paused_streams", "Streams that are paused.", GAUGE, |r| Some(r.totals.paused as f64)),
     ("sent_frames_total", "Frames of all streams sent.", COUNTER, |r| Some(r.totals.counts.frames_tx as f64)),
-    ("received_frames_total", "Frames of all streams received.", COUNTER, |r| Some(r.totals.counts.frames_rx as f64)),
-    ("sent_bytes_total", "Bytes of all streams sent, FCS included.", COUNTER, |r| Some(r.totals.counts.bytes_tx as f64)),
+    ("received_frames_total", "Frames of all streams received.", COUNTER, |r| {
+        Some(r.totals.counts.frames_rx as f64)
+    }),
+    ("sent_bytes_total", "Bytes of all streams sent, FCS included.", COUNTER, |r| {
+        Some(r.totals.counts.bytes_tx as f64)
+    }),
     ("received_bytes_total", "Bytes of all streams received, FCS included.", COUNTER, |r| {
         Some(r.totals.counts.bytes_rx as f64)
     }),
-    ("sequence_gaps_total", "Frames missing between those received.", COUNTER, |r| Some(r.totals.counts.gaps as f64)),
+    ("sequence_gaps_total", "Frames missing between those received.", COUNTER, |r| {
+        Some(r.totals.counts.gaps as f64)
+    }),
     ("missing_frames", "Frames sent and not received: lost or still on the way.", GAUGE, |r| {
         Some(r.losses.missing as f64)
     }),
@@ -103,12 +125,13 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
         let name = serde_json::to_value(account).ok().and_then(|name| name.as_str().map(str::to_owned));
         text.value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
     }
-    text.head("run_lost_frames", "Frames that are missing, by place. While streams transmit, some are on the way.", GAUGE);
-    let places = [
-        ("sender", run.losses.sender),
-        ("receiver", Some(run.losses.receiver)),
-        ("path", run.losses.path),
-    ];
+    text.head(
+        "run_lost_frames",
+        "Frames that are missing, by place. While streams transmit, some are on the way.",
+        GAUGE,
+    );
+    let places =
+        [("sender", run.losses.sender), ("receiver", Some(run.losses.receiver)), ("path", run.losses.path)];
     for (place, frames) in places {
         text.value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
     }
@@ -116,7 +139,8 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
         let name = format!("port_{name}");
         text.head(&name, help, kind);
         for port in &run.ports {
-            let labels = [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
+            let labels =
+                [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
             text.value(&name, &labels, value(port));
         }
     }
@@ -156,7 +180,8 @@ mod tests {
     #[test]
     fn what_is_not_known_is_absent_and_names_are_escaped() {
         let port = PortRow { name: "a\"b\\".to_owned(), frames_tx: 7, ..PortRow::default() };
-        let mut run = LiveRun { ports: vec![LivePort { row: port, ..LivePort::default() }], ..LiveRun::default() };
+        let mut run =
+            LiveRun { ports: vec![LivePort { row: port, ..LivePort::default() }], ..LiveRun::default() };
         run.ledger.add(LedgerAccount::OnWire, 5);
         let state = LiveState { run: Some(run), ..LiveState::default() };
         let text = exposition(Some(&state), 2, &RejectionCounts::default());

@@ -6,7 +6,9 @@
 use super::PAGE_API_VERSION;
 use super::query::QueryParameters;
 use crate::tester::{LatencyFigures, TransmitState};
-use crate::viewing::{HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ReceivedStream, ViewRefusal};
+use crate::viewing::{
+    HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ReceivedStream, ViewRefusal,
+};
 use packetrig_stats::ledger::FrameLedger;
 use serde_json::{Map, Value, json};
 
@@ -219,7 +221,8 @@ fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
 /// The history of a run as columns.
 pub(super) fn history_json(state: &LiveState) -> Value {
     let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
-    let column = |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count(of(point))).collect::<Vec<_>>();
+    let column =
+        |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count(of(point))).collect::<Vec<_>>();
     json!({
         "schema_version": PAGE_API_VERSION,
         "configuration": state.configuration,
@@ -278,7 +281,11 @@ mod tests {
             name: name.to_owned(),
             port_tx: "left".to_owned(),
             frames_tx: 100,
-            received: missing.map(|missing| ReceivedStream { frames: 100 - missing, missing, ..Default::default() }),
+            received: missing.map(|missing| ReceivedStream {
+                frames: 100 - missing,
+                missing,
+                ..Default::default()
+            }),
             ..LiveStream::default()
         };
         vec![stream("video", Some(3)), stream("Voice", None), stream("data", Some(50))]
@@ -288,7 +295,12 @@ mod tests {
         let mut query = QueryParameters::read(Some(query)).expect("reads");
         let window = StreamWindow::read(&mut query).expect("a window");
         let shown = streams_json(&streams(), &window);
-        shown["columns"]["name"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap_or("").to_owned()).collect()
+        shown["columns"]["name"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|name| name.as_str().unwrap_or("").to_owned())
+            .collect()
     }
 
     #[test]
@@ -299,7 +311,9 @@ mod tests {
         assert_eq!(names("filter=V"), ["video", "Voice"]);
         assert_eq!(names("filter=LEFT&from=1&rows=1"), ["Voice"]);
         let mut query = QueryParameters::read(Some("sort=colour")).expect("reads");
-        assert!(StreamWindow::read(&mut query).is_err_and(|refusal| refusal.to_string().contains("frames_tx")));
+        assert!(
+            StreamWindow::read(&mut query).is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
+        );
     }
 
     #[test]

@@ -79,10 +79,15 @@ fn decode(text: &str) -> Result<String, ViewRefusal> {
         bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
-                let digits = [rest.next(), rest.next()].map(|digit| (digit.unwrap_or(b'?') as char).to_digit(16));
+                let digits =
+                    [rest.next(), rest.next()].map(|digit| (digit.unwrap_or(b'?') as char).to_digit(16));
                 match digits {
                     [Some(high), Some(low)] => u8::try_from(high * 16 + low).unwrap_or(b'?'),
-                    _ => return Err(ViewRefusal::Invalid(format!("`{text}` is not percent-encoded correctly"))),
+                    _ => {
+                        return Err(ViewRefusal::Invalid(format!(
+                            "`{text}` is not percent-encoded correctly"
+                        )));
+                    }
                 }
             }
             byte => byte,
@@ -104,7 +109,10 @@ mod tests {
         assert_eq!(query.flag("anyway"), Ok(true));
         assert_eq!(query.finish(), Ok(()));
         let mut query = QueryParameters::read(Some("most=x&more=1")).expect("reads");
-        assert_eq!(query.number("most", 1, 9), Err(ViewRefusal::Invalid("most: `x` is not a whole number".into())));
+        assert_eq!(
+            query.number("most", 1, 9),
+            Err(ViewRefusal::Invalid("most: `x` is not a whole number".into()))
+        );
         assert_eq!(query.finish(), Err(ViewRefusal::Invalid("more: there is no such parameter".into())));
         for wrong in ["a=%", "a=%f", "a=%zz", "a=%ff", "a=1&a=2"] {
             assert!(QueryParameters::read(Some(wrong)).is_err(), "{wrong}");

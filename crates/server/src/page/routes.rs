@@ -60,10 +60,11 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
     let mut router = Router::new();
     for call in PageCall::ALL {
         let method = if call.method() == "POST" { MethodFilter::POST } else { MethodFilter::GET };
-        let handler = move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
-            let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
-            answer(context, call, id.unwrap_or_default(), request)
-        };
+        let handler =
+            move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
+                let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
+                answer(context, call, id.unwrap_or_default(), request)
+            };
         router = router.route(call.path(), on(method, handler));
     }
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
@@ -145,9 +146,11 @@ async fn perform(
             let nodes = present(context.rig.nodes.clone(), "the nodes of a fleet")?;
             blocking(move || nodes.nodes()).await
         }
-        PageCall::Results | PageCall::Unfinished | PageCall::Result | PageCall::Series | PageCall::Compare => {
-            past(&context, call, id, query).await
-        }
+        PageCall::Results
+        | PageCall::Unfinished
+        | PageCall::Result
+        | PageCall::Series
+        | PageCall::Compare => past(&context, call, id, query).await,
     }
 }
 
@@ -240,7 +243,8 @@ fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response,
     let feed = present(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.watch(window, period, has_history) else {
-        let message = format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
+        let message =
+            format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
         return Err(PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, &message))));
     };
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));

@@ -3,8 +3,8 @@
 use super::body::{BodyError, BodyFault};
 use super::dispatcher::{CallDispatcher, pieces};
 use super::refusal;
-use crate::page::{PageContext, page_routes};
 use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::page::{PageContext, page_routes};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
 use axum::Router;

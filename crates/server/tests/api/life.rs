@@ -105,7 +105,14 @@ fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
 
 #[test]
 fn what_cannot_be_served_is_refused_before_it_starts() {
-    let run = |options| packetrig_server::run(options, ServedRig::of_tester(Arc::new(Mock::default())), |_| panic!("bound"), || ());
+    let run = |options| {
+        packetrig_server::run(
+            options,
+            ServedRig::of_tester(Arc::new(Mock::default())),
+            |_| panic!("bound"),
+            || (),
+        )
+    };
     let none = ServerOptions { http: None, grpc: None, ..plain() };
     assert!(matches!(run(none), Err(Error::Options(_))));
     let clear = ServerOptions { client_ca: Some("ca.pem".into()), ..plain() };

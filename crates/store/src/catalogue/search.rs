@@ -5,9 +5,11 @@ use crate::convert::clamp_to_i64;
 use crate::{Error, migrations};
 use rusqlite::{Row, params};
 
-const RUN_ROWS: &str = "SELECT id, 'run' AS kind, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost,
+const RUN_ROWS: &str =
+    "SELECT id, 'run' AS kind, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost,
     NULL AS trials FROM runs";
-const METHOD_ROWS: &str = "SELECT id, method, started_wall_ns, name, verdict, state, NULL, NULL, NULL, NULL, trials FROM methods";
+const METHOD_ROWS: &str =
+    "SELECT id, method, started_wall_ns, name, verdict, state, NULL, NULL, NULL, NULL, trials FROM methods";
 /// An empty text matches everything. `instr` and not LIKE: a name may contain `%`.
 const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0 OR instr(lower(id), lower(?1)) > 0)
     AND (?2 = '' OR verdict = ?2) AND (?3 = '' OR kind = ?3)
@@ -96,7 +98,8 @@ impl RunCatalogue {
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<CatalogueEntry> {
-    let optional = |column: usize| row.get::<_, Option<i64>>(column).map(|count| count.map(i64::unsigned_abs));
+    let optional =
+        |column: usize| row.get::<_, Option<i64>>(column).map(|count| count.map(i64::unsigned_abs));
     Ok(CatalogueEntry {
         id: row.get(0)?,
         kind: row.get(1)?,

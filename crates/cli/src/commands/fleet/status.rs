@@ -63,7 +63,8 @@ pub(crate) fn shown_nodes(place: &FleetPlace) -> Result<Value, Error> {
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
     let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| enrolled_rows(place, presence))?;
     let known = place.authority()?.nodes()?;
-    let silent: Vec<&NodeName> = known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
+    let silent: Vec<&NodeName> =
+        known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
     let server = place.health().map(|health| {
         json!({
             "failure": health.failure,
