@@ -55,6 +55,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "probe-cli",
             "program",
             "method",
+            "page",
             "store",
             "server",
             "nats",

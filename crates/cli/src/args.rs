@@ -25,7 +25,7 @@ mod test;
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
-pub(crate) use execution::{ExecutionArgs, RunRecordArgs};
+pub(crate) use execution::{ExecutionArgs, PageFlags, RunRecordArgs};
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
     ShowHistory, StartWith, StatusArgs, UpArgs,

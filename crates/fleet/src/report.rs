@@ -13,6 +13,7 @@ pub mod columns;
 mod comparable;
 mod doubt;
 mod figures;
+mod histogram;
 mod judgement;
 mod limits;
 mod load;
@@ -31,6 +32,7 @@ pub use assemble::assemble;
 pub use comparable::run_figures;
 pub use doubt::EventReport;
 pub use figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
+pub use histogram::LatencyBucket;
 pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 pub use load::LoadFactor;
 pub use losses::{ContentReport, MisdeliveryReport, OutageReport, OutageRow};
@@ -149,4 +151,7 @@ pub struct RunReport {
     pub lost: LossPlaces,
     pub captures: Vec<CaptureResult>,
     pub caveats: Vec<Caveat>,
+    /// What this rig can do with the drivers and back ends of the run's ports, as measured before the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rig_limits: Vec<RigLimit>,
 }

@@ -10,6 +10,8 @@
 pub mod draw;
 pub mod live;
 pub mod markup;
+pub mod quantity;
+pub mod report;
 
 /// Styles of all pages: colours as variables, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("../assets/style.css");

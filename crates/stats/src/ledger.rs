@@ -228,7 +228,8 @@ impl FrameLedger {
 }
 
 impl BalanceRule {
-    fn accounts(&self) -> impl Iterator<Item = LedgerAccount> {
+    /// All accounts of the rule, the whole first.
+    pub fn accounts(&self) -> impl Iterator<Item = LedgerAccount> {
         std::iter::once(self.whole).chain(self.parts.iter().copied())
     }
 }

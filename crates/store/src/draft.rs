@@ -2,6 +2,7 @@
 
 use crate::catalogue::OPEN;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
+use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather};
 use crate::kept::{self, CAPTURES, DirectoryOwner, KeptRun, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
@@ -23,6 +24,7 @@ pub struct RunDraft {
     stays: bool,
     /// Whether more results may come after the report.
     is_open: bool,
+    page: PageChoice,
     room: ReportRoom,
     quota: RunQuota,
     _owner: DirectoryOwner,
@@ -61,6 +63,7 @@ impl RunDraft {
             directory,
             stays: false,
             is_open: false,
+            page: PageChoice::Write,
             room,
             quota: RunQuota::default(),
             _owner: owner,
@@ -98,6 +101,11 @@ impl RunDraft {
     /// Sets how much of the run each node may store.
     pub const fn set_quota(&mut self, quota: RunQuota) {
         self.quota = quota;
+    }
+
+    /// Sets whether the run gets a page for people; it does unless told otherwise.
+    pub const fn set_page(&mut self, page: PageChoice) {
+        self.page = page;
     }
 
     pub(crate) const fn quota(&self) -> RunQuota {
@@ -216,7 +224,7 @@ impl RunDraft {
         name_captures(report, &self.partial, &self.directory);
         // Only now: whatever fills the disk has as little time as possible to take the room.
         self.room.release_files();
-        files::write_run(&self.partial, report, document)?;
+        files::write_run(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_trace(&self.partial);
         disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;

@@ -1,4 +1,4 @@
-//! Reports, comparisons and trends as JSON, CSV, JUnit and Markdown. The encoders are pure; one function writes all files of a run.
+//! Reports, comparisons and trends as JSON, CSV, JUnit, Markdown and HTML. The encoders are pure; one function writes all files of a run.
 
 mod compact;
 mod comparison;
@@ -13,6 +13,8 @@ pub use csv::{csv_metadata, table_csv};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use method::{method_csv, method_junit, method_markdown};
+/// Name of the page's file.
+pub use packetrig_page::report::FILE as PAGE;
 pub use trend::{trend_csv, trend_markdown};
 
 use crate::{Error, disk};
@@ -22,6 +24,7 @@ use packetrig_fleet::report::columns::{
     NodeTable, OutageTable, PortTable, ProbeTable, QualityTable, ReceiverTable, ReportTable, SeriesTable,
     StreamTable,
 };
+use packetrig_page::report::{RunPage, render_run};
 use serde::Serialize;
 use std::path::Path;
 
@@ -37,8 +40,33 @@ pub fn json(report: &RunReport) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
+/// The report as a page for people.
+pub fn page(report: &RunReport, document: &str) -> String {
+    render_run(RunPage { report, document })
+}
+
+/// Whether a run has a page for people ([`page`]) beside its other files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageChoice {
+    #[default]
+    Write,
+    LeaveOut,
+}
+
+impl PageChoice {
+    /// As it was when the files in `directory` were written.
+    pub(crate) fn as_in(directory: &Path) -> Self {
+        if directory.join(PAGE).exists() { Self::Write } else { Self::LeaveOut }
+    }
+}
+
 /// Writes all files of a run into `directory`, which exists. Each file and its name is synced; none is ever incomplete.
-pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
+pub fn write_run(
+    directory: &Path,
+    report: &RunReport,
+    document: &str,
+    choice: PageChoice,
+) -> Result<(), Error> {
     let mut files = vec![
         table::<StreamTable>(report),
         table::<PortTable>(report),
@@ -61,6 +89,9 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
         ("csv-metadata.json", metadata),
         ("junit.xml", junit(report)),
     ]);
+    if choice == PageChoice::Write {
+        files.push((PAGE, page(report, document)));
+    }
     // Last, so that a directory with a report has all other files, too.
     files.push((REPORT, json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))

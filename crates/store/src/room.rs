@@ -6,7 +6,7 @@ use packetrig_sys::disk;
 use std::path::{Path, PathBuf};
 
 /// Least room of a report. The smallest one needs far less, but caveats and reasons cannot be predicted from the plan.
-const FLOOR: u64 = 2 << 20;
+const FLOOR: u64 = 4 << 20;
 /// Room for a row of the catalogue: pages of its tables and of its write-ahead log.
 const ROW: u64 = 256 << 10;
 /// Bytes for the row of a stream, a port or a node, in all files together.
@@ -129,7 +129,7 @@ mod tests {
         full.ports[0].tx_series = long.clone();
         full.ports[0].rx_series = long;
         let place = tempfile::tempdir().unwrap();
-        write_run(place.path(), &full, "flows: []").unwrap();
+        write_run(place.path(), &full, "flows: []", crate::files::PageChoice::Write).unwrap();
         let sizes =
             std::fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
         let size = ReportSize {

@@ -45,6 +45,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         lost: LossPlaces { total: 2, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(2) },
         captures: vec![CaptureResult { port: 0, file: "elsewhere.pcapng".into(), written: 1, dropped: 0 }],
         caveats: vec![],
+        rig_limits: vec![],
     }
 }
 
@@ -140,6 +141,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         outages: None,
         misdelivery: None,
         contents: None,
+        latency_histogram: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, StoreArgs};
 use clap::Args;
 use packetrig_engine::process::EngineCommand;
 use packetrig_plan::PortLocation;
+use packetrig_store::files::PageChoice;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -18,6 +19,25 @@ pub(crate) struct RunRecordArgs {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    pub(crate) page: PageFlags,
+}
+
+/// What becomes of the page for people, `report.html`.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct PageFlags {
+    /// Do not write report.html, the page for people
+    #[arg(long)]
+    pub(crate) no_html: bool,
+    /// Open report.html in a browser when the result is there
+    #[arg(long, conflicts_with = "no_html")]
+    pub(crate) open: bool,
+}
+
+impl PageFlags {
+    pub(crate) const fn choice(self) -> PageChoice {
+        if self.no_html { PageChoice::LeaveOut } else { PageChoice::Write }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! Arguments of the test methods: what they share, and what each has of its own.
 
 use super::quantities::{load, positive, positive_time, time_with_unit, vlan};
-use super::{BackEndName, FleetPlace, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
+use super::{BackEndName, FleetPlace, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
 use clap::{Args, ValueEnum};
 use packetrig_method::mlrsearch::Goal;
 use packetrig_plan::PortLocation;
@@ -58,6 +58,8 @@ pub(crate) struct MethodTerms {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    pub(crate) page: PageFlags,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
@@ -351,6 +353,8 @@ pub(crate) struct ResumeArgs {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+    #[command(flatten)]
+    pub(crate) page: PageFlags,
     /// Also write the files of the test to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

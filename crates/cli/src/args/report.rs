@@ -4,6 +4,7 @@ use super::StoreArgs;
 use super::quantities::{days, figure_limit, moment};
 use clap::{ArgGroup, Args, Subcommand};
 use packetrig_stats::figure::FigureLimit;
+use std::path::PathBuf;
 
 // `report` alone lists runs. With a subcommand, `--store` belongs to the subcommand.
 #[derive(Args, Debug)]
@@ -31,6 +32,23 @@ pub(crate) enum ReportAction {
         /// Show all columns, even if they do not fit the terminal
         #[arg(long)]
         wide: bool,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Make the page for people, report.html, of a past run or test method; without --file beside its other files
+    #[command(after_help = "Examples:\n  \
+        packetrig report html last --open\n  \
+        packetrig report html 20261126-0800 --file monday.html")]
+    Html {
+        /// Id of a run or method, or the beginning of one; `last` is the newest
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Write the page to this file
+        #[arg(long, short = 'o', value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Open the page in a browser
+        #[arg(long)]
+        open: bool,
         #[command(flatten)]
         store: StoreArgs,
     },

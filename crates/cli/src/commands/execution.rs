@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
 use crate::output::{CommandOutput, TextStyle, remark, tell_error};
+use crate::page_opener::PageOpener;
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -51,8 +52,11 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
     let limits = catalogue.limits(&kernel::release())?;
     let mut options = options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
+    let opener = page_opener(request)?;
     // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
-    let draft = catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
+    let mut draft =
+        catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
+    draft.set_page(request.page.choice());
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     // From here on the first Ctrl-C ends the run in good order, with a report. A second one kills the process.
     signal::latch()?;
@@ -62,7 +66,7 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
     match run(&mut LocalGround(plane), request, options, progress) {
         Ok(FinishedRun { mut report, .. }) => {
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
-            show_result(request, &report, stored, output)
+            show_result(request, &report, stored, opener.as_ref(), output)
         }
         // Captures may be all that is left of the measurement: the user is told where they are.
         Err(error) => {
@@ -168,6 +172,7 @@ fn show_result(
     request: &ExecutionRequest,
     report: &RunReport,
     stored: Result<PathBuf, packetrig_store::Error>,
+    opener: Option<&PageOpener>,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // A full disk must not hide the result: it is shown first, and the error comes after it.
@@ -187,7 +192,11 @@ fn show_result(
     for directory in stored.iter().chain(&request.out) {
         name_uncounted(&directory.join("captures"), &report.captures);
     }
-    let failures = [stored.map(drop).map_err(unusable_store), copied];
+    let opened = match (opener, &stored) {
+        (Some(opener), Ok(directory)) => opener.open(&directory.join(files::PAGE)),
+        _ => Ok(()),
+    };
+    let failures = [stored.map(drop).map_err(unusable_store), copied, opened];
     let exit = exit(report);
     // One error can be the result of the command, if the verdict leaves the exit code free; others are only printed.
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
@@ -200,11 +209,16 @@ fn show_result(
     Ok(exit)
 }
 
+/// What opens the page of the run, if the user asked for that.
+fn page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
+    request.page.open.then(PageOpener::find).transpose()
+}
+
 /// Writes the files of the run to the directory that the user named.
 fn copy_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
     private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
-    Ok(files::write_run(out, report, &request.document.text)?)
+    Ok(files::write_run(out, report, &request.document.text, request.page.choice())?)
 }
 
 /// The catalogue in this directory, or the default one.

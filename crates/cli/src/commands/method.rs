@@ -11,26 +11,29 @@ mod traffic;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
 use super::is_interrupted;
-use crate::args::{FleetPlace as FleetArgs, ResumeArgs};
+use crate::args::{FleetPlace as FleetArgs, PageFlags, ResumeArgs};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::output::{CommandOutput, remark};
+use crate::page_opener::PageOpener;
 use bench::{TrialBench, TrialGround};
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalGround};
-use packetrig_method::journal::JournalEntry;
+use packetrig_method::journal::{self, JournalEntry};
 use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
-use packetrig_store::methods::{MethodDraft, MethodOutcome, NewMethod};
+use packetrig_store::files::{PAGE, PageChoice};
+use packetrig_store::methods::{JOURNAL, MethodDraft, MethodOutcome, NewMethod, RESULT};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
 use show::{MethodForm, StoredTest};
 pub(crate) use start::{MethodRequest, perform};
+use std::fs;
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
 
@@ -76,6 +79,9 @@ struct ResultUse<'a> {
     form: MethodForm,
     out: Option<&'a Path>,
     quiet: bool,
+    page: PageFlags,
+    /// What opens the page, if the user asked for that.
+    opener: Option<PageOpener>,
 }
 
 /// Begins a test and carries it to its end.
@@ -119,6 +125,8 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
         form: if arguments.json { MethodForm::Json } else { MethodForm::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
+        page: arguments.page,
+        opener: arguments.page.open.then(PageOpener::find).transpose()?,
     };
     RunningTest { session, head, draft, catalogue }.carry_on(store, &usage, output)
 }
@@ -232,7 +240,11 @@ impl RunningTest {
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let report = StoredTest::new(&self.head, &self.session, bench);
-        let files = report.files();
+        let mut files = report.files();
+        if usage.page.choice() == PageChoice::Write {
+            let journal = self.draft.journal::<MethodHead>()?;
+            files.push((PAGE, report.page(&journal.trials, &self.head.setup.documents)));
+        }
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         if let Some(out) = usage.out {
             copy_to(out, &named)?;
@@ -244,8 +256,25 @@ impl RunningTest {
         };
         let directory = self.draft.finish(&self.catalogue, &outcome)?;
         report.print(usage.form, &directory, output);
+        if let Some(opener) = &usage.opener {
+            opener.open(&directory.join(PAGE))?;
+        }
         Ok(report.exit())
     }
+}
+
+/// The page of a finished test for people, made again from its result and its journal.
+pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
+    let read = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|error| Error::unreadable(&path, error))
+    };
+    let damaged = |name: &str, error: &dyn std::fmt::Display| {
+        Error::Usage(format!("{} is damaged: {error}", directory.join(name).display()))
+    };
+    let result: StoredTest = serde_json::from_str(&read(RESULT)?).map_err(|error| damaged(RESULT, &error))?;
+    let journal = journal::read::<MethodHead>(&read(JOURNAL)?).map_err(|error| damaged(JOURNAL, &error))?;
+    Ok(result.page(&journal.trials, &journal.head.setup.documents))
 }
 
 fn copy_to(out: &Path, files: &[(&str, &str)]) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! `packetrig report`: past runs and test methods from the catalogue.
 
 mod diff;
+mod html;
 mod methods;
 mod prune;
 mod trend;
@@ -32,6 +33,10 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
             let style = output.style_for_tables(wide);
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
             show(&catalogue, &id, &form, style, output)?;
+        }
+        ReportAction::Html { id, file, open, store } => {
+            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            html::perform(&catalogue, &id, file, open, output)?;
         }
         ReportAction::Path { id, store } => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;

@@ -67,6 +67,7 @@ fn stream(name: &str) -> StreamReport {
         outages: None,
         misdelivery: None,
         contents: None,
+        latency_histogram: Vec::new(),
     }
 }
 
@@ -115,6 +116,7 @@ fn report() -> RunReport {
                 matters: true,
             },
         ],
+        rig_limits: vec![],
     }
 }
 

@@ -12,6 +12,7 @@ use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::message::StoredWatermark;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_store::files::PageChoice;
 use packetrig_store::{
     Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, RunShare, SegmentBatch,
     StoreOutcome, UnfinishedRun,
@@ -34,6 +35,7 @@ struct ShelfSlot {
     /// The nodes that take part in the current run or were left out of it; `None` if that was not written down.
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
+    page: PageChoice,
     /// What is known of parts that are whole. A part is put together once, however often its segments come again.
     whole: BTreeMap<WholePart, StoredPart>,
 }
@@ -65,6 +67,7 @@ struct StoredParts {
 impl ShelfSlot {
     fn hold(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
+        draft.set_page(self.page);
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
         self.nodes = nodes_of(&self.begun["record"]);
@@ -92,8 +95,14 @@ impl RunShelf {
             begun: Value::Null,
             nodes: None,
             quota,
+            page: PageChoice::Write,
             whole: BTreeMap::new(),
         })))
+    }
+
+    /// Sets whether runs that begin from now on get a page for people.
+    pub fn set_page(&self, page: PageChoice) {
+        self.lock().page = page;
     }
 
     fn lock(&self) -> MutexGuard<'_, ShelfSlot> {

@@ -56,6 +56,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         probes: probes.as_ref(),
     };
     let judgement = judge(&evidence, &facts.criteria);
+    let rig_limits = limits::of_ports(&ports, &facts.limits);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -82,6 +83,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         lost,
         captures,
         caveats,
+        rig_limits,
         outcome,
     }
 }

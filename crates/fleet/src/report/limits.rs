@@ -30,6 +30,14 @@ pub(super) fn near(
     found.collect()
 }
 
+/// The limits that were measured with the back ends and drivers of these ports.
+pub(super) fn of_ports(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimit> {
+    let is_used = |limit: &&RigLimit| {
+        ports.iter().any(|port| port.info.back_end == limit.back_end && port.info.driver == limit.driver)
+    };
+    limits.iter().filter(is_used).cloned().collect()
+}
+
 /// The load of one direction of a port.
 struct PortLoad {
     frames_per_second: u64,

@@ -3,6 +3,7 @@
 use super::AcceptanceCriteria;
 use super::clocks::StreamClocks;
 use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate, clamp_to_u64};
+use super::histogram::{LatencyBucket, histogram_of};
 use super::load::asked_of;
 use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
 use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
@@ -163,6 +164,9 @@ pub struct StreamReport {
     /// Frames without a tag, compared by their content; absent if all have a tag.
     #[serde(default)]
     pub contents: Option<ContentReport>,
+    /// The distribution of the latency over all receivers; empty without latency.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_histogram: Vec<LatencyBucket>,
 }
 
 /// The results of all nodes, to look things up in.
@@ -217,6 +221,7 @@ impl<'a> StreamFindings<'a> {
             };
             FrameLoss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
+        let latency = self.latency(index, &rows);
         StreamReport {
             name: stream.name.clone(),
             tx_port: self.port_name(stream.tx),
@@ -225,7 +230,8 @@ impl<'a> StreamFindings<'a> {
             sent,
             received,
             loss,
-            latency: self.latency(index, &rows),
+            latency: latency.as_ref().map(|(report, _)| *report),
+            latency_histogram: latency.map(|(_, times)| histogram_of(&times)).unwrap_or_default(),
             jitter: if let [only] = rows.as_slice() { only.row.jitter } else { None },
             per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
             asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
@@ -255,13 +261,14 @@ impl<'a> StreamFindings<'a> {
         PortShare {
             port: self.port_name(receiver.row.port),
             loss: sent.map(|frames| FrameLoss::new(frames, &received.sequence, true)),
-            latency: self.latency(stream, &[receiver]),
+            latency: self.latency(stream, &[receiver]).map(|(report, _)| report),
             jitter: receiver.row.jitter,
             received,
         }
     }
 
-    fn latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<LatencyReport> {
+    /// The latency of a stream over these receivers, with its distribution.
+    fn latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<(LatencyReport, Latency)> {
         let clock = match self.clocks(stream, rows) {
             StreamClocks::One => None,
             StreamClocks::Apart(bound) => Some(bound),
@@ -278,7 +285,10 @@ impl<'a> StreamFindings<'a> {
         // Above zero no frame arrived before it was sent.
         let least = delays.min().unwrap_or(0).min(0);
         let early = Nanos::new(least.unsigned_abs());
-        LatencyReport::of(&all?, early, LatencyError { clock, ..self.latency_error(stream, rows) })
+        let all = all?;
+        let report =
+            LatencyReport::of(&all, early, LatencyError { clock, ..self.latency_error(stream, rows) })?;
+        Some((report, all))
     }
 
     fn latency_error(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LatencyError {

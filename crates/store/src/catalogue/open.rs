@@ -7,6 +7,7 @@
 
 use super::RunCatalogue;
 use crate::convert::clamp_to_i64;
+use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
@@ -54,7 +55,7 @@ impl RunCatalogue {
     pub fn complete(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
         let directory = self.directory(&report.run);
         // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
-        files::write_run(&directory, report, &self.document(&report.run)?)?;
+        files::write_run(&directory, report, &self.document(&report.run)?, PageChoice::as_in(&directory))?;
         let sql = "UPDATE runs SET verdict = ?2, outcome = ?3, sent = ?4, lost = ?5 WHERE id = ?1";
         let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
         let row = params![
@@ -81,7 +82,8 @@ impl RunCatalogue {
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
             now.clone_into(&mut capture.file);
         }
-        files::write_run(&summary.directory, &report, &self.document(run)?)
+        let choice = PageChoice::as_in(&summary.directory);
+        files::write_run(&summary.directory, &report, &self.document(run)?, choice)
     }
 
     /// The plan of a run that has a report.

@@ -99,7 +99,13 @@ fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
     // The process dies while files are written, and just before the row is.
     fs::create_dir(place.path().join("new/runs/half.partial")).unwrap();
     fs::create_dir(place.path().join("new/runs/whole")).unwrap();
-    crate::files::write_run(&place.path().join("new/runs/whole"), &report("whole"), "").unwrap();
+    crate::files::write_run(
+        &place.path().join("new/runs/whole"),
+        &report("whole"),
+        "",
+        crate::files::PageChoice::Write,
+    )
+    .unwrap();
     drop(catalogue);
 
     let again = RunCatalogue::open(&place.path().join("new")).unwrap();

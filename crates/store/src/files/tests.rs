@@ -93,7 +93,7 @@ fn nodes_are_a_table_when_there_are_several() {
     assert_eq!((value(&csv, 1, "ports"), value(&csv, 1, "received")), ("1", "0"));
     assert_eq!((value(&csv, 2, "reported"), value(&csv, 2, "sent")), ("false", ""));
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &several, "flows: []").unwrap();
+    write_run(directory.path(), &several, "flows: []", PageChoice::Write).unwrap();
     assert_eq!(fs::read_to_string(directory.path().join("nodes.csv")).unwrap(), csv);
 }
 
@@ -140,7 +140,7 @@ fn tags_of_junit_are_balanced() {
 #[test]
 fn all_files_are_written_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &report("r1"), "flows: []").unwrap();
+    write_run(directory.path(), &report("r1"), "flows: []", PageChoice::Write).unwrap();
     let mut names: Vec<String> = fs::read_dir(directory.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -160,14 +160,14 @@ fn all_files_are_written_and_nothing_else() {
     ];
     assert_eq!(names, wanted);
     assert_eq!(fs::read_to_string(directory.path().join("plan.yaml")).unwrap(), "flows: []");
-    let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "");
+    let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "", PageChoice::Write);
     assert!(nowhere.unwrap_err().to_string().contains("nowhere/streams.csv"));
 }
 
 #[test]
 fn the_description_of_the_tables_names_those_that_are_written_and_every_column_of_theirs() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &report("r1"), "").unwrap();
+    write_run(directory.path(), &report("r1"), "", PageChoice::Write).unwrap();
     let metadata = fs::read(directory.path().join("csv-metadata.json")).unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
     let tables = metadata["tables"].as_array().unwrap();

@@ -125,7 +125,7 @@ fn a_crash_between_the_name_and_the_row_is_shown() {
     let (place, catalogue) = store();
     let directory = place.path().join("runs/whole");
     fs::create_dir(&directory).unwrap();
-    crate::files::write_run(&directory, &report("whole"), "").unwrap();
+    crate::files::write_run(&directory, &report("whole"), "", crate::files::PageChoice::Write).unwrap();
     let [kept] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.directory == directory.canonicalize().unwrap(), "{kept:?}");
 }

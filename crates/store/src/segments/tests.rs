@@ -203,7 +203,13 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     // All that a commit does before its row.
-    crate::files::write_run(draft.partial_directory(), &report(&run().0), "").unwrap();
+    crate::files::write_run(
+        draft.partial_directory(),
+        &report(&run().0),
+        "",
+        crate::files::PageChoice::Write,
+    )
+    .unwrap();
     fs::rename(draft.partial_directory(), catalogue.directory(&run())).unwrap();
     drop(draft);
     let (draft, _) = catalogue.resume(&run()).unwrap();

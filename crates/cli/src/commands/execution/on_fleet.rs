@@ -1,7 +1,7 @@
 //! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
-    ExecutionRequest, FinishedRun, open_catalogue, options, refused, run, show, show_result,
+    ExecutionRequest, FinishedRun, open_catalogue, options, page_opener, refused, run, show, show_result,
     warn_if_nothing_is_measured,
 };
 use crate::commands::kept::name_kept;
@@ -21,6 +21,7 @@ use packetrig_fleet_io::{OnEvent, RunOptions, run_to_end};
 use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
+use packetrig_store::files::PageChoice;
 use packetrig_sys::{kernel, signal};
 use std::path::Path;
 
@@ -53,6 +54,8 @@ pub(crate) struct TrialFleet {
 impl TrialFleet {
     pub(crate) fn of(taken: TakenFleet, waits_for_nodes: bool) -> Self {
         let TakenFleet { charged, limits } = taken;
+        // The page of the method shows its trials; each trial needs no page of its own.
+        charged.shelf.set_page(PageChoice::LeaveOut);
         Self { charged, limits, waits_for_nodes }
     }
 
@@ -134,6 +137,8 @@ impl TakenFleet {
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let Self { mut charged, limits } = self;
+        let opener = page_opener(request)?;
+        charged.shelf.set_page(request.page.choice());
         let options = options(request, plan, limits);
         let sending = speeds::sending_time(plan);
         // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
@@ -155,7 +160,7 @@ impl TakenFleet {
             Ok(FinishedRun { mut report, open }) => {
                 let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
                 charged.operator.reported(&report);
-                show_result(request, &report, stored, output)
+                show_result(request, &report, stored, opener.as_ref(), output)
             }
             // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.
             Err(error @ Error::Run(packetrig_fleet_io::Error::Fabric(_))) => {

@@ -1,6 +1,6 @@
 //! What to execute, from the options of a command.
 
-use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
+use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace, PageFlags};
 use crate::document::PlanText;
 use packetrig_engine::process::EngineCommand;
 use packetrig_fleet::controller::{OnLoss, RunPolicies};
@@ -41,6 +41,8 @@ pub(crate) struct ExecutionRequest {
     pub(crate) out: Option<PathBuf>,
     /// The directory of the catalogue, if not the default one.
     pub(crate) store: Option<PathBuf>,
+    /// Whether to write the page for people, and to open it.
+    pub(crate) page: PageFlags,
     pub(crate) capture: bool,
     /// Interfaces that the user confirmed although the lab guard refuses them.
     pub(crate) confirmed: Vec<PortLocation>,
@@ -71,6 +73,7 @@ impl ExecutionRequest {
             name: None,
             out: None,
             store: None,
+            page: PageFlags::default(),
             capture: false,
             confirmed: Vec::new(),
             back_end: None,
@@ -95,6 +98,7 @@ impl ExecutionRequest {
             name: arguments.record.name,
             out: arguments.record.out,
             store: arguments.record.store.directory,
+            page: arguments.record.page,
             capture: arguments.capture,
             confirmed: arguments.confirm,
             engine: arguments.engine,

@@ -83,6 +83,7 @@ impl<'a> ProbeRequest<'a> {
             name: self.run.record.name.clone(),
             out: self.run.record.out.clone(),
             store: self.run.record.store.directory.clone(),
+            page: self.run.record.page,
             seed: self.schedule.seed,
             format: ResultFormat::of_flags(self.run.json, false),
             quiet: self.run.quiet,

@@ -7,17 +7,19 @@ use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
+use packetrig_method::journal::JournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
     CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodSession, MethodVerdict, StartedMethod,
     TestMethod, TrialOrder, TrialResult,
 };
+use packetrig_page::report::{MethodPage, render_method};
 use packetrig_stats::port::PortInfo;
 use packetrig_store::files;
 use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
 use packetrig_sys::kernel;
 use packetrig_units::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// How a result is printed.
@@ -47,7 +49,7 @@ impl MethodForm {
 }
 
 /// A finished test: the file `result.json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct StoredTest {
     packetrig_version: String,
     id: String,
@@ -58,9 +60,10 @@ pub(super) struct StoredTest {
     ports: Vec<PortInfo>,
     trials: u32,
     /// PASS, FAIL or INCONCLUSIVE.
-    verdict: &'static str,
+    verdict: String,
     #[serde(flatten)]
     report: MethodReport,
+    #[serde(default)]
     figures: Vec<packetrig_stats::figure::ReportFigure>,
     #[serde(skip)]
     tables: Vec<ResultTable>,
@@ -77,15 +80,15 @@ impl StoredTest {
             kernel: kernel::release(),
             ports: bench.ports.clone(),
             trials: session.trials(),
-            verdict: word(report.judgement.verdict),
+            verdict: word(report.judgement.verdict).to_owned(),
             figures: report.result.figures(),
             tables: report.tables(),
             report,
         }
     }
 
-    pub(super) const fn verdict_word(&self) -> &'static str {
-        self.verdict
+    pub(super) fn verdict_word(&self) -> &str {
+        &self.verdict
     }
 
     pub(super) fn exit(&self) -> CommandExit {
@@ -105,6 +108,22 @@ impl StoredTest {
             (RESULT_MARKDOWN, self.markdown()),
             (RESULT_TEXT, self.text()),
         ]
+    }
+
+    /// The page for people. `documents` are the plans of the devices.
+    pub(super) fn page(&self, trials: &[JournalEntry], documents: &[String]) -> String {
+        render_method(MethodPage {
+            id: &self.id,
+            name: &self.name,
+            version: &self.packetrig_version,
+            started_wall_ns: self.started_wall_ns,
+            kernel: &self.kernel,
+            verdict: &self.verdict,
+            report: &self.report,
+            trials,
+            ports: &self.ports,
+            documents,
+        })
     }
 
     pub(super) fn print(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
@@ -140,7 +159,7 @@ impl StoredTest {
     }
 
     fn markdown(&self) -> String {
-        files::method_markdown(&self.title(), self.verdict, &self.report.judgement, &self.tables)
+        files::method_markdown(&self.title(), &self.verdict, &self.report.judgement, &self.tables)
     }
 
     fn junit(&self) -> String {

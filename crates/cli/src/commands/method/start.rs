@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
 use crate::output::{CommandOutput, remark};
+use crate::page_opener::PageOpener;
 use packetrig_method::bisection::{BisectionPlan, SearchResolution};
 use packetrig_method::comparison::{
     ComparedLoad, ComparedMeasure, ComparisonOptions, MaximumWorsening, WorseningLimit,
@@ -61,7 +62,13 @@ pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Re
     if !terms.quiet {
         remark(show::cost_in_words(&start.options)?);
     }
-    let usage = ResultUse { form: MethodForm::of(terms), out: terms.out.as_deref(), quiet: terms.quiet };
+    let usage = ResultUse {
+        form: MethodForm::of(terms),
+        out: terms.out.as_deref(),
+        quiet: terms.quiet,
+        page: terms.page,
+        opener: terms.page.open.then(PageOpener::find).transpose()?,
+    };
     begin(head(start, traffic, terms), terms.store.directory.as_deref(), &usage, output)
 }
 

@@ -149,3 +149,11 @@ pub(super) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOu
     output.line(format_args!("Removed method {} ({} trials).", gone.id, count(gone.trials)));
     Ok(())
 }
+
+/// The page of a method for people, from its result and its journal.
+pub(super) fn page(method: &MethodSummary) -> Result<String, Error> {
+    if method.state == MethodState::Complete {
+        return crate::commands::method::stored_page(&method.directory);
+    }
+    Err(no_result(method, None))
+}

@@ -1,0 +1,34 @@
+//! `packetrig report html`: the page for people, made again from what is stored.
+
+use super::find_stored;
+use crate::error::Error;
+use crate::output::CommandOutput;
+use crate::page_opener::PageOpener;
+use packetrig_store::{RunCatalogue, StoredSummary, files};
+use packetrig_sys::private_files;
+use std::path::PathBuf;
+
+/// Writes the page of a result, and says where it is.
+pub(super) fn perform(
+    catalogue: &RunCatalogue,
+    id: &str,
+    file: Option<PathBuf>,
+    open: bool,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    let opener = open.then(PageOpener::find).transpose()?;
+    let stored = find_stored(catalogue, id)?;
+    let page = match &stored {
+        StoredSummary::Run(run) => {
+            let (summary, report) = catalogue.show(&run.run.0)?;
+            // A run that was kept without its plan still has a page.
+            files::page(&report, &catalogue.document(&summary.run).unwrap_or_default())
+        }
+        StoredSummary::Method(method) => super::methods::page(method)?,
+    };
+    let file = file.unwrap_or_else(|| stored.directory().join(files::PAGE));
+    private_files::write(&file, page.as_bytes())
+        .map_err(|source| Error::Write { what: file.display().to_string(), source })?;
+    output.line(file.display());
+    opener.map_or(Ok(()), |opener| opener.open(&file))
+}

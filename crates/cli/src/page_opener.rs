@@ -1,0 +1,39 @@
+//! Shows a report page with the program that the desktop has for it.
+
+use crate::error::Error;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program that opens a file with the user's browser, on every desktop of Linux.
+const PROGRAM: &str = "xdg-open";
+
+/// A program that opens pages.
+#[derive(Debug)]
+pub(crate) struct PageOpener(PathBuf);
+
+impl PageOpener {
+    /// To be asked before a run: it would be a pity to fail after it.
+    pub(crate) fn find() -> Result<Self, Error> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let found =
+            env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|file| file.is_file());
+        found.map(Self).ok_or_else(|| {
+            Error::Usage(format!(
+                "--open needs {PROGRAM}, which is not in $PATH (Debian package xdg-utils); without --open, the report names \
+                 the directory of its page"
+            ))
+        })
+    }
+
+    /// Opens a page. The program starts the browser and ends.
+    pub(crate) fn open(&self, page: &Path) -> Result<(), Error> {
+        let failed = |source| Error::Write { what: format!("to a browser: {}", page.display()), source };
+        let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let status = status.map_err(failed)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::Usage(format!("{PROGRAM} could not open {} ({status})", page.display())))
+    }
+}

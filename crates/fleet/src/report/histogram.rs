@@ -1,0 +1,76 @@
+//! The distribution of a stream's latency as a report keeps it: coarse enough for a page, fine enough for a drawing.
+
+use packetrig_stats::latency::Latency;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Steps by which each power of two is divided, as a power of two: 8, so a step is at most an eighth of its begin.
+const STEP_BITS: u32 = 3;
+
+/// Frames whose latency is at least `from` and less than `below`. In files it is a list of its three numbers, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 3]", into = "[u64; 3]")]
+pub struct LatencyBucket {
+    pub from: Nanos,
+    pub below: Nanos,
+    pub frames: u64,
+}
+
+impl From<[u64; 3]> for LatencyBucket {
+    fn from([from, below, frames]: [u64; 3]) -> Self {
+        Self { from: Nanos::new(from), below: Nanos::new(below), frames }
+    }
+}
+
+impl From<LatencyBucket> for [u64; 3] {
+    fn from(bucket: LatencyBucket) -> Self {
+        [bucket.from.as_u64(), bucket.below.as_u64(), bucket.frames]
+    }
+}
+
+/// The buckets that are not empty, in ascending order. A time counts where the measured distribution rounds it to.
+pub(super) fn histogram_of(times: &Latency) -> Vec<LatencyBucket> {
+    let mut buckets: Vec<LatencyBucket> = Vec::new();
+    for (time, frames) in times.buckets() {
+        let (from, below) = bounds_of(time.as_u64());
+        match buckets.last_mut() {
+            Some(last) if last.from == from => last.frames = last.frames.saturating_add(frames),
+            _ => buckets.push(LatencyBucket { from, below, frames }),
+        }
+    }
+    buckets
+}
+
+fn bounds_of(ns: u64) -> (Nanos, Nanos) {
+    let octave = ns.max(1).ilog2();
+    let shift = octave.saturating_sub(STEP_BITS);
+    let from = ns >> shift << shift;
+    (Nanos::new(from), Nanos::new(from.saturating_add(1 << shift)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_share_a_bucket_and_small_times_have_their_own() {
+        let mut times = Latency::with_digits(3);
+        for ns in [3, 4, 1000, 1001, 1030] {
+            times.record(Nanos::new(ns));
+        }
+        let found: Vec<[u64; 3]> = histogram_of(&times).into_iter().map(Into::into).collect();
+        assert_eq!(found, [[3, 4, 1], [4, 5, 1], [960, 1024, 2], [1024, 1152, 1]]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_is_lost_and_buckets_do_not_overlap(ns in prop::collection::vec(0u64..100_000_000_000, 1..200)) {
+            let mut times = Latency::with_digits(2);
+            ns.iter().for_each(|ns| times.record(Nanos::new(*ns)));
+            let buckets = histogram_of(&times);
+            prop_assert_eq!(buckets.iter().map(|bucket| bucket.frames).sum::<u64>(), ns.len() as u64);
+            prop_assert!(buckets.windows(2).all(|pair| pair[0].below <= pair[1].from));
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Charts with axes: series over time, points, levels and bars.
+
+use super::columns::Columns;
+use super::scale::{Scale, Tick};
+use super::{FormattedText, coordinate};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_units::Nanos;
+
+const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 220.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 40.0;
+const PLOT_WIDTH: f64 = WIDTH - LEFT - RIGHT;
+const PLOT_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
+
+/// Most columns of a series: about one for each unit of the plot's width.
+pub const MOST_COLUMNS: usize = 320;
+
+/// What the values of an axis are. Times show their unit at each mark, the others in the name of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AxisUnit {
+    Seconds,
+    /// Values are nanoseconds.
+    Time,
+    Frames,
+    FramesPerSecond,
+    Percent,
+    Bytes,
+    Number,
+}
+
+impl AxisUnit {
+    fn mark(self, value: f64) -> String {
+        match self {
+            Self::Time => quantity::time(whole_nanos(value)),
+            Self::Seconds => format!("{} s", quantity::decimals(value, 3)),
+            Self::Percent => format!("{} %", quantity::decimals(value, 4)),
+            Self::Frames | Self::FramesPerSecond | Self::Bytes | Self::Number => {
+                quantity::scaled(value, "").trim_end().to_owned()
+            }
+        }
+    }
+
+    /// As the page's script knows it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::Time => "ns",
+            Self::Frames => "frames",
+            Self::FramesPerSecond => "frames/s",
+            Self::Percent => "%",
+            Self::Bytes => "B",
+            Self::Number => "",
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "marks of an axis are positive and saturate"
+)]
+fn whole_nanos(value: f64) -> Nanos {
+    Nanos::new(value.round() as u64)
+}
+
+/// An axis: `latency`, from values in ns.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub name: String,
+    pub unit: AxisUnit,
+    pub scale: Scale,
+}
+
+/// What a mark says besides its position, by its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkShape {
+    /// No mark: only the line through it.
+    Hidden,
+    /// Just a value.
+    Dot,
+    /// Carried without loss: a ring.
+    Carried,
+    /// Frames were lost: a cross.
+    Lost,
+    /// The rig could not hold it: a square.
+    Rig,
+}
+
+/// A point with the text that is shown when a pointer rests on it.
+#[derive(Clone, Debug)]
+pub struct ChartPoint {
+    pub x: f64,
+    pub y: f64,
+    pub shape: MarkShape,
+    pub text: String,
+}
+
+/// What is drawn in a chart. `style` from 1 to 5 is a colour together with a dash.
+#[derive(Clone, Debug)]
+pub enum ChartLine {
+    /// Values over time, one column after the other from 0.
+    Series { name: String, style: usize, columns: Columns },
+    /// Points, joined in their order if `is_joined`.
+    Points { style: usize, points: Vec<ChartPoint>, is_joined: bool, has_steps: bool },
+    /// A constant: what was asked for, or a limit.
+    Level { name: String, style: usize, value: f64 },
+}
+
+/// A part of the x axis that is marked: an outage, a partial second.
+#[derive(Clone, Debug)]
+pub struct MarkedSpan {
+    pub from: f64,
+    pub until: f64,
+    /// Shown when a pointer rests on it.
+    pub text: String,
+    pub is_partial: bool,
+}
+
+/// A bar of a histogram.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    pub from: f64,
+    pub until: f64,
+    pub height: f64,
+    pub text: String,
+}
+
+/// A vertical line with a name at a value of x, such as a percentile.
+#[derive(Clone, Debug)]
+pub struct NamedValue {
+    pub name: String,
+    pub value: f64,
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows, for readers that see no picture.
+    pub description: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<ChartLine>,
+    pub spans: Vec<MarkedSpan>,
+    pub bars: Vec<Bar>,
+    pub values: Vec<NamedValue>,
+}
+
+impl Chart {
+    pub const fn new(description: String, x: Axis, y: Axis) -> Self {
+        Self { description, x, y, lines: Vec::new(), spans: Vec::new(), bars: Vec::new(), values: Vec::new() }
+    }
+
+    /// The drawing. Series tell their values to the page's script.
+    pub fn draw(&self) -> Markup {
+        let mut svg = Markup::new();
+        let view = format!("0 0 {WIDTH} {HEIGHT}");
+        let plot = format!("{LEFT} {TOP} {PLOT_WIDTH} {PLOT_HEIGHT}");
+        let seconds = coordinate(self.x.scale.high());
+        let mut attributes = vec![
+            ("class", "chart"),
+            ("viewBox", view.as_str()),
+            ("role", "img"),
+            ("aria-label", self.description.as_str()),
+        ];
+        let has_series = self.lines.iter().any(|line| matches!(line, ChartLine::Series { .. }));
+        if has_series {
+            attributes.extend([
+                ("data-plot", plot.as_str()),
+                ("data-seconds", &seconds),
+                ("data-unit", self.y.unit.name()),
+            ]);
+        }
+        svg.open("svg", &attributes);
+        self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
+        self.draw_axes(&mut svg);
+        self.bars.iter().for_each(|bar| self.draw_bar(&mut svg, bar));
+        self.lines.iter().for_each(|line| self.draw_line(&mut svg, line));
+        self.draw_values(&mut svg);
+        svg.close("svg");
+        svg
+    }
+
+    fn x_at(&self, value: f64) -> f64 {
+        LEFT + self.x.scale.position(value) * PLOT_WIDTH
+    }
+
+    fn y_at(&self, value: f64) -> f64 {
+        TOP + (1.0 - self.y.scale.position(value)) * PLOT_HEIGHT
+    }
+
+    fn draw_axes(&self, svg: &mut Markup) {
+        let y_ticks = self.y.scale.ticks(4);
+        let x_ticks = self.fitting_x_ticks();
+        let mut grid = FormattedText::default();
+        for tick in &y_ticks {
+            let y = coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT);
+            grid.add(format_args!("M{LEFT} {y}h{PLOT_WIDTH}"));
+        }
+        svg.empty("path", &[("class", "grid"), ("d", grid.as_str())]);
+        let base = TOP + PLOT_HEIGHT;
+        let axis = format!("M{LEFT} {TOP}V{base}H{}", LEFT + PLOT_WIDTH);
+        svg.empty("path", &[("class", "axis"), ("d", &axis)]);
+        svg.open("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
+        for tick in &y_ticks {
+            let y = coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
+            svg.element("text", &[("x", &coordinate(LEFT - 6.0)), ("y", &y)], &self.y.unit.mark(tick.value));
+        }
+        svg.close("g");
+        svg.open("g", &[("class", "x-marks"), ("aria-hidden", "true")]);
+        for tick in &x_ticks {
+            let x = coordinate(LEFT + tick.position * PLOT_WIDTH);
+            svg.element("text", &[("x", &x), ("y", &coordinate(base + 16.0))], &self.x.unit.mark(tick.value));
+        }
+        svg.close("g");
+        svg.element("text", &[("class", "axis-name"), ("x", "2"), ("y", "13")], &self.y.name);
+        let x = coordinate(LEFT + PLOT_WIDTH);
+        let y = coordinate(HEIGHT - 5.0);
+        svg.element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
+    }
+
+    /// Marks whose texts do not touch each other.
+    fn fitting_x_ticks(&self) -> Vec<Tick> {
+        for wanted in [6, 5, 4, 3, 2] {
+            let ticks = self.x.scale.ticks(wanted);
+            let needed = |tick: &Tick| self.x.unit.mark(tick.value).chars().count() as f64 * 6.6 + 10.0;
+            let fits = ticks.windows(2).all(|pair| {
+                let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
+                room >= needed(&pair[0]).midpoint(needed(&pair[1]))
+            });
+            if fits {
+                return ticks;
+            }
+        }
+        // Only the ends of a short logarithmic axis.
+        let ticks = self.x.scale.ticks(2);
+        ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
+    }
+
+    fn draw_line(&self, svg: &mut Markup, line: &ChartLine) {
+        match line {
+            ChartLine::Series { name, style, columns } => self.draw_series(svg, name, *style, columns),
+            ChartLine::Level { name, style, value } => {
+                let path = format!("M{LEFT} {}h{PLOT_WIDTH}", coordinate(self.y_at(*value)));
+                svg.open("path", &[("class", &format!("line line-{style} level")), ("d", &path)]);
+                svg.element("title", &[], name).close("path");
+            }
+            ChartLine::Points { style, points, is_joined, has_steps } => {
+                if *is_joined {
+                    let path = self.joined(points, *has_steps);
+                    svg.empty("path", &[("class", &format!("line line-{style}")), ("d", path.as_str())]);
+                }
+                for point in points {
+                    self.draw_mark(svg, *style, point);
+                }
+            }
+        }
+    }
+
+    fn joined(&self, points: &[ChartPoint], has_steps: bool) -> FormattedText {
+        let mut path = FormattedText::default();
+        for (index, point) in points.iter().enumerate() {
+            let (x, y) = (coordinate(self.x_at(point.x)), coordinate(self.y_at(point.y)));
+            match (index, has_steps) {
+                (0, _) => path.add(format_args!("M{x} {y}")),
+                (_, true) => path.add(format_args!("H{x}V{y}")),
+                (_, false) => path.add(format_args!("L{x} {y}")),
+            }
+        }
+        path
+    }
+
+    fn draw_mark(&self, svg: &mut Markup, style: usize, point: &ChartPoint) {
+        let (x, y) = (self.x_at(point.x), self.y_at(point.y));
+        let path = match point.shape {
+            MarkShape::Hidden => return,
+            MarkShape::Dot => {
+                format!("M{} {}a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", coordinate(x - 2.5), coordinate(y))
+            }
+            MarkShape::Carried => {
+                format!("M{} {}a4 4 0 1 0 8 0a4 4 0 1 0-8 0", coordinate(x - 4.0), coordinate(y))
+            }
+            MarkShape::Lost => format!("M{} {}l8 8m0-8l-8 8", coordinate(x - 4.0), coordinate(y - 4.0)),
+            MarkShape::Rig => format!("M{} {}h8v8h-8z", coordinate(x - 4.0), coordinate(y - 4.0)),
+        };
+        let shape = match point.shape {
+            MarkShape::Hidden | MarkShape::Dot => "dot",
+            MarkShape::Carried => "carried",
+            MarkShape::Lost => "lost",
+            MarkShape::Rig => "rig",
+        };
+        svg.open("path", &[("class", &format!("mark mark-{shape} line-{style}")), ("d", &path)]);
+        svg.element("title", &[], &point.text).close("path");
+    }
+
+    /// A step for each column; where a column has several values, up and down between its extremes.
+    fn draw_series(&self, svg: &mut Markup, name: &str, style: usize, columns: &Columns) {
+        let width = columns.step as f64;
+        let mut path = FormattedText::default();
+        let mut is_down = false;
+        let mut pen: Option<String> = None;
+        for (index, column) in columns.values.iter().enumerate() {
+            let Some(column) = column else {
+                pen = None;
+                continue;
+            };
+            let x = coordinate(self.x_at(index as f64 * width));
+            let (low, high) =
+                (coordinate(self.y_at(column.low as f64)), coordinate(self.y_at(column.high as f64)));
+            // Zigzag: the line goes on from the extreme at which the last column ended.
+            let (first, second) = if is_down { (&low, &high) } else { (&high, &low) };
+            is_down = !is_down;
+            match &pen {
+                None => path.add(format_args!("M{x} {first}")),
+                Some(y) if y != first || first != second => path.add(format_args!("H{x}V{first}")),
+                Some(_) => {}
+            }
+            if first != second {
+                path.add(format_args!("V{second}"));
+            }
+            pen = Some(second.clone());
+            let is_last_of_run = columns.values.get(index + 1).is_none_or(Option::is_none);
+            if is_last_of_run {
+                let end = coordinate(self.x_at((index + 1) as f64 * width));
+                path.add(format_args!("H{end}"));
+            }
+        }
+        let class = format!("line line-{style}");
+        let low = columns.listed(|column| column.low);
+        let step = columns.step.to_string();
+        let mut attributes = vec![
+            ("class", class.as_str()),
+            ("d", path.as_str()),
+            ("data-name", name),
+            ("data-step", &step),
+            ("data-low", &low),
+        ];
+        let high = columns.listed(|column| column.high);
+        if !columns.is_flat() {
+            attributes.push(("data-high", &high));
+        }
+        svg.empty("path", &attributes);
+    }
+
+    fn draw_span(&self, svg: &mut Markup, span: &MarkedSpan) {
+        let x = self.x_at(span.from);
+        // An outage of a microsecond is a line, not nothing.
+        let width = (self.x_at(span.until) - x).max(1.5);
+        let class = if span.is_partial { "partial" } else { "outage" };
+        let (x, width) = (coordinate(x), coordinate(width));
+        let (y, height) = (coordinate(TOP), coordinate(PLOT_HEIGHT));
+        svg.open("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+        svg.element("title", &[], &span.text).close("rect");
+        if !span.is_partial {
+            // A sign besides the colour: a mark above the plot.
+            let mark = format!("M{x} {}l-4-7h8z", coordinate(TOP));
+            svg.empty("path", &[("class", "outage-mark"), ("d", &mark)]);
+        }
+    }
+
+    fn draw_bar(&self, svg: &mut Markup, bar: &Bar) {
+        let x = self.x_at(bar.from);
+        let width = (self.x_at(bar.until) - x).max(0.8);
+        let y = self.y_at(bar.height);
+        // A single frame is seen even where the axis begins.
+        let height = (TOP + PLOT_HEIGHT - y).max(1.0);
+        let y = TOP + PLOT_HEIGHT - height;
+        let [x, y, width, height] = [x, y, width, height].map(coordinate);
+        svg.open("rect", &[("class", "bar"), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+        svg.element("title", &[], &bar.text).close("rect");
+    }
+
+    fn draw_values(&self, svg: &mut Markup) {
+        // Names that would overlap go to the next of three rows.
+        let mut ends = [f64::MIN; 3];
+        for value in &self.values {
+            let x = self.x_at(value.value);
+            let width = value.name.chars().count() as f64 * 6.4 + 6.0;
+            let row = ends.iter().position(|end| *end < x).unwrap_or(2);
+            ends[row] = x + width;
+            let path = format!("M{} {TOP}v{PLOT_HEIGHT}", coordinate(x));
+            svg.empty("path", &[("class", "value-line"), ("d", &path)]);
+            let is_at_end = x + width > WIDTH;
+            let class = if is_at_end { "value-name end" } else { "value-name" };
+            let x = if is_at_end { x - 3.0 } else { x + 3.0 };
+            let y = coordinate(TOP + 10.0 + row as f64 * 13.0);
+            svg.element("text", &[("class", class), ("x", &coordinate(x)), ("y", &y)], &value.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        let axis = |name: &str, unit, high| Axis { name: name.into(), unit, scale: Scale::from_zero(high) };
+        Chart::new(
+            "frames per second".into(),
+            Axis { name: "time".into(), unit: AxisUnit::Seconds, scale: Scale::exactly(0.0, 4.0) },
+            axis("rate, frames/s", AxisUnit::FramesPerSecond, 1000.0),
+        )
+    }
+
+    #[test]
+    fn a_series_is_steps_with_gaps_where_nothing_was_measured() {
+        let mut chart = chart();
+        let columns = Columns::of(&[Some(1000), Some(1000), None, Some(0)], 10);
+        chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
+        let svg = chart.draw().into_string();
+        assert!(svg.contains("d=\"M62 26H224M305 180H386\""), "{svg}");
+        assert!(svg.contains("data-low=\"1000*2 - 0\""), "{svg}");
+    }
+
+    #[test]
+    fn the_extremes_of_a_column_are_drawn_and_listed() {
+        let mut chart = chart();
+        let columns = Columns::of(&[Some(0), Some(1000), Some(500), Some(500)], 2);
+        chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
+        let svg = chart.draw().into_string();
+        assert!(svg.contains("d=\"M62 26V180H224V103H386\""), "{svg}");
+        assert!(svg.contains("data-low=\"0 500\"") && svg.contains("data-high=\"1000 500\""), "{svg}");
+    }
+
+    #[test]
+    fn an_outage_of_a_microsecond_is_a_line() {
+        let mut chart = chart();
+        chart.spans.push(MarkedSpan {
+            from: 1.0,
+            until: 1.000_001,
+            text: "1 frame".into(),
+            is_partial: false,
+        });
+        assert!(chart.draw().as_str().contains("width=\"1.5\""));
+    }
+}

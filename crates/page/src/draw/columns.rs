@@ -1,0 +1,87 @@
+//! Series made short for drawing: the least and the greatest value of each column, so that no extreme is lost.
+
+/// The least and the greatest value of some neighbouring samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extremes {
+    pub low: u64,
+    pub high: u64,
+}
+
+/// A series in columns of equal width.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Samples in each column; the last one may have fewer.
+    pub step: usize,
+    /// `None` where nothing was measured.
+    pub values: Vec<Option<Extremes>>,
+}
+
+impl Columns {
+    /// At most `most` columns of these samples.
+    pub fn of(samples: &[Option<u64>], most: usize) -> Self {
+        let step = samples.len().div_ceil(most.max(1)).max(1);
+        let values = samples.chunks(step).map(|column| {
+            let known = column.iter().flatten();
+            let low = known.clone().min()?;
+            Some(Extremes { low: *low, high: *known.max()? })
+        });
+        Self { step, values: values.collect() }
+    }
+
+    /// The greatest value of all.
+    pub fn high(&self) -> Option<u64> {
+        self.values.iter().flatten().map(|column| column.high).max()
+    }
+
+    pub fn low(&self) -> Option<u64> {
+        self.values.iter().flatten().map(|column| column.low).min()
+    }
+
+    /// The values for the page's script: `5 7*3 -` is 5, three times 7, and nothing measured.
+    pub(crate) fn listed(&self, of: impl Fn(Extremes) -> u64) -> String {
+        let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
+        let mut text = String::with_capacity(values.len() * 4);
+        for equal in values.chunk_by(|one, next| one == next) {
+            if !text.is_empty() {
+                text.push(' ');
+            }
+            match equal[0] {
+                Some(value) => text.push_str(&value.to_string()),
+                None => text.push('-'),
+            }
+            if equal.len() > 1 {
+                text.push('*');
+                text.push_str(&equal.len().to_string());
+            }
+        }
+        text
+    }
+
+    /// Whether columns have one value each.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.values.iter().flatten().all(|column| column.low == column.high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn repeated_values_are_counted() {
+        let columns = Columns::of(&[Some(5), Some(7), Some(7), Some(7), None], 9);
+        assert_eq!(columns.listed(|column| column.high), "5 7*3 -");
+        assert!(columns.is_flat());
+    }
+
+    proptest! {
+        #[test]
+        fn no_extreme_is_lost(samples in prop::collection::vec(prop::option::of(0u64..1000), 1..700), most in 1usize..200) {
+            let columns = Columns::of(&samples, most);
+            prop_assert!(columns.values.len() <= most);
+            prop_assert_eq!(columns.high(), samples.iter().flatten().max().copied());
+            prop_assert_eq!(columns.low(), samples.iter().flatten().min().copied());
+        }
+    }
+}

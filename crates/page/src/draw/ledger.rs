@@ -1,0 +1,342 @@
+//! The ledger as a flow from planned to counted frames: where each frame is, and where frames were lost.
+//!
+//! The flow is drawn by place and not to scale, because 3 of 10^9 frames would be no pixel. An account that was not measured
+//! is shown as such, never as zero.
+
+use super::ledger_picture;
+use crate::markup::Markup;
+use crate::quantity::{count, percent};
+use packetrig_fleet::report::LossPlaces;
+use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
+
+/// Where a part of the flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowZone {
+    Sender,
+    Path,
+    Receiver,
+}
+
+/// What an exit means for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitKind {
+    /// It never arrived, or not as sent.
+    Lost,
+    /// It is no frame that was expected: a copy, or another's.
+    SetAside,
+}
+
+/// A way out of the flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowExit {
+    pub name: &'static str,
+    /// `None` if it was not measured.
+    pub frames: Option<u64>,
+    pub kind: ExitKind,
+}
+
+/// Whether the counts on both sides of an exit fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowBalance {
+    Balanced,
+    /// The rule that does not hold.
+    Broken(String),
+    /// An account of the rule was not measured.
+    NotChecked,
+}
+
+/// A station of the flow, with the ways out behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowStation {
+    pub account: LedgerAccount,
+    pub frames: Option<u64>,
+    pub exits: Vec<FlowExit>,
+    /// Between this station and the next one.
+    pub balance: FlowBalance,
+}
+
+/// The ledger of a run, ready to be drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerFlow {
+    pub stations: Vec<FlowStation>,
+    /// Frames of others and copies, which join on the path.
+    pub joined: Vec<FlowExit>,
+    pub planned: Option<u64>,
+    pub expected: Option<u64>,
+    pub lost: Option<u64>,
+}
+
+/// A station, and which rule leads to the next one: its index in [`RULES`]. The path has none.
+const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
+    (LedgerAccount::Planned, Some(0)),
+    (LedgerAccount::Built, Some(1)),
+    (LedgerAccount::HandedOver, Some(2)),
+    (LedgerAccount::OnWire, None),
+    (LedgerAccount::Arrived, Some(3)),
+    (LedgerAccount::Seen, Some(4)),
+    (LedgerAccount::Recognised, Some(5)),
+    (LedgerAccount::Counted, Some(6)),
+];
+
+impl LedgerFlow {
+    /// The flow of these accounts; `places` says what was lost on the path.
+    pub fn of(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
+        let stations = STATIONS.iter().map(|(account, rule)| FlowStation {
+            account: *account,
+            frames: ledger.get(*account),
+            exits: exits_of(*account, ledger, places),
+            balance: rule.map_or(FlowBalance::Balanced, |rule| balance_of(rule, ledger, imbalances)),
+        });
+        let joined = [
+            LedgerAccount::Foreign,
+            LedgerAccount::Protocol,
+            LedgerAccount::OtherRuns,
+            LedgerAccount::Duplicate,
+        ];
+        let joined =
+            joined.iter().map(|account| exit(*account, ledger)).filter(|exit| exit.frames.unwrap_or(0) > 0);
+        Self {
+            stations: stations.collect(),
+            joined: joined.collect(),
+            planned: ledger.get(LedgerAccount::Planned),
+            expected: ledger.get(LedgerAccount::Expected),
+            lost: ledger.get(LedgerAccount::Lost),
+        }
+    }
+
+    /// Both drawings: one for wide pages and paper, one for narrow screens. The page's style shows one of them.
+    pub fn draw(&self) -> Markup {
+        let mut figure = Markup::new();
+        figure.open("figure", &[("class", "ledger")]);
+        figure.append(&ledger_picture::draw_wide(self)).append(&ledger_picture::draw_narrow(self));
+        figure.close("figure");
+        figure
+    }
+
+    /// One sentence for readers that see no picture.
+    pub(super) fn describe(&self) -> String {
+        let known = self.stations.iter().map(|station| {
+            let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+            format!("{} {frames}", account_name(station.account))
+        });
+        let lost = self.lost.map_or_else(|| "not known".to_owned(), count);
+        format!("Frames from planned to counted: {}. Lost: {lost}.", known.collect::<Vec<_>>().join(", "))
+    }
+
+    /// `12 (0.1 %)`, or that it is not known.
+    pub(super) fn share(&self, frames: Option<u64>) -> String {
+        match (frames, self.planned) {
+            (None, _) => "not measured".to_owned(),
+            (Some(0), _) => "0".to_owned(),
+            (Some(frames), Some(planned)) if planned > 0 => {
+                format!("{} ({})", count(frames), percent(frames, planned))
+            }
+            (Some(frames), _) => count(frames),
+        }
+    }
+}
+
+impl FlowStation {
+    pub(super) const fn zone(&self) -> FlowZone {
+        match self.account {
+            LedgerAccount::Planned
+            | LedgerAccount::Built
+            | LedgerAccount::HandedOver
+            | LedgerAccount::OnWire => FlowZone::Sender,
+            _ => FlowZone::Receiver,
+        }
+    }
+}
+
+fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<FlowExit> {
+    use LedgerAccount as Account;
+    let accounts: &[LedgerAccount] = match account {
+        Account::Planned => &[Account::Unsent],
+        Account::Built => &[Account::Refused],
+        Account::HandedOver => &[Account::TxDropped],
+        Account::Arrived => &[Account::RingDropped],
+        Account::Seen => &[Account::Misdelivered, Account::OtherRuns, Account::Protocol, Account::Foreign],
+        Account::Recognised => &[Account::Duplicate, Account::Stale, Account::Unnumbered],
+        Account::OnWire => {
+            let path = FlowExit { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
+            let doubt =
+                FlowExit { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
+            return vec![path, doubt];
+        }
+        _ => &[],
+    };
+    accounts.iter().map(|account| exit(*account, ledger)).collect()
+}
+
+fn exit(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
+    use LedgerAccount as Account;
+    let kind = match account {
+        Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
+        _ => ExitKind::Lost,
+    };
+    FlowExit { name: account_name(account), frames: ledger.get(account), kind }
+}
+
+fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
+    let rule = &RULES[rule];
+    if let Some(broken) = imbalances.iter().find(|imbalance| imbalance.rule == rule.name) {
+        return FlowBalance::Broken(broken.to_string());
+    }
+    let is_measured = rule.accounts().all(|account| ledger.get(account).is_some());
+    let is_unchecked = ledger.unchecked().contains(&rule.name);
+    if is_measured && !is_unchecked { FlowBalance::Balanced } else { FlowBalance::NotChecked }
+}
+
+/// As it is shown.
+pub const fn account_name(account: LedgerAccount) -> &'static str {
+    match account {
+        LedgerAccount::Planned => "planned",
+        LedgerAccount::Unsent => "unsent",
+        LedgerAccount::Built => "built",
+        LedgerAccount::Refused => "refused",
+        LedgerAccount::HandedOver => "handed over",
+        LedgerAccount::TxDropped => "dropped on send",
+        LedgerAccount::OnWire => "on the wire",
+        LedgerAccount::Arrived => "arrived",
+        LedgerAccount::RingDropped => "ring full",
+        LedgerAccount::Seen => "seen",
+        LedgerAccount::Foreign => "foreign",
+        LedgerAccount::Protocol => "protocol",
+        LedgerAccount::OtherRuns => "other runs",
+        LedgerAccount::Misdelivered => "misdelivered",
+        LedgerAccount::Recognised => "recognised",
+        LedgerAccount::Counted => "counted",
+        LedgerAccount::Duplicate => "copies",
+        LedgerAccount::Stale => "too late",
+        LedgerAccount::Unnumbered => "damaged tag",
+        LedgerAccount::Expected => "expected",
+        LedgerAccount::Lost => "lost",
+    }
+}
+
+/// What an account counts, in a sentence.
+const fn account_meaning(account: LedgerAccount) -> &'static str {
+    match account {
+        LedgerAccount::Planned => "The schedule asked for these by the time the sender stopped.",
+        LedgerAccount::Unsent => "Planned, but the run ended before they were built.",
+        LedgerAccount::Built => "Written into a send buffer.",
+        LedgerAccount::Refused => "Built, but the kernel refused them.",
+        LedgerAccount::HandedOver => "The kernel took them.",
+        LedgerAccount::TxDropped => "The sending interface dropped them.",
+        LedgerAccount::OnWire => "The sending interface transmitted them.",
+        LedgerAccount::Arrived => "The receiving interface received them.",
+        LedgerAccount::RingDropped => "Our receive ring was full: the rig lost them itself.",
+        LedgerAccount::Seen => "The receiver of the rig saw them.",
+        LedgerAccount::Foreign => "Seen, but not frames of packetrig.",
+        LedgerAccount::Protocol => "Seen: ARP, neighbour discovery or echo of emulated interfaces.",
+        LedgerAccount::OtherRuns => "Seen, but of another run.",
+        LedgerAccount::Misdelivered => "Of this run, at a port that does not expect them.",
+        LedgerAccount::Recognised => "Of this run, at a port that expects them.",
+        LedgerAccount::Counted => "Counted once each: what arrived.",
+        LedgerAccount::Duplicate => "Copies of frames that were counted.",
+        LedgerAccount::Stale => "More than 65 536 frames late; they count as lost.",
+        LedgerAccount::Unnumbered => "Known by their headers only, because the test tag was damaged.",
+        LedgerAccount::Expected => "Copies that all receivers together should have counted.",
+        LedgerAccount::Lost => "Expected, and never counted.",
+    }
+}
+
+/// All accounts and all rules as tables: the same facts as the drawing, for reading and copying.
+pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> Markup {
+    let planned = ledger.get(LedgerAccount::Planned);
+    let mut table = Markup::new();
+    table
+        .open(
+            "div",
+            &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", "Accounts")],
+        )
+        .open("table", &[]);
+    table.element("caption", &[], "Accounts, in the order in which a frame goes through them. Accounts that are missing were not measured.");
+    table.within("thead", &[], |head| {
+        head.open("tr", &[]);
+        head.element("th", &[("scope", "col")], "account");
+        head.element("th", &[("scope", "col"), ("class", "number")], "frames");
+        head.element("th", &[("scope", "col"), ("class", "number")], "of planned");
+        head.element("th", &[("scope", "col")], "meaning");
+        head.close("tr");
+    });
+    table.open("tbody", &[]);
+    for (account, frames) in ledger.accounts() {
+        table.open("tr", &[]);
+        table.element("th", &[("scope", "row")], account_name(account));
+        table.element("td", &[("class", "number"), ("data-value", &frames.to_string())], &count(frames));
+        let share = planned.map_or_else(String::new, |planned| percent(frames, planned));
+        table.element("td", &[("class", "number")], &share);
+        table.element("td", &[], account_meaning(account));
+        table.close("tr");
+    }
+    table.close("tbody").close("table").close("div");
+    tabulate_rules(&mut table, ledger, imbalances);
+    table
+}
+
+fn tabulate_rules(table: &mut Markup, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) {
+    table.element("h3", &[], "Rules between accounts");
+    table.open("ul", &[("class", "rules")]);
+    for (index, rule) in RULES.iter().enumerate() {
+        let (sign, state) = match balance_of(index, ledger, imbalances) {
+            FlowBalance::Balanced => ("✓", "holds".to_owned()),
+            FlowBalance::Broken(how) => ("✗", how),
+            FlowBalance::NotChecked => ("–", "not checked, because an account was not measured".to_owned()),
+        };
+        table.open("li", &[]).element("span", &[("aria-hidden", "true")], sign);
+        table.text(" ").element("code", &[], rule.name).text(": ").text(&state).close("li");
+    }
+    table.close("ul");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow() -> LedgerFlow {
+        let mut ledger = FrameLedger::default();
+        for (account, frames) in [
+            (LedgerAccount::Planned, 1000),
+            (LedgerAccount::Unsent, 0),
+            (LedgerAccount::Built, 1000),
+            (LedgerAccount::Arrived, 990),
+            (LedgerAccount::RingDropped, 0),
+            (LedgerAccount::Seen, 991),
+            (LedgerAccount::Foreign, 7),
+            (LedgerAccount::Lost, 10),
+        ] {
+            ledger.add(account, frames);
+        }
+        let places =
+            LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
+        LedgerFlow::of(&ledger, &ledger.balance(), &places)
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_zero() {
+        let flow = flow();
+        let wire = &flow.stations[3];
+        assert_eq!((wire.account, wire.frames), (LedgerAccount::OnWire, None));
+        let drawn = flow.draw().into_string();
+        assert!(drawn.contains("not measured"), "{drawn}");
+    }
+
+    #[test]
+    fn a_broken_rule_is_at_its_place_and_an_unmeasured_one_is_not_checked() {
+        let flow = flow();
+        let states: Vec<_> = flow.stations.iter().map(|station| &station.balance).collect();
+        assert_eq!(states[0], &FlowBalance::Balanced);
+        assert_eq!(states[2], &FlowBalance::NotChecked);
+        assert!(matches!(states[4], FlowBalance::Broken(how) if how.contains("990 against 991")));
+    }
+
+    #[test]
+    fn losses_stand_where_they_happened() {
+        let flow = flow();
+        let path = &flow.stations[3].exits[0];
+        assert_eq!((path.name, path.frames), ("lost on the path", Some(10)));
+        assert_eq!(flow.joined.len(), 1);
+        assert_eq!(flow.share(Some(10)), "10 (1\u{202f}%)");
+    }
+}

@@ -1,0 +1,382 @@
+//! The two drawings of a ledger: from left to right for wide pages and paper, from top to bottom for narrow screens.
+
+use super::coordinate;
+use super::ledger::{ExitKind, FlowBalance, FlowExit, FlowStation, FlowZone, LedgerFlow, account_name};
+use crate::markup::Markup;
+use crate::quantity::count;
+
+/// Width of the flow itself. It is the same everywhere: the drawing shows places, not shares.
+const TRUNK: f64 = 44.0;
+
+/// Width of an exit, by the power of ten of its frames.
+fn exit_width(frames: u64) -> f64 {
+    match frames {
+        0 => 0.0,
+        _ => (3.0 + (frames as f64).log10() * 3.0).min(24.0),
+    }
+}
+
+const WIDE: f64 = 1340.0;
+const TRUNK_TOP: f64 = 104.0;
+const TRUNK_BASE: f64 = TRUNK_TOP + TRUNK;
+/// Where the stations are. Between the fourth and the fifth is the path.
+const STATION_X: [f64; 8] = [64.0, 196.0, 328.0, 460.0, 716.0, 850.0, 1036.0, 1226.0];
+const FIRST_ROW: f64 = TRUNK_BASE + 52.0;
+const ROW: f64 = 38.0;
+
+/// From left to right.
+pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
+    let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
+    let height = FIRST_ROW + rows as f64 * ROW + 8.0;
+    let mut svg = Markup::new();
+    let view = format!("0 0 {WIDE} {}", coordinate(height));
+    svg.open(
+        "svg",
+        &[("class", "ledger-wide"), ("viewBox", &view), ("role", "img"), ("aria-label", &flow.describe())],
+    );
+    for (name, zone, from, until) in [
+        ("Our sender", FlowZone::Sender, 8.0, 524.0),
+        ("Device and path", FlowZone::Path, 532.0, 652.0),
+        ("Our receiver", FlowZone::Receiver, 660.0, 1332.0),
+    ] {
+        draw_zone(&mut svg, name, zone, [from, 6.0, until - from, height - 12.0]);
+    }
+    for (index, station) in flow.stations.iter().enumerate() {
+        if let Some(next) = STATION_X.get(index + 1) {
+            draw_wide_trunk(&mut svg, station, &flow.stations[index + 1], STATION_X[index], *next);
+        }
+    }
+    draw_wide_end(&mut svg, flow);
+    for (index, station) in flow.stations.iter().enumerate() {
+        draw_wide_exits(&mut svg, flow, station, STATION_X[index]);
+        draw_wide_station(&mut svg, station, STATION_X[index]);
+    }
+    draw_wide_joined(&mut svg, flow);
+    svg.close("svg");
+    svg
+}
+
+fn draw_zone(svg: &mut Markup, name: &str, zone: FlowZone, [x, y, width, height]: [f64; 4]) {
+    let class = match zone {
+        FlowZone::Path => "zone zone-path",
+        FlowZone::Sender | FlowZone::Receiver => "zone",
+    };
+    let [left, top, width, height] = [x, y, width, height].map(coordinate);
+    svg.empty(
+        "rect",
+        &[("class", class), ("x", &left), ("y", &top), ("width", &width), ("height", &height), ("rx", "8")],
+    );
+    svg.element(
+        "text",
+        &[("class", "zone-name"), ("x", &coordinate(x + 10.0)), ("y", &coordinate(y + 20.0))],
+        name,
+    );
+}
+
+/// Whether nothing is known between two stations.
+fn is_unknown(from: &FlowStation, to: &FlowStation) -> bool {
+    from.frames.is_none() || to.frames.is_none()
+}
+
+fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f64, next: f64) {
+    let class = if is_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
+    let mut piece = |from: f64, until: f64| {
+        let [x, y, width, height] = [from, TRUNK_TOP, until - from, TRUNK].map(coordinate);
+        svg.empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+    };
+    let FlowBalance::Broken(rule) = &from.balance else { return piece(x, next) };
+    let middle = x.midpoint(next) + 30.0;
+    piece(x, middle - 8.0);
+    piece(middle + 8.0, next);
+    let mark = format!(
+        "M{} {}l12 12m0-12l-12 12",
+        coordinate(middle - 6.0),
+        coordinate(TRUNK_TOP + TRUNK / 2.0 - 6.0)
+    );
+    svg.open("path", &[("class", "broken"), ("d", &mark)]).element("title", &[], rule).close("path");
+    let (x, y) = (coordinate(middle), coordinate(TRUNK_TOP - 6.0));
+    svg.element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
+}
+
+fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
+    let Some(last) = flow.stations.last() else { return };
+    let x = STATION_X[STATION_X.len() - 1];
+    let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
+    let head = format!("M{x} {TRUNK_TOP}h44v-12l34 34l-34 34v-12h-44z");
+    svg.empty("path", &[("class", class), ("d", &head)]);
+    let lines = [
+        ("expected", flow.expected.map_or_else(|| "not known".to_owned(), count)),
+        ("never counted", flow.lost.map_or_else(|| "not known".to_owned(), count)),
+    ];
+    for (row, (name, value)) in lines.iter().enumerate() {
+        let y = FIRST_ROW + row as f64 * ROW;
+        svg.element(
+            "text",
+            &[("class", "exit-name"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y))],
+            name,
+        );
+        svg.element(
+            "text",
+            &[("class", "exit-count"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y + 15.0))],
+            value,
+        );
+    }
+}
+
+fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
+    let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
+    svg.empty("path", &[("class", "station"), ("d", &line)]);
+    let x = coordinate(x);
+    let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+    let class =
+        if station.frames.is_some() { "station-count middle" } else { "station-count unknown middle" };
+    svg.element(
+        "text",
+        &[("class", "station-name middle"), ("x", &x), ("y", "58")],
+        account_name(station.account),
+    );
+    svg.element("text", &[("class", class), ("x", &x), ("y", "77")], &frames);
+}
+
+/// Exits go down. The first one goes deepest, so that no exit crosses the text of another.
+fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, station_x: f64) {
+    // The exits of the path are in its own box.
+    let is_path = station.exits.first().is_some_and(|exit| exit.name == "lost on the path");
+    let left = if is_path { 548.0 } else { station_x + 16.0 };
+    let count = station.exits.len();
+    for (index, exit) in station.exits.iter().enumerate() {
+        let row = count - 1 - index;
+        let x = left + index as f64 * 14.0;
+        let y = FIRST_ROW + row as f64 * ROW;
+        draw_wide_exit(svg, exit, x, y);
+        let (x, first, second) = (coordinate(x + 14.0), coordinate(y), coordinate(y + 15.0));
+        svg.element("text", &[("class", "exit-name"), ("x", &x), ("y", &first)], exit.name);
+        svg.element(
+            "text",
+            &[("class", count_class(exit)), ("x", &x), ("y", &second)],
+            &flow.share(exit.frames),
+        );
+    }
+}
+
+fn count_class(exit: &FlowExit) -> &'static str {
+    match (exit.frames, exit.kind) {
+        (None, _) => "exit-count unknown",
+        (Some(0), _) => "exit-count none",
+        (Some(_), ExitKind::Lost) => "exit-count lost",
+        (Some(_), ExitKind::SetAside) => "exit-count aside",
+    }
+}
+
+fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
+    let Some(frames) = exit.frames else {
+        let path = format!("M{x} {TRUNK_BASE}V{}", coordinate(y - 2.0));
+        svg.empty("path", &[("class", "exit exit-unknown"), ("d", &path)]);
+        return;
+    };
+    let width = exit_width(frames);
+    if width == 0.0 {
+        let path = format!("M{x} {TRUNK_BASE}V{}", coordinate(y - 2.0));
+        svg.empty("path", &[("class", "exit exit-none"), ("d", &path)]);
+        return;
+    }
+    let class = match exit.kind {
+        ExitKind::Lost => "exit exit-lost",
+        ExitKind::SetAside => "exit exit-aside",
+    };
+    // A thick exit grows to the left: the text is on its right.
+    let x = x + 1.5 - width / 2.0;
+    let path = format!("M{} {}V{}", coordinate(x), coordinate(TRUNK_BASE - 10.0), coordinate(y + 1.0));
+    svg.empty("path", &[("class", class), ("d", &path), ("stroke-width", &coordinate(width))]);
+    let half = width.max(8.0) / 2.0 + 2.0;
+    let head = format!(
+        "M{} {}h{}l-{} 9z",
+        coordinate(x - half),
+        coordinate(y + 1.0),
+        coordinate(half * 2.0),
+        coordinate(half)
+    );
+    svg.empty("path", &[("class", &format!("{class}-head")), ("d", &head)]);
+}
+
+/// What joins on the path comes from above.
+fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
+    if flow.joined.is_empty() {
+        return;
+    }
+    let frames = flow.joined.iter().fold(0, |sum: u64, exit| sum.saturating_add(exit.frames.unwrap_or(0)));
+    let x = 592.0;
+    let width = exit_width(frames);
+    let path = format!("M{x} 62V{}", TRUNK_TOP + 10.0);
+    svg.empty("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", &coordinate(width))]);
+    svg.element(
+        "text",
+        &[("class", "exit-name middle"), ("x", &coordinate(x)), ("y", "42")],
+        "others and copies",
+    );
+    svg.element(
+        "text",
+        &[("class", "exit-count aside middle"), ("x", &coordinate(x)), ("y", "57")],
+        &format!("+{}", count(frames)),
+    );
+}
+
+const NARROW: f64 = 340.0;
+const TRUNK_X: f64 = 20.0;
+const NARROW_TRUNK: f64 = 30.0;
+const STATION_HEIGHT: f64 = 40.0;
+const EXIT_HEIGHT: f64 = 30.0;
+const ZONE_HEIGHT: f64 = 30.0;
+
+/// From top to bottom, each exit in a row of its own.
+pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
+    let mut body = Markup::new();
+    let mut y = 4.0;
+    for (index, station) in flow.stations.iter().enumerate() {
+        let is_path = index == 3;
+        if index == 0 || index == 4 {
+            let name = if station.zone() == FlowZone::Sender { "Our sender" } else { "Our receiver" };
+            y = draw_narrow_zone(&mut body, name, y, index > 0);
+        }
+        y = draw_narrow_station(&mut body, station, y, index + 1 == flow.stations.len());
+        if is_path {
+            y = draw_narrow_zone(&mut body, "Device and path", y, true);
+        }
+        for exit in &station.exits {
+            y = draw_narrow_exit(&mut body, flow, exit, y);
+        }
+        if is_path {
+            for joined in &flow.joined {
+                y = draw_narrow_joined(&mut body, joined, y);
+            }
+        }
+        if let FlowBalance::Broken(_) = &station.balance {
+            y = draw_narrow_break(&mut body, y);
+        }
+    }
+    let mut svg = Markup::new();
+    let view = format!("0 0 {NARROW} {}", coordinate(y + 22.0));
+    svg.open(
+        "svg",
+        &[("class", "ledger-narrow"), ("viewBox", &view), ("role", "img"), ("aria-label", &flow.describe())],
+    );
+    svg.append(&body).close("svg");
+    svg
+}
+
+fn narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
+    let class = if is_unknown { "trunk trunk-unknown" } else { "trunk" };
+    let [x, y, width, height] = [TRUNK_X, y, NARROW_TRUNK, height].map(coordinate);
+    svg.empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+}
+
+fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f64 {
+    if has_trunk {
+        narrow_trunk(svg, y, ZONE_HEIGHT, false);
+    }
+    let line = format!(
+        "M{} {}H{NARROW}",
+        if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 },
+        coordinate(y + 8.0)
+    );
+    svg.empty("path", &[("class", "zone-line"), ("d", &line)]);
+    let x = if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 };
+    svg.element("text", &[("class", "zone-name"), ("x", &coordinate(x)), ("y", &coordinate(y + 24.0))], name);
+    y + ZONE_HEIGHT
+}
+
+fn draw_narrow_station(svg: &mut Markup, station: &FlowStation, y: f64, is_last: bool) -> f64 {
+    let is_unknown = station.frames.is_none();
+    let middle = y + STATION_HEIGHT / 2.0;
+    narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
+    if is_last {
+        let (left, base) = (TRUNK_X - 8.0, coordinate(y + STATION_HEIGHT));
+        let head = format!("M{left} {base}h{}l-{} 18z", NARROW_TRUNK + 16.0, NARROW_TRUNK / 2.0 + 8.0);
+        svg.empty(
+            "path",
+            &[("class", if is_unknown { "trunk trunk-unknown" } else { "trunk" }), ("d", &head)],
+        );
+    }
+    let line = format!("M{} {m}H{}", TRUNK_X - 8.0, TRUNK_X + NARROW_TRUNK + 8.0, m = coordinate(middle));
+    svg.empty("path", &[("class", "station"), ("d", &line)]);
+    let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+    let class = if is_unknown { "station-count unknown end" } else { "station-count end" };
+    let base = coordinate(middle + 5.0);
+    svg.element(
+        "text",
+        &[("class", "station-name"), ("x", "66"), ("y", &base)],
+        account_name(station.account),
+    );
+    svg.element("text", &[("class", class), ("x", &coordinate(NARROW - 2.0)), ("y", &base)], &frames);
+    y + STATION_HEIGHT
+}
+
+fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64) -> f64 {
+    narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    let middle = y + EXIT_HEIGHT / 2.0;
+    let edge = TRUNK_X + NARROW_TRUNK;
+    let class = match (exit.frames, exit.kind) {
+        (None, _) => "exit exit-unknown",
+        (Some(0), _) => "exit exit-none",
+        (Some(_), ExitKind::Lost) => "exit exit-lost",
+        (Some(_), ExitKind::SetAside) => "exit exit-aside",
+    };
+    let width = exit.frames.map_or(0.0, exit_width);
+    let path = format!("M{} {}H{}", edge - 6.0, coordinate(middle), edge + 20.0);
+    if width > 0.0 {
+        let width = width.min(EXIT_HEIGHT - 8.0);
+        svg.empty("path", &[("class", class), ("d", &path), ("stroke-width", &coordinate(width))]);
+        let half = width.max(8.0) / 2.0 + 2.0;
+        let head = format!(
+            "M{} {}v{}l9-{}z",
+            edge + 20.0,
+            coordinate(middle - half),
+            coordinate(half * 2.0),
+            coordinate(half)
+        );
+        svg.empty("path", &[("class", &format!("{class}-head")), ("d", &head)]);
+    } else {
+        svg.empty("path", &[("class", class), ("d", &path)]);
+    }
+    let base = coordinate(middle + 5.0);
+    svg.element("text", &[("class", "exit-name"), ("x", "86"), ("y", &base)], exit.name);
+    let class = format!("{} end", count_class(exit));
+    svg.element(
+        "text",
+        &[("class", &class), ("x", &coordinate(NARROW - 2.0)), ("y", &base)],
+        &flow.share(exit.frames),
+    );
+    y + EXIT_HEIGHT
+}
+
+fn draw_narrow_joined(svg: &mut Markup, joined: &FlowExit, y: f64) -> f64 {
+    narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    let middle = coordinate(y + EXIT_HEIGHT / 2.0);
+    let edge = TRUNK_X + NARROW_TRUNK;
+    let path = format!("M{} {middle}H{}", edge + 26.0, edge - 2.0);
+    svg.empty("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", "4")]);
+    let base = coordinate(y + EXIT_HEIGHT / 2.0 + 5.0);
+    svg.element(
+        "text",
+        &[("class", "exit-name"), ("x", "86"), ("y", &base)],
+        &format!("joined by: {}", joined.name),
+    );
+    let frames = format!("+{}", count(joined.frames.unwrap_or(0)));
+    svg.element(
+        "text",
+        &[("class", "exit-count aside end"), ("x", &coordinate(NARROW - 2.0)), ("y", &base)],
+        &frames,
+    );
+    y + EXIT_HEIGHT
+}
+
+fn draw_narrow_break(svg: &mut Markup, y: f64) -> f64 {
+    let mark = format!("M{} {}l12 12m0-12l-12 12", TRUNK_X + 9.0, coordinate(y + 6.0));
+    svg.empty("path", &[("class", "broken"), ("d", &mark)]);
+    svg.element(
+        "text",
+        &[("class", "broken-name"), ("x", "66"), ("y", &coordinate(y + 17.0))],
+        "does not add up",
+    );
+    y + 26.0
+}

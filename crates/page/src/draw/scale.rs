@@ -1,0 +1,143 @@
+//! From values to positions, and the marks of axes.
+
+/// How values are spread over an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    low: f64,
+    high: f64,
+    is_log: bool,
+}
+
+/// A mark of an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tick {
+    pub value: f64,
+    /// Where it is, from 0 (begin of the axis) to 1 (its end).
+    pub position: f64,
+}
+
+impl Scale {
+    /// From 0 to the next round number above `high`: an axis that begins elsewhere makes drama of noise.
+    pub fn from_zero(high: f64) -> Self {
+        let step = round_step(high.max(1e-9), 4.0);
+        let high = (high / step).ceil() * step;
+        Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, is_log: false }
+    }
+
+    /// Exactly from `low` to `high`.
+    pub fn exactly(low: f64, high: f64) -> Self {
+        let high = if high > low { high } else { low + 1.0 };
+        Self { low, high, is_log: false }
+    }
+
+    /// Logarithmic, from the power of ten at or below `low` to that at or above `high`. Values below `low` are drawn at its begin.
+    pub fn log(low: f64, high: f64) -> Self {
+        let low = 10f64.powf(low.max(1e-9).log10().floor());
+        let high = 10f64.powf(high.max(low * 1.001).log10().ceil());
+        Self { low, high, is_log: true }
+    }
+
+    /// Logarithmic, exactly from `low` to `high`.
+    pub fn log_exactly(low: f64, high: f64) -> Self {
+        let low = low.max(1e-9);
+        Self { low, high: high.max(low * 1.001), is_log: true }
+    }
+
+    /// Where a value is: 0 at the begin, 1 at the end. Values outside are drawn at the nearer end.
+    pub fn position(&self, value: f64) -> f64 {
+        let part = if self.is_log {
+            (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        part.clamp(0.0, 1.0)
+    }
+
+    /// Round values along the axis, about `wanted` of them.
+    pub fn ticks(&self, wanted: usize) -> Vec<Tick> {
+        if self.is_log { self.log_ticks(wanted) } else { self.linear_ticks(wanted) }
+    }
+
+    fn linear_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let step = round_step(self.high - self.low, wanted.max(1) as f64);
+        let first = (self.low / step).ceil();
+        let values = (0..=wanted * 3).map(|n| (first + n as f64) * step);
+        values.take_while(|value| *value <= self.high + step * 1e-6).map(|value| self.tick(value)).collect()
+    }
+
+    /// Powers of ten; of a short axis also 2 and 5 times these.
+    fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let decades = (self.high / self.low).log10();
+        let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let first = self.low.log10().floor();
+        // So many powers between marks that about as many as wanted are left.
+        let every = (1..40).find(|every| decades <= f64::from(*every) * wanted.max(1) as f64).unwrap_or(40);
+        let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
+        let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
+        let inside = values.filter(|value| *value >= self.low * 0.999 && *value <= self.high * 1.001);
+        inside.map(|value| self.tick(value)).collect()
+    }
+
+    fn tick(&self, value: f64) -> Tick {
+        Tick { value, position: self.position(value) }
+    }
+
+    pub const fn high(&self) -> f64 {
+        self.high
+    }
+
+    pub const fn low(&self) -> f64 {
+        self.low
+    }
+
+    pub const fn is_log(&self) -> bool {
+        self.is_log
+    }
+}
+
+/// 1, 2, 2.5 or 5 times a power of ten, so that about `wanted` steps cover `span`.
+fn round_step(span: f64, wanted: f64) -> f64 {
+    let raw = span / wanted;
+    let power = 10f64.powf(raw.log10().floor());
+    let factor = match raw / power {
+        factor if factor <= 1.000_001 => 1.0,
+        factor if factor <= 2.000_001 => 2.0,
+        factor if factor <= 2.500_001 => 2.5,
+        factor if factor <= 5.000_001 => 5.0,
+        _ => 10.0,
+    };
+    factor * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(scale: Scale, wanted: usize) -> Vec<f64> {
+        scale.ticks(wanted).iter().map(|tick| tick.value).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_begin_at_zero() {
+        assert_eq!(values(Scale::from_zero(950.0), 4), [0.0, 250.0, 500.0, 750.0, 1000.0]);
+    }
+
+    #[test]
+    fn a_log_axis_has_powers_of_ten() {
+        let ticks: Vec<String> =
+            values(Scale::log(900.0, 3_000_000.0), 6).iter().map(|value| format!("{value:.0}")).collect();
+        assert_eq!(ticks, ["100", "1000", "10000", "100000", "1000000", "10000000"]);
+    }
+
+    proptest! {
+        #[test]
+        fn positions_rise_with_values_and_stay_on_the_axis(a in 0f64..1e12, b in 0f64..1e12, high in 1f64..1e12) {
+            for scale in [Scale::from_zero(high), Scale::log(high / 1e3, high)] {
+                let (low, other) = (scale.position(a.min(b)), scale.position(a.max(b)));
+                prop_assert!((0.0..=1.0).contains(&low) && low <= other && other <= 1.0);
+                prop_assert!(scale.ticks(5).len() <= 16);
+            }
+        }
+    }
+}

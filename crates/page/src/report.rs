@@ -1,0 +1,23 @@
+//! The report file: a run or a test method as one HTML page that opens from disk, without a network.
+//!
+//! The verdict comes first, then where frames were lost, then streams, doubts, and what it takes to repeat the test.
+
+mod caveat_words;
+mod caveats;
+mod elements;
+mod figures;
+mod method;
+mod method_charts;
+mod run;
+mod setup;
+mod shell;
+mod stream_charts;
+mod stream_columns;
+mod streams;
+mod verdict;
+
+pub use method::{MethodPage, render_method};
+pub use run::{RunPage, render_run};
+
+/// Name of the file.
+pub const FILE: &str = "report.html";

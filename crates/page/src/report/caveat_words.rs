@@ -1,0 +1,73 @@
+//! What each kind of caveat means and what to do, as the book says it (`docs/book/caveats.md`).
+
+use packetrig_stats::caveat::CaveatKind;
+
+/// What the doubt means for the result.
+pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
+    match kind {
+        CaveatKind::SenderShort => {
+            "The machine or the link is too slow for the plan: the device got less than it should have got."
+        }
+        CaveatKind::LeaseEnded => "The controller did not renew the lease, so the sender stopped by itself.",
+        CaveatKind::SentLate => {
+            "Other work on the processors delayed the sender; bursts may have been denser than planned."
+        }
+        CaveatKind::ReceiverLost => "The rig lost frames itself, so a loss is no fact about the device.",
+        CaveatKind::Unbalanced => {
+            "Counts that must add up do not: another program may use the port, or a counter of the driver is wrong."
+        }
+        CaveatKind::NotMeasured => "A counter is missing, so the value named is absent or an estimate.",
+        CaveatKind::ForeignFrames => "There was other traffic on the link. It is not counted.",
+        CaveatKind::Untagged => {
+            "These frames have no room for the test tag; their contents were compared instead."
+        }
+        CaveatKind::Recording => "The capture file that was replayed was not sent as it is.",
+        CaveatKind::NoSendTime => {
+            "Latency is not known: frames have room for the short tag only, or clocks could not be compared."
+        }
+        CaveatKind::Clock => {
+            "The clocks of two nodes could not be compared well: latency has a larger error."
+        }
+        CaveatKind::CaptureIncomplete => "The disk was full or too slow for the capture.",
+        CaveatKind::Interrupted => "The plan was not sent to its end.",
+        CaveatKind::StoppedListening => {
+            "The path is slower than the receivers waited: late frames may have counted as lost."
+        }
+        CaveatKind::NotQuiet => "The interface may send or change frames by itself.",
+        CaveatKind::NearLimit => "The load is within a tenth of what this rig can do: a loss may be its own.",
+        CaveatKind::NothingMeasured => "Nothing arrived, or nothing ran.",
+        CaveatKind::StoodStill => {
+            "The program or its virtual machine was paused: times around the pause are not valid."
+        }
+        CaveatKind::CameLate => "A node was cut off at the end of the run and delivered later.",
+        CaveatKind::EngineFailed => {
+            "The program that sent did something wrong: what it sent is not known for certain."
+        }
+    }
+}
+
+/// What its user can do.
+pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
+    match kind {
+        CaveatKind::SenderShort => "Lower the rate, or use another back end.",
+        CaveatKind::LeaseEnded => "Repair the control network and run again.",
+        CaveatKind::SentLate => "Stop other work, or lower the rate.",
+        CaveatKind::ReceiverLost => "Lower the rate, use back end xdp, or another machine for the receiver.",
+        CaveatKind::Unbalanced => "Close other programs at the port; try back end packet.",
+        CaveatKind::NotMeasured => "Nothing; it explains the gap.",
+        CaveatKind::ForeignFrames => "Find its sender if there should be none.",
+        CaveatKind::Untagged => "Send longer frames.",
+        CaveatKind::Recording => "Copy the file to a place where nobody writes it.",
+        CaveatKind::NoSendTime => "Send frames with at least 16 bytes of payload.",
+        CaveatKind::Clock => "Synchronise the clocks of the nodes.",
+        CaveatKind::CaptureIncomplete => "Use a faster disk, a filter, or shorter packets.",
+        CaveatKind::Interrupted => "Let the run end, or plan a shorter one.",
+        CaveatKind::StoppedListening => "Wait longer for late frames (--drain).",
+        CaveatKind::NotQuiet => "Check the cable; switch the setting off; see packetrig doctor.",
+        CaveatKind::NearLimit => "Lower the rate, or use a faster back end.",
+        CaveatKind::NothingMeasured => "Add metrics and a receiver to the plan.",
+        CaveatKind::StoodStill => "Run again; do not suspend the machine.",
+        CaveatKind::CameLate => "Nothing; its results are in this report now.",
+        CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
+    }
+}

@@ -1,0 +1,105 @@
+//! Doubts of a run: what each says, what it means, and what to do.
+
+use super::caveat_words::{meaning_of, remedy_of};
+use super::elements::{Cell, Sign, number, table, words};
+use crate::markup::Markup;
+use packetrig_stats::caveat::Caveat;
+
+/// Subjects that are named in one row.
+const MOST_NAMED: usize = 8;
+/// Rows of the table.
+const MOST_ROWS: usize = 100;
+
+/// Equal doubts about several streams, ports or nodes.
+struct CaveatGroup<'a> {
+    first: &'a Caveat,
+    subjects: Vec<&'a str>,
+}
+
+pub(super) fn write(page: &mut Markup, caveats: &[Caveat]) {
+    if caveats.is_empty() {
+        page.element("p", &[], "None: packetrig states no doubt about this result.");
+        return;
+    }
+    page.open("p", &[]).text("A caveat is a doubt that packetrig states about its own measurement. ");
+    page.text("“No PASS” means that the run cannot pass while it stands; a “note” explains a value.")
+        .close("p");
+    let groups = group(caveats);
+    let headings = [
+        words("weight"),
+        words("about"),
+        words("what was found"),
+        words("what it means"),
+        words("what to do"),
+        number("times", ""),
+    ];
+    let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::row).collect();
+    table(page, "Caveats", None, &headings, &rows);
+    if groups.len() > MOST_ROWS {
+        let more = groups.len() - MOST_ROWS;
+        page.element("p", &[("class", "muted")], &format!("{more} more are in report.json."));
+    }
+}
+
+/// Those that forbid PASS first, otherwise in the order of the report.
+fn group(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
+    let mut groups: Vec<CaveatGroup<'_>> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for caveat in caveats {
+        let place =
+            *places.entry((caveat.doubt, caveat.matters, caveat.text.as_str())).or_insert_with(|| {
+                groups.push(CaveatGroup { first: caveat, subjects: Vec::new() });
+                groups.len() - 1
+            });
+        groups[place].subjects.push(&caveat.subject);
+    }
+    groups.sort_by_key(|group| !group.first.matters);
+    groups
+}
+
+impl CaveatGroup<'_> {
+    fn row(&self) -> Vec<Cell> {
+        let weight =
+            if self.first.matters { Cell::verdict(Sign::Unknown, "no PASS") } else { Cell::text("note") };
+        vec![
+            weight,
+            Cell::text(self.subjects_in_words()),
+            Cell::text(self.first.text.clone()),
+            Cell::text(meaning_of(self.first.doubt)),
+            Cell::text(remedy_of(self.first.doubt)),
+            Cell::count(self.subjects.len() as u64),
+        ]
+    }
+
+    fn subjects_in_words(&self) -> String {
+        let named = self.subjects.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+        match self.subjects.len().saturating_sub(MOST_NAMED) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_stats::caveat::CaveatKind;
+
+    fn caveat(subject: &str, matters: bool) -> Caveat {
+        Caveat { doubt: CaveatKind::SentLate, subject: subject.into(), text: "late".into(), matters }
+    }
+
+    #[test]
+    fn equal_doubts_are_one_row_and_those_that_matter_come_first() {
+        let caveats = [caveat("a", false), caveat("b", false), caveat("c", true)];
+        let groups = group(&caveats);
+        let subjects: Vec<_> = groups.iter().map(|group| group.subjects.clone()).collect();
+        assert_eq!(subjects, [vec!["c"], vec!["a", "b"]]);
+    }
+
+    #[test]
+    fn a_row_names_some_subjects_and_counts_the_others() {
+        let caveats: Vec<Caveat> = (0..10).map(|n| caveat(&format!("s{n}"), false)).collect();
+        assert!(group(&caveats)[0].subjects_in_words().ends_with("s7 and 2 more"));
+    }
+}

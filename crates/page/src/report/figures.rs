@@ -1,0 +1,61 @@
+//! Charts on a page: with a title, a legend that has exact extremes, and notes; or the reason why there is none.
+
+use crate::draw::chart::Chart;
+use crate::draw::columns::Columns;
+use crate::markup::Markup;
+
+/// A line of a chart, explained below it with its exact extremes.
+pub(super) struct LegendEntry {
+    pub(super) name: String,
+    pub(super) style: usize,
+    pub(super) is_level: bool,
+    pub(super) text: String,
+}
+
+impl LegendEntry {
+    pub(super) fn of_columns(
+        name: &str,
+        style: usize,
+        columns: &Columns,
+        text: &dyn Fn(u64) -> String,
+    ) -> Self {
+        let text = match columns.low().zip(columns.high()) {
+            None => "not measured".to_owned(),
+            Some((low, high)) if low == high => text(low),
+            Some((low, high)) => format!("{} to {}", text(low), text(high)),
+        };
+        Self { name: name.to_owned(), style, is_level: false, text }
+    }
+}
+
+/// A chart with its title, its lines explained, and a note.
+pub(super) fn write_figure(
+    page: &mut Markup,
+    title: &str,
+    chart: &Chart,
+    legend: &[LegendEntry],
+    note: Option<&str>,
+) {
+    page.open("figure", &[]).element("h4", &[], title).append(&chart.draw()).open("figcaption", &[]);
+    if !legend.is_empty() {
+        page.open("ul", &[("class", "legend")]);
+        for entry in legend {
+            page.open("li", &[]);
+            page.open("svg", &[("class", "swatch"), ("viewBox", "0 0 28 8"), ("aria-hidden", "true")]);
+            let level = if entry.is_level { " level" } else { "" };
+            page.empty("path", &[("class", &format!("line line-{}{level}", entry.style)), ("d", "M0 4h28")]);
+            page.close("svg").text(&format!("{}: {}", entry.name, entry.text)).close("li");
+        }
+        page.close("ul");
+    }
+    if let Some(note) = note {
+        page.element("p", &[("class", "note")], note);
+    }
+    page.close("figcaption").close("figure");
+}
+
+/// In place of a chart: why there is none.
+pub(super) fn write_absent(page: &mut Markup, title: &str, reason: &str) {
+    page.open("figure", &[("class", "absent-figure")]).element("h4", &[], title);
+    page.open("p", &[("class", "absent")]).text("Not measured: ").text(reason).close("p").close("figure");
+}

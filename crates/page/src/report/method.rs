@@ -1,0 +1,267 @@
+//! The page of a test method: verdict, results, the search with its bounds, each trial.
+
+use super::elements::{Cell, Heading, Sign, fact, section, table, verdict, wall_time};
+use super::shell::{self, ContentsEntry};
+use super::{method_charts, setup};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_method::journal::JournalEntry;
+use packetrig_method::tables::{ResultTable, tabulate_trials};
+use packetrig_method::{MethodReport, MethodVerdict};
+use packetrig_stats::port::PortInfo;
+
+/// Trials in the table.
+const MOST_TRIALS: usize = 500;
+
+/// What the page of a method is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodPage<'a> {
+    pub id: &'a str,
+    pub name: &'a str,
+    pub version: &'a str,
+    /// Nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    pub kernel: &'a str,
+    /// PASS, FAIL or INCONCLUSIVE.
+    pub verdict: &'a str,
+    pub report: &'a MethodReport,
+    /// Every trial in the order in which it was made.
+    pub trials: &'a [JournalEntry],
+    /// The ports of the last trial.
+    pub ports: &'a [PortInfo],
+    /// A plan for each device.
+    pub documents: &'a [String],
+}
+
+const FILES: [(&str, &str); 5] = [
+    ("result.json", "the result, for programs"),
+    ("result.csv", "its tables"),
+    ("journal.jsonl", "every trial, one line each"),
+    ("junit.xml", "the verdict for build servers"),
+    ("result.md", "the result for merge requests"),
+];
+
+/// The page of a method, complete in itself.
+pub fn render_method(page: MethodPage<'_>) -> String {
+    let mut body = Markup::new();
+    section(&mut body, "verdict", "Verdict", |part| write_verdict(part, page));
+    section(&mut body, "charts", "Charts", |part| method_charts::write(part, page.report, page.trials));
+    section(&mut body, "results", "Results", |part| write_results(part, page.report));
+    section(&mut body, "trials", "Trials", |part| write_trials(part, page.trials));
+    section(&mut body, "caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
+    section(&mut body, "setup", "Environment", |part| write_setup(part, page));
+    section(&mut body, "plan", "Options, plan and files", |part| write_plan(part, page));
+    let contents = [
+        ContentsEntry { id: "verdict", title: "Verdict" },
+        ContentsEntry { id: "charts", title: "Charts" },
+        ContentsEntry { id: "results", title: "Results" },
+        ContentsEntry { id: "trials", title: "Trials" },
+        ContentsEntry { id: "caveats", title: "Caveats" },
+        ContentsEntry { id: "setup", title: "Environment" },
+        ContentsEntry { id: "plan", title: "Plan" },
+    ];
+    let title = format!("{}: {} – packetrig", page.verdict, heading(page));
+    shell::render(&title, &head(page), &contents, &body, page.version)
+}
+
+fn heading(page: MethodPage<'_>) -> String {
+    let method = page.report.options.name();
+    if page.name.is_empty() { format!("{method} {}", page.id) } else { format!("{} – {method}", page.name) }
+}
+
+fn head(page: MethodPage<'_>) -> Markup {
+    let mut head = Markup::new();
+    head.open("div", &[("class", "head-line")]).element("h1", &[], &heading(page));
+    verdict(&mut head, sign_of_word(page.verdict), page.verdict, false);
+    head.close("div").open("p", &[("class", "muted")]);
+    head.text("Test ").element("code", &[], page.id).text(", started ");
+    wall_time(&mut head, page.started_wall_ns);
+    head.text(&format!(", {}", quantity::counted(page.trials.len() as u64, "trial"))).close("p");
+    head
+}
+
+fn sign_of_word(word: &str) -> Sign {
+    match word {
+        "PASS" => Sign::Pass,
+        "FAIL" => Sign::Fail,
+        _ => Sign::Unknown,
+    }
+}
+
+const fn sign_of(verdict: MethodVerdict) -> Sign {
+    match verdict {
+        MethodVerdict::Pass => Sign::Pass,
+        MethodVerdict::Fail => Sign::Fail,
+        MethodVerdict::Unknown => Sign::Unknown,
+    }
+}
+
+fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
+    let judgement = &page.report.judgement;
+    part.open("p", &[("class", "verdict-line")]);
+    verdict(part, sign_of_word(page.verdict), page.verdict, true);
+    let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
+        (true, true) => "No criterion was asked for, and everything that was asked for is known.",
+        (true, false) => "Something that was asked for is not known.",
+        (false, _) => "The worst criterion decides.",
+    };
+    part.text(" ").element("span", &[], meaning).close("p");
+    if !page.report.is_complete {
+        part.element("p", &[("class", "notice")], "The test was not finished: not all trials were made.");
+    }
+    if !judgement.criteria.is_empty() {
+        let headings = [
+            super::elements::words("criterion"),
+            super::elements::words("verdict"),
+            super::elements::words("why"),
+        ];
+        let rows: Vec<Vec<Cell>> = judgement
+            .criteria
+            .iter()
+            .map(|judged| {
+                vec![
+                    Cell::text(judged.criterion.clone()),
+                    Cell::verdict(sign_of(judged.verdict), &judged.verdict.to_string()),
+                    Cell::text(judged.reason.clone()),
+                ]
+            })
+            .collect();
+        table(part, "Criteria with their verdicts", None, &headings, &rows);
+    }
+    for reason in &judgement.unknown {
+        part.element("p", &[], &format!("Not known: {reason}"));
+    }
+}
+
+fn write_results(part: &mut Markup, report: &MethodReport) {
+    for result in report.tables().iter().filter(|table| table.name != "verdict") {
+        part.element("h3", &[], &result.title);
+        write_table(part, result, result.rows.len(), None);
+        for note in &result.notes {
+            part.element("p", &[("class", "muted")], note);
+        }
+    }
+}
+
+fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
+    if trials.is_empty() {
+        part.element("p", &[("class", "absent")], "The journal has no trial.");
+        return;
+    }
+    let all = tabulate_trials(trials);
+    if trials.len() > MOST_TRIALS {
+        let text = format!("The first {MOST_TRIALS} of {}; all are in journal.jsonl.", trials.len());
+        part.element("p", &[("class", "muted")], &text);
+    }
+    write_table(part, &all, MOST_TRIALS, Some("trials-table"));
+}
+
+fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<&str>) {
+    // A column whose cells are all numbers is aligned like one.
+    let is_number = |column: usize| {
+        let cells = result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
+        cells.clone().count() > 0 && cells.clone().all(|cell| cell.parse::<f64>().is_ok())
+    };
+    let headings: Vec<Heading> = result
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| Heading {
+            name: column.heading,
+            unit: column.unit,
+            is_number: is_number(index),
+        })
+        .collect();
+    let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {
+        (_, true) => Cell::absent(),
+        (true, false) => Cell::valued(text.clone(), grouped(text)),
+        (false, false) => Cell::text(text.clone()),
+    };
+    let rows: Vec<Vec<Cell>> =
+        result.rows.iter().take(most).map(|row| headings.iter().zip(row).map(cell).collect()).collect();
+    table(part, &result.title, id, &headings, &rows);
+}
+
+/// A number as text, with its digits in threes.
+fn grouped(text: &str) -> String {
+    let (whole, fraction) =
+        text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
+    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), quantity::count);
+    fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
+}
+
+/// Equal doubts of several trials are one line.
+fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
+    let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
+    for entry in trials {
+        let faults = entry.result.rig_fault.iter().map(String::as_str);
+        for text in entry.result.caveats.iter().map(String::as_str).chain(faults) {
+            match found.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, numbers)) => numbers.push(entry.number),
+                None => found.push((text, vec![entry.number])),
+            }
+        }
+    }
+    if found.is_empty() {
+        part.element("p", &[], "None: no trial states a doubt about its result.");
+        return;
+    }
+    part.element("p", &[], "A trial that the rig could not hold is no fact about the device: it was made again, or its bound is the rig's.");
+    part.open("ul", &[]);
+    for (text, numbers) in found.iter().take(100) {
+        let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();
+        let more = if numbers.len() > named.len() {
+            format!(" and {} more", numbers.len() - named.len())
+        } else {
+            String::new()
+        };
+        part.element("li", &[], &format!("Trial {}{more}: {text}", named.join(", ")));
+    }
+    part.close("ul");
+}
+
+fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
+    part.open("div", &[("class", "table-box")]).open("table", &[("class", "facts")]);
+    part.element("caption", &[("class", "visually-hidden")], "Facts about the test").open("tbody", &[]);
+    fact(part, "test", |cell| {
+        cell.element("code", &[], page.id);
+    });
+    fact(part, "started", |cell| wall_time(cell, page.started_wall_ns));
+    if let Some(last) = page.trials.last() {
+        fact(part, "last trial began", |cell| wall_time(cell, last.started_wall_ns));
+    }
+    fact(part, "packetrig", |cell| {
+        cell.text(page.version);
+    });
+    fact(part, "kernel", |cell| {
+        cell.text(page.kernel);
+    });
+    part.close("tbody").close("table").close("div");
+    setup::write_port_infos(part, page.ports);
+}
+
+fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
+    let options = serde_json::to_string_pretty(&page.report.options).unwrap_or_default();
+    setup::write_plan(part, "The options of the method", &options);
+    for (index, document) in page.documents.iter().enumerate() {
+        let title = if page.documents.len() == 1 {
+            "The plan".to_owned()
+        } else {
+            format!("The plan of device {index}")
+        };
+        setup::write_plan(part, &title, document);
+    }
+    part.element("h3", &[], "Files beside this page");
+    setup::write_files(part, &FILES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_tables_are_grouped_and_keep_their_fraction() {
+        assert_eq!(grouped("1488095.24"), "1\u{202f}488\u{202f}095.24");
+        assert_eq!(grouped("-3"), "-3");
+    }
+}

@@ -1,0 +1,96 @@
+//! The page of a run.
+
+use super::elements::{section, verdict, wall_time};
+use super::shell::{self, ContentsEntry};
+use super::{caveats, setup, streams, verdict as verdict_part};
+use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
+use crate::markup::Markup;
+use packetrig_fleet::report::RunReport;
+
+/// What the page of a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct RunPage<'a> {
+    pub report: &'a RunReport,
+    /// The plan's text; empty if it is not known.
+    pub document: &'a str,
+}
+
+const FILES: [(&str, &str); 8] = [
+    ("report.json", "everything on this page and more, for programs"),
+    ("streams.csv", "one row for each stream"),
+    ("series.csv", "frames and bytes of each second"),
+    ("quality.csv", "loss and latency of each second"),
+    ("outages.csv", "when frames were missing"),
+    ("ports.csv", "one row for each port"),
+    ("junit.xml", "the verdict for build servers"),
+    ("plan.yaml", "the plan, to run it again"),
+];
+
+/// The page of a run, complete in itself.
+pub fn render_run(run: RunPage<'_>) -> String {
+    let report = run.report;
+    let mut body = Markup::new();
+    section(&mut body, "verdict", "Verdict", |page| verdict_part::write(page, report));
+    section(&mut body, "ledger", "Where the frames are", |page| write_ledger(page, report));
+    section(&mut body, "streams", "Streams", |page| streams::write_table(page, report));
+    section(&mut body, "charts", "Stream by stream", |page| streams::write_single(page, report));
+    section(&mut body, "caveats", "Caveats", |page| caveats::write(page, &report.caveats));
+    section(&mut body, "setup", "Environment, calibration and clocks", |page| {
+        setup::write_environment(page, report);
+    });
+    section(&mut body, "plan", "Plan and files", |page| write_plan_and_files(page, run));
+    let contents = [
+        ContentsEntry { id: "verdict", title: "Verdict" },
+        ContentsEntry { id: "ledger", title: "Ledger" },
+        ContentsEntry { id: "streams", title: "Streams" },
+        ContentsEntry { id: "charts", title: "Charts" },
+        ContentsEntry { id: "caveats", title: "Caveats" },
+        ContentsEntry { id: "setup", title: "Environment" },
+        ContentsEntry { id: "plan", title: "Plan" },
+    ];
+    shell::render(&title(report), &head(report), &contents, &body, &report.packetrig_version)
+}
+
+/// The verdict stands first, because it is what a tab or a list of files shows.
+fn title(report: &RunReport) -> String {
+    let name = if report.name.is_empty() { String::new() } else { format!("{} – ", report.name) };
+    format!("{}: {name}run {} – packetrig", report.verdict.word(), report.run)
+}
+
+fn head(report: &RunReport) -> Markup {
+    let mut head = Markup::new();
+    head.open("div", &[("class", "head-line")]);
+    let title = if report.name.is_empty() { format!("Run {}", report.run) } else { report.name.clone() };
+    head.element("h1", &[], &title);
+    verdict(&mut head, verdict_part::sign_of_verdict(&report.verdict), report.verdict.word(), false);
+    head.close("div").open("p", &[("class", "muted")]);
+    head.text("Run ").element("code", &[], &report.run.0).text(", started ");
+    wall_time(&mut head, report.started_wall_ns);
+    head.close("p");
+    head
+}
+
+fn write_ledger(page: &mut Markup, report: &RunReport) {
+    page.open("p", &[])
+        .text("Every frame from the plan to the count, from left to right or from top to bottom. ");
+    page.text("What leaves the flow is at the place where it left. Places are drawn, not shares: ");
+    page.text("an exit grows with the power of ten of its frames, so that a few lost frames are seen.")
+        .close("p");
+    let flow = LedgerFlow::of(&report.ledger, &report.imbalances, &report.lost);
+    page.append(&flow.draw());
+    if report.probes.is_some() && report.streams.is_empty() {
+        page.element("p", &[], "This run sent probes; their figures are in probes.csv and report.json.");
+    }
+    page.open("details", &[]).element("summary", &[], "The same as a table, with the rules that must hold");
+    page.append(&tabulate_ledger(&report.ledger, &report.imbalances)).close("details");
+}
+
+fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
+    if run.document.is_empty() {
+        page.element("p", &[("class", "absent")], "The text of the plan is not at hand.");
+    } else {
+        setup::write_plan(page, "The plan as it was run", run.document);
+    }
+    page.element("h3", &[], "Files beside this page");
+    setup::write_files(page, &FILES);
+}

@@ -1,0 +1,424 @@
+//! One stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
+
+use super::elements::{Cell, Figure, figures, number, table, words};
+use super::figures::{LegendEntry, write_absent, write_figure};
+use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MOST_COLUMNS, MarkedSpan, NamedValue};
+use crate::draw::columns::Columns;
+use crate::draw::scale::Scale;
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::report::{LatencyReport, OutageReport, RunReport, StreamReport};
+use packetrig_stats::series::{QualitySecond, RateSeries};
+use packetrig_units::Nanos;
+
+/// Outages in the table of a stream.
+const MOST_OUTAGES: usize = 20;
+
+/// Columns of each series, so that a page with many streams stays below a megabyte.
+pub(super) fn columns_for(streams: usize) -> usize {
+    (4_000 / streams.max(1)).clamp(60, MOST_COLUMNS)
+}
+
+pub(super) fn write(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
+    figures(page, &stream_figures(stream));
+    page.open("div", &[("class", "charts")]);
+    let time = StreamTime::of(stream, most);
+    write_rate(page, stream, &time);
+    write_loss(page, stream, &time);
+    write_latency(page, stream, &time, report);
+    write_histogram(page, stream);
+    page.close("div");
+    write_outages(page, stream);
+    write_ports(page, stream);
+}
+
+fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
+    let sent = stream.sent.as_ref();
+    let received = stream.received.as_ref();
+    let mut all = vec![
+        Figure::counted("sent", sent.map(|sent| sent.frames)),
+        Figure::counted("received", received.map(|received| received.frames)),
+        Figure::counted("lost", stream.loss.map(|loss| loss.lost))
+            .with(stream.loss.map_or_else(String::new, |loss| quantity::percent(loss.lost, loss.expected))),
+        figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
+        figure(
+            "rate sent",
+            sent.and_then(|sent| sent.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
+        ),
+        figure(
+            "rate received",
+            received.and_then(|received| received.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
+        ),
+        figure("jitter (RFC 3550)", stream.jitter.map(|jitter| quantity::time(jitter.rfc3550))),
+    ];
+    if let Some(latency) = stream.latency {
+        let p99 = latency.error.p99().map_or_else(|| "error not known".to_owned(), error_words);
+        all.push(Figure::new("latency min", quantity::time(latency.min)));
+        all.push(Figure::new("latency mean", quantity::time(latency.mean)));
+        all.push(Figure::new("latency p99", quantity::time(latency.p99)).with(p99));
+        all.push(Figure::new("latency max", quantity::time(latency.max)));
+    }
+    all
+}
+
+/// Stamps only make latency look longer than it is.
+fn error_words(error: Nanos) -> String {
+    format!("up to {} too long", quantity::time(error))
+}
+
+const fn figure(name: &'static str, text: Option<String>) -> Figure {
+    Figure { name, text, value: None, addition: String::new() }
+}
+
+/// The time axis that all charts of a stream share.
+struct StreamTime {
+    seconds: usize,
+    most: usize,
+    /// Where sending ended within its last second, which therefore holds fewer frames.
+    partial: Option<(f64, f64)>,
+}
+
+impl StreamTime {
+    fn of(stream: &StreamReport, most: usize) -> Self {
+        let sent = stream.sent.as_ref().map_or(0, |sent| sent.series.seconds.len());
+        let received = stream.received.as_ref().map_or(0, |received| received.series.seconds.len());
+        let quality = stream.received.as_ref().map_or(0, |received| received.quality.seconds.len());
+        let seconds = sent.max(received).max(quality).max(1);
+        let last = stream.sent.as_ref().and_then(|sent| sent.last).map(Nanos::as_secs_f64);
+        let partial = last.filter(|last| last.fract() < 0.95).map(|last| (last.floor(), seconds as f64));
+        Self { seconds, most, partial: partial.filter(|(from, until)| from < until) }
+    }
+
+    fn axis(&self) -> Axis {
+        Axis {
+            name: "seconds since the start".to_owned(),
+            unit: AxisUnit::Seconds,
+            scale: Scale::exactly(0.0, self.seconds as f64),
+        }
+    }
+
+    fn columns(&self, samples: &[Option<u64>]) -> Columns {
+        Columns::of(samples, self.most)
+    }
+
+    fn mark_partial(&self, chart: &mut Chart) {
+        if let Some((from, until)) = self.partial {
+            let text = "Sending ended within this second, so it holds fewer frames.".to_owned();
+            chart.spans.push(MarkedSpan { from, until, text, is_partial: true });
+        }
+    }
+}
+
+fn frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
+    series.seconds.iter().map(|(frames, _)| Some(*frames)).collect()
+}
+
+fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
+    let sent = stream.sent.as_ref().map(|sent| time.columns(&frames_per_second(&sent.series)));
+    let received =
+        stream.received.as_ref().map(|received| time.columns(&frames_per_second(&received.series)));
+    let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
+    let most = [&sent, &received].into_iter().flatten().filter_map(Columns::high).max().unwrap_or(0);
+    if sent.is_none() && received.is_none() {
+        return write_absent(page, "Rate", "neither end reported counts for each second.");
+    }
+    let y = Axis {
+        name: "rate, frames/s".to_owned(),
+        unit: AxisUnit::FramesPerSecond,
+        scale: Scale::from_zero((most as f64).max(asked.unwrap_or(0.0)).max(4.0)),
+    };
+    let description = format!("Rate of stream {} over time, in frames per second", stream.name);
+    let mut chart = Chart::new(description, time.axis(), y);
+    time.mark_partial(&mut chart);
+    let mut legend = Vec::new();
+    for (name, style, columns) in [("sent", 1, sent), ("received", 2, received)] {
+        let Some(columns) = columns else { continue };
+        legend.push(LegendEntry::of_columns(name, style, &columns, &|rate| {
+            format!("{} frames/s", quantity::count(rate))
+        }));
+        chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
+    }
+    if let Some(value) = asked {
+        let text = quantity::frame_rate(stream.asked_milli.unwrap_or(0));
+        chart.lines.push(ChartLine::Level { name: format!("asked: {text}"), style: 5, value });
+        legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
+    }
+    write_figure(
+        page,
+        "Rate",
+        &chart,
+        &legend,
+        time.partial.map(|_| "Hatched: a second in which sending ended."),
+    );
+}
+
+/// Counts of one kind for each second, as far as it was measured.
+fn quality_of(stream: &StreamReport, of: impl Fn(&QualitySecond) -> Option<u64>) -> Vec<Option<u64>> {
+    stream.received.iter().flat_map(|received| &received.quality.seconds).map(of).collect()
+}
+
+fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
+    let Some(loss) = stream.loss else {
+        return write_absent(page, "Loss over time", loss_reason(stream));
+    };
+    let mut lost = quality_of(stream, |second| Some(second.lost));
+    if lost.is_empty() && loss.lost > 0 {
+        return write_absent(
+            page,
+            "Loss over time",
+            "the report does not say in which second frames were lost.",
+        );
+    }
+    // Seconds after the last loss are not in the series; in all of them nothing was lost.
+    lost.resize(time.seconds.max(lost.len()), Some(0));
+    let columns = time.columns(&lost);
+    let most = columns.high().unwrap_or(0);
+    let y = Axis {
+        name: "frames lost in a second".to_owned(),
+        unit: AxisUnit::Frames,
+        scale: Scale::from_zero((most as f64).max(4.0)),
+    };
+    let description = format!("Frames of stream {} lost in each second", stream.name);
+    let mut chart = Chart::new(description, time.axis(), y);
+    let outages = stream.outages.as_ref();
+    chart.spans.extend(outages.iter().flat_map(|outages| outage_spans(outages, time)));
+    let text = |frames| quantity::counted(frames, "frame");
+    let mut legend = vec![LegendEntry::of_columns("lost", 2, &columns, &text)];
+    legend[0].text = format!("{} in all", text(loss.lost));
+    chart.lines.push(ChartLine::Series { name: "lost".to_owned(), style: 2, columns });
+    let note = outages.map(outage_words);
+    write_figure(page, "Loss over time", &chart, &legend, note.as_deref());
+}
+
+const fn loss_reason(stream: &StreamReport) -> &'static str {
+    if !stream.measured {
+        "the plan does not ask for metrics of this stream, so its frames carry no tag."
+    } else if stream.sent.is_none() {
+        "the sending node did not report."
+    } else {
+        "a receiver did not report."
+    }
+}
+
+fn outage_words(outages: &OutageReport) -> String {
+    match (outages.count, outages.longest) {
+        (0, _) => "No outage.".to_owned(),
+        (count, Some(longest)) => format!(
+            "Triangles: outages. {} in all, the longest {}.",
+            quantity::counted(count, "outage"),
+            quantity::time(longest)
+        ),
+        (count, None) => format!("Triangles: outages. {} in all.", quantity::counted(count, "outage")),
+    }
+}
+
+fn outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
+    let rows = outages.listed.iter().map(|row| {
+        let from = row.begin.map_or(0.0, Nanos::as_secs_f64);
+        let until = row.end.map_or(time.seconds as f64, Nanos::as_secs_f64);
+        let length = row.begin.zip(row.end).map(|(begin, end)| quantity::time(end.saturating_sub(begin)));
+        let length = length.map_or_else(String::new, |length| format!(" within {length}"));
+        let text = format!(
+            "{} lost{length} at {}, from {:.3} s",
+            quantity::counted(row.frames, "frame"),
+            row.port,
+            from
+        );
+        MarkedSpan { from, until, text, is_partial: false }
+    });
+    rows.collect()
+}
+
+fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, report: &RunReport) {
+    let Some(latency) = stream.latency else {
+        return write_absent(page, "Latency over time", &latency_reason(stream, report));
+    };
+    let mean = |second: &QualitySecond| second.delay_total_ns.checked_div(second.delayed);
+    let means = quality_of(stream, mean);
+    let longest = quality_of(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
+    if means.iter().all(Option::is_none) {
+        return write_absent(page, "Latency over time", "the report has no latency for each second.");
+    }
+    let (means, longest) = (time.columns(&means), time.columns(&longest));
+    let (low, high) = (means.low().unwrap_or(1), longest.high().unwrap_or(1));
+    // A single stall would press everything else onto the axis.
+    let is_log = high > low.saturating_mul(20);
+    let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
+    let name = if is_log { "latency, log scale" } else { "latency" };
+    let y = Axis { name: name.to_owned(), unit: AxisUnit::Time, scale };
+    let description = format!("One-way latency of stream {} over time", stream.name);
+    let mut chart = Chart::new(description, time.axis(), y);
+    let text = |ns| quantity::time(Nanos::new(ns));
+    let mut legend = Vec::new();
+    for (name, style, columns) in [("maximum of a second", 2, longest), ("mean of a second", 1, means)] {
+        legend.push(LegendEntry::of_columns(name, style, &columns, &text));
+        chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
+    }
+    let bound = latency.error.p99().map(|error| format!("Values may be {}.", error_words(error)));
+    write_figure(page, "Latency over time", &chart, &legend, bound.as_deref());
+}
+
+fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
+    let caveats = report.caveats.iter().filter(|caveat| {
+        use packetrig_stats::caveat::CaveatKind;
+        matches!(caveat.doubt, CaveatKind::NoSendTime | CaveatKind::Clock)
+            && caveat.subject.contains(&stream.name)
+    });
+    let reasons: Vec<&str> = caveats.map(|caveat| caveat.text.as_str()).collect();
+    match reasons.first() {
+        Some(reason) => format!("{reason}."),
+        None if !stream.measured => loss_reason(stream).to_owned(),
+        None => "the plan does not ask for latency, or no frame that arrived carried a send time.".to_owned(),
+    }
+}
+
+fn write_histogram(page: &mut Markup, stream: &StreamReport) {
+    let Some(latency) = stream.latency else { return };
+    if stream.latency_histogram.is_empty() {
+        return write_absent(
+            page,
+            "Latency distribution",
+            "this report was made by a version that did not keep it.",
+        );
+    }
+    let buckets = &stream.latency_histogram;
+    let most = buckets.iter().map(|bucket| bucket.frames).max().unwrap_or(1);
+    let last = buckets.last().map_or(1, |bucket| bucket.below.as_u64());
+    let first = buckets.first().map_or(1, |bucket| bucket.from.as_u64());
+    let x = Axis {
+        name: "latency, log scale".to_owned(),
+        unit: AxisUnit::Time,
+        scale: Scale::log_exactly(first as f64 * 0.9, last as f64 * 1.1),
+    };
+    let y = Axis {
+        name: "frames, log scale".to_owned(),
+        unit: AxisUnit::Frames,
+        scale: Scale::log(1.0, most as f64 * 1.2),
+    };
+    let mut chart = Chart::new(describe_distribution(stream, &latency), x, y);
+    chart.bars = buckets
+        .iter()
+        .map(|bucket| Bar {
+            from: bucket.from.as_u64() as f64,
+            until: bucket.below.as_u64() as f64,
+            height: bucket.frames as f64,
+            text: format!(
+                "{} from {} to {}",
+                quantity::counted(bucket.frames, "frame"),
+                quantity::time(bucket.from),
+                quantity::time(bucket.below)
+            ),
+        })
+        .collect();
+    chart.values = percentiles(&latency)
+        .into_iter()
+        .map(|(name, value)| NamedValue { name: name.to_owned(), value: value.as_u64() as f64 })
+        .collect();
+    let known: Vec<String> = percentiles(&latency)
+        .iter()
+        .map(|(name, value)| format!("{name} {}", quantity::time(*value)))
+        .collect();
+    let note = format!("{}. {} measured.", known.join(", "), quantity::counted(latency.count, "frame"));
+    write_figure(page, "Latency distribution", &chart, &[], Some(&note));
+}
+
+fn percentiles(latency: &LatencyReport) -> [(&'static str, Nanos); 6] {
+    [
+        ("p50", latency.p50),
+        ("p90", latency.p90),
+        ("p99", latency.p99),
+        ("p99.9", latency.p999),
+        ("p99.99", latency.p9999),
+        ("max", latency.max),
+    ]
+}
+
+fn describe_distribution(stream: &StreamReport, latency: &LatencyReport) -> String {
+    let known = percentiles(latency).map(|(name, value)| format!("{name} {}", quantity::time(value)));
+    format!("Histogram of the latency of stream {}: {}", stream.name, known.join(", "))
+}
+
+fn write_outages(page: &mut Markup, stream: &StreamReport) {
+    let Some(outages) = stream.outages.as_ref().filter(|outages| !outages.listed.is_empty()) else { return };
+    page.open("details", &[]);
+    page.element("summary", &[], &format!("Outages: {}", quantity::count(outages.count)));
+    let mut longest: Vec<_> = outages.listed.iter().collect();
+    longest.sort_by_key(|row| std::cmp::Reverse(row.frames));
+    longest.truncate(MOST_OUTAGES);
+    longest.sort_by_key(|row| (row.begin, row.first));
+    let headings = [
+        words("at port"),
+        number("last arrival before", ""),
+        number("first arrival after", ""),
+        number("lost", "frames"),
+        number("in doubt", "frames"),
+        words("numbers"),
+    ];
+    let time = |time: Option<Nanos>| {
+        Cell::or_absent(time.map(|time| Cell::number(time.as_u64(), quantity::time(time))))
+    };
+    let rows: Vec<Vec<Cell>> = longest
+        .iter()
+        .map(|row| {
+            let numbers = format!("{} to {}", quantity::count(row.first), quantity::count(row.last));
+            vec![
+                Cell::text(row.port.clone()),
+                time(row.begin),
+                time(row.end),
+                Cell::count(row.frames),
+                Cell::count(row.in_doubt),
+                Cell::text(numbers),
+            ]
+        })
+        .collect();
+    table(page, &format!("Outages of stream {}", stream.name), None, &headings, &rows);
+    if outages.count > rows.len() as u64 {
+        page.element(
+            "p",
+            &[("class", "muted")],
+            &format!("The {} with most lost frames; more are in outages.csv.", rows.len()),
+        );
+    }
+    page.close("details");
+}
+
+/// What arrived where, if there are several receivers.
+fn write_ports(page: &mut Markup, stream: &StreamReport) {
+    if stream.per_port.len() < 2 {
+        return;
+    }
+    page.open("details", &[]).element("summary", &[], &format!("Receiving ports: {}", stream.per_port.len()));
+    let headings = [
+        words("port"),
+        number("received", "frames"),
+        number("lost", "frames"),
+        number("latency p50", ""),
+        number("latency p99", ""),
+        number("latency max", ""),
+    ];
+    let rows: Vec<Vec<Cell>> = stream
+        .per_port
+        .iter()
+        .map(|share| {
+            let time = |of: fn(&LatencyReport) -> Nanos| {
+                Cell::or_absent(
+                    share
+                        .latency
+                        .as_ref()
+                        .map(of)
+                        .map(|time| Cell::number(time.as_u64(), quantity::time(time))),
+                )
+            };
+            vec![
+                Cell::text(share.port.clone()),
+                Cell::count(share.received.frames),
+                Cell::or_absent(share.loss.map(|loss| Cell::count(loss.lost))),
+                time(|latency| latency.p50),
+                time(|latency| latency.p99),
+                time(|latency| latency.max),
+            ]
+        })
+        .collect();
+    table(page, &format!("Stream {} by receiving port", stream.name), None, &headings, &rows);
+    page.close("details");
+}

@@ -1,0 +1,149 @@
+//! The table of all streams, and the streams one by one.
+//!
+//! Up to [`MOST_ROWS`] streams, the table is HTML. Beyond that the HTML has the worst ones, and the page's script shows all of
+//! them from data, a few rows at a time.
+
+use super::elements::{Cell, Heading, table, table_head};
+use super::stream_charts;
+use super::stream_columns::{COLUMNS, StreamDatum};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::report::{RunReport, StreamReport};
+use serde::Serialize;
+use std::cmp::Reverse;
+
+/// Rows of a table that is plain HTML.
+const MOST_ROWS: usize = 200;
+/// Of more streams, so many of the worst are HTML.
+const WORST_ROWS: usize = 100;
+/// Streams that have charts: all, or the worst ones.
+const MOST_CHARTS: usize = 64;
+const WORST_CHARTS: usize = 16;
+/// Up to so many streams are unfolded.
+const UNFOLDED: usize = 4;
+
+/// The streams, those with the worst results first.
+pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
+    let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
+    streams.sort_by_key(|stream| {
+        let is_silent = stream.measured && stream.received.is_none();
+        // In millionths: a stream that lost all of few frames is worse than one that lost many of more.
+        let lost = stream
+            .loss
+            .map_or(0, |loss| u128::from(loss.lost) * 1_000_000_000 / u128::from(loss.expected.max(1)));
+        let unsent = stream.sent.as_ref().map_or(0, |sent| sent.unsent);
+        Reverse((is_silent, lost, unsent, stream.latency.map(|latency| latency.p99)))
+    });
+    streams
+}
+
+/// The table of streams.
+pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
+    let headings: Vec<Heading> = COLUMNS.iter().map(|column| column.heading).collect();
+    let row = |stream: &&StreamReport| -> Vec<Cell> {
+        COLUMNS
+            .iter()
+            .map(|column| Cell::or_absent((column.value)(stream).map(|value| value.cell())))
+            .collect()
+    };
+    let count = report.streams.len();
+    page.open("p", &[("class", "muted")])
+        .text("Times are one-way latency; a dash means that it was not measured. ");
+    page.text("All columns of all streams are in ")
+        .element("a", &[("href", "streams.csv")], "streams.csv")
+        .text(".")
+        .close("p");
+    if count <= MOST_ROWS {
+        let rows: Vec<Vec<Cell>> = report.streams.iter().map(|stream| row(&stream)).collect();
+        return table(page, "Streams", Some("streams-table"), &headings, &rows);
+    }
+    let worst = worst_first(report);
+    page.open("div", &[("id", "streams-worst")]);
+    let label = format!("The {WORST_ROWS} worst of {} streams", quantity::count(count as u64));
+    page.element(
+        "p",
+        &[("class", "notice")],
+        &format!("{label}: those that lost the largest share, then the slowest."),
+    );
+    let rows: Vec<Vec<Cell>> = worst.iter().take(WORST_ROWS).map(row).collect();
+    table(page, &label, None, &headings, &rows);
+    page.close("div");
+    write_all_rows(page, report, &headings);
+}
+
+/// All streams as data for the page's script, with the empty table that it fills.
+fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
+    #[derive(Serialize)]
+    struct StreamRows<'a> {
+        forms: Vec<&'a str>,
+        /// One list for each column.
+        columns: Vec<Vec<Option<StreamDatum>>>,
+    }
+    let count = report.streams.len();
+    page.open("div", &[("id", "streams-all"), ("hidden", "")]);
+    page.open(
+        "div",
+        &[
+            ("class", "table-box virtual-box"),
+            ("tabindex", "0"),
+            ("role", "group"),
+            ("aria-label", "All streams; scrolls"),
+        ],
+    );
+    page.open("table", &[("id", "streams-virtual"), ("aria-rowcount", &(count + 1).to_string())]);
+    page.element("caption", &[("class", "visually-hidden")], "All streams");
+    table_head(page, headings);
+    page.element("tbody", &[], "").close("table").close("div").close("div");
+    let columns = COLUMNS.iter().map(|column| {
+        report.streams.iter().map(|stream| (column.value)(stream).map(|value| value.data())).collect()
+    });
+    let forms = COLUMNS.iter().map(|column| column.form).collect();
+    page.data("streams-data", &StreamRows { forms, columns: columns.collect() });
+}
+
+/// Charts and figures of single streams.
+pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
+    let count = report.streams.len();
+    let shown: Vec<&StreamReport> = if count <= MOST_CHARTS {
+        report.streams.iter().collect()
+    } else {
+        worst_first(report).into_iter().take(WORST_CHARTS).collect()
+    };
+    if shown.len() < count {
+        let text = format!(
+            "The {WORST_CHARTS} streams with the worst results, of {}. Each second of every stream is in ",
+            quantity::count(count as u64)
+        );
+        page.open("p", &[("class", "notice")]).text(&text);
+        page.element("a", &[("href", "series.csv")], "series.csv").text(" and ");
+        page.element("a", &[("href", "quality.csv")], "quality.csv").text(".").close("p");
+    }
+    let most_columns = stream_charts::columns_for(shown.len());
+    for (index, stream) in shown.iter().enumerate() {
+        let is_open = shown.len() <= UNFOLDED || index == 0;
+        let mut attributes = vec![("class", "stream"), ("data-name", stream.name.as_str())];
+        if is_open {
+            attributes.push(("open", ""));
+        }
+        page.open("details", &attributes).open("summary", &[]);
+        page.element("h3", &[], &stream.name).text(" ");
+        page.element("span", &[("class", "muted")], &in_short(stream)).close("summary");
+        stream_charts::write(page, stream, report, most_columns);
+        page.close("details");
+    }
+}
+
+/// The line that is seen while a stream is folded.
+fn in_short(stream: &StreamReport) -> String {
+    let route = format!("{} → {}", stream.tx_port, stream.rx_ports.join(", "));
+    let loss = match stream.loss {
+        Some(loss) => {
+            format!("lost {} ({})", quantity::count(loss.lost), quantity::percent(loss.lost, loss.expected))
+        }
+        None => "loss not measured".to_owned(),
+    };
+    match stream.latency {
+        Some(latency) => format!("{route}; {loss}; latency p99 {}", quantity::time(latency.p99)),
+        None => format!("{route}; {loss}"),
+    }
+}

@@ -1,0 +1,183 @@
+//! The verdict of a run, why, and each criterion with what was measured.
+
+use super::elements::{Cell, Figure, Sign, figures, number, table, verdict, words};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::outcome::RunOutcome;
+use packetrig_fleet::report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
+
+/// Reasons that are shown without unfolding.
+const REASONS: usize = 12;
+
+pub(super) const fn sign_of_verdict(verdict: &RunVerdict) -> Sign {
+    match verdict {
+        RunVerdict::Pass => Sign::Pass,
+        RunVerdict::Fail(_) => Sign::Fail,
+        RunVerdict::Inconclusive(_) => Sign::Unknown,
+    }
+}
+
+const fn sign_of(result: CriterionResult) -> Sign {
+    match result {
+        CriterionResult::Pass => Sign::Pass,
+        CriterionResult::Unknown => Sign::Unknown,
+        CriterionResult::Fail => Sign::Fail,
+    }
+}
+
+/// What the verdict means, in a sentence.
+const fn meaning(verdict: &RunVerdict) -> &'static str {
+    match verdict {
+        RunVerdict::Pass => "Every criterion is met, whatever the doubts of the measurement hide.",
+        RunVerdict::Fail(_) => {
+            "At least one criterion is not met, whatever the doubts of the measurement hide."
+        }
+        RunVerdict::Inconclusive(_) => {
+            "The measurement cannot tell: its doubts are larger than the distance to a limit, or something is missing."
+        }
+    }
+}
+
+/// The verdict, large, with its reasons, its figures and its criteria.
+pub(super) fn write(page: &mut Markup, report: &RunReport) {
+    page.open("p", &[("class", "verdict-line")]);
+    verdict(page, sign_of_verdict(&report.verdict), report.verdict.word(), true);
+    page.text(" ").element("span", &[], meaning(&report.verdict)).close("p");
+    write_reasons(page, report.verdict.reasons());
+    figures(page, &run_figures(report));
+    page.element("h3", &[("class", "after-figures")], "Criteria");
+    if report.judged.is_empty() {
+        page.element("p", &[("class", "absent")], "No criterion could be judged: nothing was measured.");
+        return;
+    }
+    write_criteria(page, &report.judged);
+}
+
+fn write_reasons(page: &mut Markup, reasons: &[String]) {
+    if reasons.is_empty() {
+        return;
+    }
+    let (shown, folded) = reasons.split_at(reasons.len().min(REASONS));
+    list(page, shown);
+    if !folded.is_empty() {
+        page.open("details", &[]);
+        page.element("summary", &[], &format!("{} more reasons", folded.len()));
+        list(page, folded);
+        page.close("details");
+    }
+}
+
+fn list(page: &mut Markup, lines: &[String]) {
+    page.open("ul", &[("class", "reasons")]);
+    for line in lines {
+        page.element("li", &[], line);
+    }
+    page.close("ul");
+}
+
+fn run_figures(report: &RunReport) -> Vec<Figure> {
+    let sum = |of: fn(&packetrig_fleet::report::StreamReport) -> Option<u64>| {
+        let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
+        (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
+    };
+    let sent = sum(|stream| stream.sent.as_ref().map(|sent| sent.frames));
+    let received = sum(|stream| stream.received.as_ref().map(|received| received.frames));
+    let expected = sum(|stream| stream.loss.map(|loss| loss.expected));
+    let lost = sum(|stream| stream.loss.map(|loss| loss.lost));
+    let share = lost
+        .zip(expected)
+        .map(|(lost, expected)| format!("{} of expected", quantity::percent(lost, expected)));
+    let worst = report
+        .streams
+        .iter()
+        .filter_map(|stream| Some((stream.latency?.p99, stream)))
+        .max_by_key(|(p99, _)| *p99);
+    let latency = worst.map(|(p99, stream)| (quantity::time(p99), format!("stream {}", stream.name)));
+    let (p99, of) = latency.unzip();
+    vec![
+        Figure::counted("sent", sent),
+        Figure::counted("received", received),
+        Figure::counted("lost", lost).with(share.unwrap_or_default()),
+        Figure {
+            name: "latency p99, worst stream",
+            text: p99,
+            value: None,
+            addition: of.unwrap_or_default(),
+        },
+        Figure {
+            name: "sending took",
+            text: report.sending.map(quantity::time),
+            value: None,
+            addition: String::new(),
+        },
+        Figure::new("streams", quantity::count(report.streams.len() as u64)),
+        Figure::new("state", outcome_word(&report.outcome)),
+    ]
+}
+
+fn outcome_word(outcome: &RunOutcome) -> String {
+    let state = outcome.state().to_string();
+    if outcome.was_stopped() { format!("{state}, stopped by its user") } else { state }
+}
+
+fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
+    let headings = [
+        words("criterion"),
+        words("wanted"),
+        words("measured"),
+        words("verdict"),
+        number("judged", "subjects"),
+    ];
+    let rows: Vec<Vec<Cell>> = lines
+        .iter()
+        .map(|line| {
+            vec![
+                Cell::text(line.criterion.clone()),
+                Cell::text(line.limit.clone()),
+                Cell::text(line.subjects.first().map(in_words).unwrap_or_default()),
+                Cell::verdict(sign_of(line.result), &line.result.to_string()),
+                Cell::number(line.judged as u64, judged_words(line)),
+            ]
+        })
+        .collect();
+    table(page, "Criteria with their verdicts", None, &headings, &rows);
+    let several = lines.iter().filter(|line| line.subjects.len() > 1);
+    for line in several {
+        write_subjects(page, line);
+    }
+}
+
+fn in_words(subject: &SubjectJudgement) -> String {
+    format!("{}: {}", subject.subject, subject.measured)
+}
+
+fn judged_words(line: &CriterionLine) -> String {
+    match (line.failed, line.unknown) {
+        (0, 0) => quantity::count(line.judged as u64),
+        (failed, 0) => format!("{}, {failed} failed", line.judged),
+        (0, unknown) => format!("{}, {unknown} unknown", line.judged),
+        (failed, unknown) => format!("{}, {failed} failed, {unknown} unknown", line.judged),
+    }
+}
+
+fn write_subjects(page: &mut Markup, line: &CriterionLine) {
+    page.open("details", &[]);
+    page.element(
+        "summary",
+        &[],
+        &format!("{}: each subject that decides ({})", line.criterion, line.subjects.len()),
+    );
+    page.open("ul", &[("class", "subjects")]);
+    for subject in &line.subjects {
+        page.open("li", &[]);
+        verdict(page, sign_of(subject.result), &subject.result.to_string(), false);
+        page.text(" ").text(&in_words(subject)).close("li");
+    }
+    page.close("ul");
+    let named = line.subjects.len();
+    let deciding = (line.failed + line.unknown).max(1);
+    if deciding > named {
+        page.element("p", &[("class", "muted")], &format!("{} more are in report.json.", deciding - named));
+    }
+    page.close("details");
+}
