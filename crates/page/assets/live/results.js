@@ -1,6 +1,6 @@
 // Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
 
-import { get, getText } from "./api.js";
+import { get, getText, hasToken } from "./api.js";
 import { card, el, table, verdict } from "./dom.js";
 import { ABSENT, count, moment, nanoseconds, percent, scaled } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
@@ -132,7 +132,10 @@ function unfinishedCard(runs) {
 export async function showResult(context, id) {
   const text = await getText(`runs/${encodeURIComponent(id)}`);
   const result = JSON.parse(text);
-  const download = el("button", { type: "button", onclick: () => save(`${id}.json`, text) }, "Save as JSON");
+  const download = [
+    reportLink(id),
+    el("button", { type: "button", onclick: () => save(`${id}.json`, text, "application/json") }, "Save as JSON"),
+  ];
   if (!result.streams) {
     context.place(el("h1", {}, `Result ${id}`), methodCard(result), el("p", { class: "controls" }, download));
     return () => {};
@@ -175,8 +178,15 @@ function sumSeries(series) {
   return sums;
 }
 
-function save(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+/** The report as a page of its own. A browser sends no token with a link, so with a token it is saved. */
+function reportLink(id) {
+  const path = `runs/${encodeURIComponent(id)}/report.html`;
+  if (!hasToken()) return el("a", { href: `../api/v1/${path}` }, "Report as a page");
+  return el("button", { type: "button", onclick: async () => save(`${id}.html`, await getText(path), "text/html") }, "Save the report as a page");
+}
+
+function save(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }

@@ -67,6 +67,10 @@ impl ResultArchive for MockArchive {
         }
     }
 
+    fn page(&self, id: &str) -> Result<String, ViewRefusal> {
+        self.result(id).map(|_| "<!DOCTYPE html>".to_owned())
+    }
+
     fn series(&self, id: &str) -> Result<Value, ViewRefusal> {
         Ok(json!({ "id": id, "streams": [], "ports": [] }))
     }
@@ -240,6 +244,10 @@ fn past_results_are_filtered_paged_shown_and_compared() {
     assert_eq!(*page.archive.queries.lock().unwrap(), [asked]);
     assert_eq!(page.get("/api/v1/runs/r1").json(), json!({ "run": "r1" }));
     assert_eq!(page.get("/api/v1/runs/x").status, 404);
+    // The report is a page of its own: it has no origin here, whatever its script does.
+    let report = page.get("/api/v1/runs/r1/report.html");
+    assert_eq!((report.status, report.text()), (200, "<!DOCTYPE html>"));
+    assert!(report.head.contains("content-security-policy: sandbox allow-scripts"), "{}", report.head);
     assert_eq!(page.get("/api/v1/runs/r1/series").json()["id"], "r1");
     assert_eq!(
         page.get("/api/v1/compare?a=x&b=y&anyway=true").json(),
@@ -383,7 +391,7 @@ fn the_description_of_the_api_is_that_of_the_server() {
         let is_described = checked.iter().any(|of| of.ends_with(&format!("/api/v1/{path}")));
         assert!(is_described, "{path} is not described");
     }
-    assert_eq!(checked.len(), 12, "{checked:?}");
+    assert_eq!(checked.len(), 13, "{checked:?}");
 }
 
 fn check_events(described: &Value, viewer: &mut Viewer) {
