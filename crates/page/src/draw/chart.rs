@@ -120,13 +120,12 @@ pub struct MarkedSpan {
     pub is_partial: bool,
 }
 
-/// A bar of a histogram.
-#[derive(Clone, Debug)]
+/// A bar of a histogram: so many frames from one value of the x axis to below another.
+#[derive(Clone, Copy, Debug)]
 pub struct Bar {
-    pub from: f64,
-    pub until: f64,
-    pub height: f64,
-    pub text: String,
+    pub from: u64,
+    pub below: u64,
+    pub frames: u64,
 }
 
 /// A vertical line with a name at a value of x, such as a percentile.
@@ -166,8 +165,9 @@ impl Chart {
             ("role", "img"),
             ("aria-label", self.description.as_str()),
         ];
+        let has_bars = !self.bars.is_empty();
         let has_series = self.lines.iter().any(|line| matches!(line, ChartLine::Series { .. }));
-        if has_series {
+        if has_series || has_bars {
             attributes.extend([
                 ("data-plot", plot.as_str()),
                 ("data-seconds", &seconds),
@@ -177,7 +177,7 @@ impl Chart {
         svg.open("svg", &attributes);
         self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
         self.draw_axes(&mut svg);
-        self.bars.iter().for_each(|bar| self.draw_bar(&mut svg, bar));
+        self.draw_bars(&mut svg);
         self.lines.iter().for_each(|line| self.draw_line(&mut svg, line));
         self.draw_values(&mut svg);
         svg.close("svg");
@@ -361,16 +361,29 @@ impl Chart {
         }
     }
 
-    fn draw_bar(&self, svg: &mut Markup, bar: &Bar) {
-        let x = self.x_at(bar.from);
-        let width = (self.x_at(bar.until) - x).max(0.8);
-        let y = self.y_at(bar.height);
-        // A single frame is seen even where the axis begins.
-        let height = (TOP + PLOT_HEIGHT - y).max(1.0);
-        let y = TOP + PLOT_HEIGHT - height;
-        let [x, y, width, height] = [x, y, width, height].map(coordinate);
-        svg.open("rect", &[("class", "bar"), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
-        svg.element("title", &[], &bar.text).close("rect");
+    /// All bars are one path. The page's script finds the bar under the pointer by its place in the list.
+    fn draw_bars(&self, svg: &mut Markup) {
+        if self.bars.is_empty() {
+            return;
+        }
+        let base = TOP + PLOT_HEIGHT;
+        let mut path = FormattedText::default();
+        let mut list = FormattedText::default();
+        for (index, bar) in self.bars.iter().enumerate() {
+            let (left, right) = (self.x_at(bar.from as f64), self.x_at(bar.below as f64));
+            // A single frame is seen even where the axis begins.
+            let height = (base - self.y_at(bar.frames as f64)).max(1.0);
+            let width = (right - left).max(0.8);
+            let [x, height, width] = [left, height, width].map(coordinate);
+            path.add(format_args!("M{x} {base}v-{height}h{width}v{height}z"));
+            let comma = if index == 0 { "" } else { " " };
+            list.add(format_args!("{comma}{},{},{}", bar.from, bar.below, bar.frames));
+        }
+        let ends = format!("{} {}", self.x.scale.low(), self.x.scale.high());
+        svg.empty(
+            "path",
+            &[("class", "bar"), ("d", path.as_str()), ("data-bars", list.as_str()), ("data-ends", &ends)],
+        );
     }
 
     fn draw_values(&self, svg: &mut Markup) {

@@ -170,6 +170,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
             name: column.heading,
             unit: column.unit,
             is_number: is_number(index),
+            is_prose: false,
         })
         .collect();
     let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {

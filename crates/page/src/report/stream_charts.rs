@@ -16,7 +16,7 @@ const MOST_OUTAGES: usize = 20;
 
 /// Columns of each series, so that a page with many streams stays below a megabyte.
 pub(super) fn columns_for(streams: usize) -> usize {
-    (4_000 / streams.max(1)).clamp(60, MOST_COLUMNS)
+    (3_000 / streams.max(1)).clamp(45, MOST_COLUMNS)
 }
 
 pub(super) fn write(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
@@ -298,17 +298,7 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let mut chart = Chart::new(describe_distribution(stream, &latency), x, y);
     chart.bars = buckets
         .iter()
-        .map(|bucket| Bar {
-            from: bucket.from.as_u64() as f64,
-            until: bucket.below.as_u64() as f64,
-            height: bucket.frames as f64,
-            text: format!(
-                "{} from {} to {}",
-                quantity::counted(bucket.frames, "frame"),
-                quantity::time(bucket.from),
-                quantity::time(bucket.below)
-            ),
-        })
+        .map(|bucket| Bar { from: bucket.from.as_u64(), below: bucket.below.as_u64(), frames: bucket.frames })
         .collect();
     chart.values = percentiles(&latency)
         .into_iter()
