@@ -73,7 +73,7 @@ impl Browser {
         let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
         let parameters = json!({"targetId": target["targetId"], "flatten": true});
         let session = self.call("Target.attachToTarget", parameters);
-        self.session = session["sessionId"].as_str().expect("a session").to_owned();
+        session["sessionId"].as_str().expect("a session").clone_into(&mut self.session);
         for domain in ["Page", "Runtime", "Log", "Network", "DOM"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
