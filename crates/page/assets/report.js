@@ -222,7 +222,9 @@
     });
     document.getElementById('streams-all').hidden = false;
     document.getElementById('streams-worst').classList.add('print-only');
-    draw(true);
+    // The worst first: the largest share lost.
+    const loss = data.forms.indexOf('share');
+    table.tHead.rows[0].cells[loss].querySelector('button').click();
   };
 
   // --- Values of a chart under the pointer or the keys.

@@ -130,7 +130,7 @@ fn pointer_and_keys_show_the_values_of_a_chart() {
     browser.open(&page.file, 1280);
     let hint = "document.querySelector('.hint').innerText";
     browser
-        .evaluate("document.querySelector('svg[data-unit=\"frames/s\"]').scrollIntoView({block: 'center'})");
+        .evaluate("document.querySelector('svg[data-unit=\"frames/s\"]').scrollIntoView({block: 'center', behavior: 'instant'})");
     let place = browser.evaluate(
         "(() => { const box = document.querySelector('svg[data-unit=\"frames/s\"]').getBoundingClientRect();
             return [box.left + box.width / 2, box.top + box.height / 2]; })()",

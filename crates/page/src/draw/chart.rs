@@ -44,6 +44,11 @@ impl AxisUnit {
         }
     }
 
+    /// Whether only whole values have a meaning.
+    const fn is_whole(self) -> bool {
+        matches!(self, Self::Frames | Self::Number)
+    }
+
     /// As the page's script knows it.
     const fn name(self) -> &'static str {
         match self {
@@ -65,6 +70,16 @@ impl AxisUnit {
 )]
 fn whole_nanos(value: f64) -> Nanos {
     Nanos::new(value.round() as u64)
+}
+
+impl Axis {
+    fn ticks(&self, wanted: usize) -> Vec<Tick> {
+        let mut ticks = self.scale.ticks(wanted);
+        if self.unit.is_whole() {
+            ticks.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
+        }
+        ticks
+    }
 }
 
 /// An axis: `latency`, from values in ns.
@@ -193,7 +208,7 @@ impl Chart {
     }
 
     fn draw_axes(&self, svg: &mut Markup) {
-        let y_ticks = self.y.scale.ticks(4);
+        let y_ticks = self.y.ticks(4);
         let x_ticks = self.fitting_x_ticks();
         let mut grid = FormattedText::default();
         for tick in &y_ticks {
@@ -225,7 +240,7 @@ impl Chart {
     /// Marks whose texts do not touch each other.
     fn fitting_x_ticks(&self) -> Vec<Tick> {
         for wanted in [6, 5, 4, 3, 2] {
-            let ticks = self.x.scale.ticks(wanted);
+            let ticks = self.x.ticks(wanted);
             let needed = |tick: &Tick| self.x.unit.mark(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
@@ -236,7 +251,7 @@ impl Chart {
             }
         }
         // Only the ends of a short logarithmic axis.
-        let ticks = self.x.scale.ticks(2);
+        let ticks = self.x.ticks(2);
         ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
     }
 

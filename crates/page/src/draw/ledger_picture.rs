@@ -106,7 +106,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     svg.empty("path", &[("class", class), ("d", &head)]);
     let lines = [
         ("expected", flow.expected.map_or_else(|| "not known".to_owned(), count)),
-        ("never counted", flow.lost.map_or_else(|| "not known".to_owned(), count)),
+        ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), count)),
     ];
     for (row, (name, value)) in lines.iter().enumerate() {
         let y = FIRST_ROW + row as f64 * ROW;

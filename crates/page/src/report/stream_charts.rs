@@ -148,7 +148,7 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         "Rate",
         &chart,
         &legend,
-        time.partial.map(|_| "Hatched: a second in which sending ended."),
+        time.partial.map(|_| "Shaded: a second in which sending ended."),
     );
 }
 
@@ -254,8 +254,14 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         legend.push(LegendEntry::of_columns(name, style, &columns, &text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
-    let bound = latency.error.p99().map(|error| format!("Values may be {}.", error_words(error)));
-    write_figure(page, "Latency over time", &chart, &legend, bound.as_deref());
+    // What a report keeps of each second is exact; percentiles of a second would need a distribution for each.
+    let kept =
+        "Percentiles of single seconds are not measured: a report keeps the mean and the maximum of each.";
+    let note = match latency.error.p99() {
+        Some(error) => format!("Values may be {}. {kept}", error_words(error)),
+        None => kept.to_owned(),
+    };
+    write_figure(page, "Latency over time", &chart, &legend, Some(&note));
 }
 
 fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
