@@ -1,6 +1,6 @@
 //! The catalogue and the nodes of a fleet as the server's viewers see them.
 
-use crate::commands::{open_catalogue_to_read, shown_nodes};
+use crate::commands::{open_catalogue_to_read, page_of, shown_nodes};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_server::{NodeDirectory, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
@@ -100,6 +100,20 @@ impl ResultArchive for CatalogueArchive {
             std::io::ErrorKind::NotFound => ViewRefusal::Unknown(format!("{id} has no result yet")),
             _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
         })
+    }
+
+    fn page(&self, id: &str) -> Result<String, ViewRefusal> {
+        let stored = self.ask_about(id, |catalogue| find(catalogue, id))?;
+        let page = stored.directory().join(files::PAGE);
+        match fs::read_to_string(&page) {
+            // A result of an earlier version, or one that was kept without its page.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self
+                .ask_about(id, |catalogue| Ok(page_of(catalogue, &stored)))?
+                .map_err(|error| refusal_of(&error)),
+            read => {
+                read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
+            }
+        }
     }
 
     fn series(&self, id: &str) -> Result<Value, ViewRefusal> {

@@ -27,6 +27,7 @@ mod tap;
 
 pub(crate) use execution::open_catalogue_to_read;
 pub(crate) use fleet::shown_nodes;
+pub(crate) use report::page_of;
 
 use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;

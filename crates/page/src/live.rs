@@ -15,8 +15,8 @@ pub struct LiveFile {
 impl LiveFile {
     /// Changes with its content.
     pub fn tag(&self) -> String {
-        let digest = Sha256::digest(self.body.as_bytes());
-        digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+        let digest: [u8; 32] = Sha256::digest(self.body.as_bytes()).into();
+        digest.map(|byte| format!("{byte:02x}")).concat()
     }
 }
 

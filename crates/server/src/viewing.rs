@@ -182,6 +182,8 @@ pub trait ResultArchive: Send + Sync + 'static {
     /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
     /// suffice if no other id begins with them; `last` is the newest.
     fn result(&self, id: &str) -> Result<String, ViewRefusal>;
+    /// The same as a page for people, a file of HTML that needs nothing else.
+    fn page(&self, id: &str) -> Result<String, ViewRefusal>;
     /// What a run counted per second: one entry for each stream and each port.
     fn series(&self, id: &str) -> Result<Value, ViewRefusal>;
     /// The figures of two results side by side. `anyway`: also if they are of different tests.

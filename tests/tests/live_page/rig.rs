@@ -79,6 +79,19 @@ impl ServedLab {
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
     }
 
+    /// The first answer for which `condition` holds: a result is stored after the end of its run was answered.
+    pub(crate) fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        loop {
+            let answer = self.get(path);
+            if condition(&answer) {
+                return answer;
+            }
+            assert!(clock::monotonic_ns() < deadline, "{path} never fits: {answer}");
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let answer = self.request("POST", path, &body.to_string());
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
@@ -127,7 +140,7 @@ impl Events {
                 "the events ended before {what}"
             );
             if let Some(name) = line.strip_prefix("event: ") {
-                event = name.trim().to_owned();
+                name.trim().clone_into(&mut event);
             } else if let Some(data) = line.strip_prefix("data: ").filter(|_| event == "live") {
                 latest = serde_json::from_str(data).expect("events are JSON");
                 if condition(&latest) {

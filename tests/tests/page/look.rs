@@ -1,7 +1,7 @@
 //! How a page looks: at every width, in the dark, on paper, and to those that do not see it.
 
-use crate::browser::Browser;
 use crate::sample;
+use packetrig_tests::browser::Browser;
 use packetrig_tests::skip;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! What a reader does with a page: open, compare with the data, sort, search, point, scroll.
 
-use crate::browser::Browser;
 use crate::sample::{self, SamplePage};
 use packetrig_fleet::report::StreamReport;
+use packetrig_tests::browser::Browser;
 use serde_json::{Value, json};
 
 /// What the browser complained about since the page was opened.

@@ -6,6 +6,8 @@ mod methods;
 mod prune;
 mod trend;
 
+pub(crate) use html::page_of;
+
 use super::execution::open_catalogue_to_read;
 use super::kept;
 use crate::args::{ListResults, OutputForm, ReportAction, ReportArgs as Arguments, UnfinishedArgs};

@@ -21,7 +21,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 72] = [
+    let pages: [(&str, &[&str]); 73] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -57,6 +57,7 @@ fn every_help_page_is_as_committed() {
         ("help-flows-recover", &["flows", "recover", "--help"]),
         ("help-flows-stats", &["flows", "stats", "--help"]),
         ("help-serve", &["serve", "--help"]),
+        ("help-page", &["page", "--help"]),
         ("help-agent", &["agent", "--help"]),
         ("help-fleet", &["fleet", "--help"]),
         ("help-fleet-up", &["fleet", "up", "--help"]),

@@ -21,6 +21,10 @@ function headers(extra = {}) {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
+export function hasToken() {
+  return Boolean(sessionStorage.getItem(KEY));
+}
+
 async function send(path, options = {}) {
   for (;;) {
     const response = await fetch(path, { cache: "no-store", credentials: "omit", ...options, headers: headers(options.headers) });

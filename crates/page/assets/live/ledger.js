@@ -5,7 +5,9 @@ import { el, setAttribute, setText, svg } from "./dom.js";
 import { ABSENT, count, share } from "./format.js";
 
 const WIDTH = 380;
-const ROW = 30;
+const ROW = 31;
+/** Between two boxes, with the lower edge of the first. */
+const GAP = 18;
 const TRUNK_X = 34;
 const TRUNK_WIDTH = 26;
 const LABEL_X = 112;
@@ -69,7 +71,7 @@ export class LedgerDrawing {
     for (const part of this.parts) {
       const { step } = part;
       const value = step.exit === "path" ? path : accounts[step.station ?? step.exit ?? step.entry];
-      const name = step.isLoss && isPreliminary ? "missing: lost on the path, or on the way" : step.name;
+      const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
       const text = value === null || value === undefined ? ABSENT : count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
       setText(part.value, text);
@@ -89,27 +91,27 @@ export class LedgerDrawing {
     const boxes = steps.map((step, index) => ({ ...step, index })).filter((step) => step.box);
     for (const box of boxes) {
       const next = boxes.find((other) => other.index > box.index)?.index ?? steps.length;
-      const height = (next - box.index) * ROW + 4;
-      shapes.push(svg("rect", { class: "ledger-box", x: 4, y, width: WIDTH - 8, height: height - 6, rx: 8 }));
+      const height = (next - box.index) * ROW + GAP;
+      shapes.push(svg("rect", { class: "ledger-box", x: 4, y, width: WIDTH - 8, height: height - 8, rx: 8 }));
       y += height;
     }
-    shapes.push(svg("rect", { class: "ledger-trunk", x: TRUNK_X, y: 6 + ROW, width: TRUNK_WIDTH, height: y - ROW - 16 }));
+    shapes.push(svg("rect", { class: "ledger-trunk", x: TRUNK_X, y: 6 + ROW, width: TRUNK_WIDTH, height: y - ROW - GAP - 6 }));
     y = 6;
     for (const step of steps) {
       const middle = y + ROW / 2;
       if (step.box) {
         shapes.push(svg("text", { class: "ledger-title", x: LABEL_X - 36, y: middle + 5 }, step.box));
         items.push(el("li", { class: "ledger-place" }, step.box));
-        y += ROW + (step === steps[0] ? 0 : 4);
+        y += ROW;
         continue;
       }
       const part = this.part(step, middle);
       shapes.push(...part.shapes);
       items.push(part.item);
       this.parts.push(part);
-      y += ROW;
+      y += ROW + (steps[steps.indexOf(step) + 1]?.box ? GAP : 0);
     }
-    setAttribute(this.node, "viewBox", `0 0 ${WIDTH} ${y + 4}`);
+    setAttribute(this.node, "viewBox", `0 0 ${WIDTH} ${y + GAP}`);
     this.shape.replaceChildren(...shapes);
     this.list.replaceChildren(...items);
   }
@@ -122,8 +124,9 @@ export class LedgerDrawing {
     if (step.station) {
       shapes.unshift(svg("line", { class: "ledger-station", x1: TRUNK_X - 6, x2: TRUNK_X + TRUNK_WIDTH + 6, y1: y, y2: y }));
     } else {
-      flow = svg("path", { class: step.exit ? "ledger-exit" : "ledger-entry", d: sidePath(y, Boolean(step.exit)), fill: "none" });
-      shapes.unshift(flow);
+      const [from, to] = [TRUNK_X + TRUNK_WIDTH, LABEL_X - 12];
+      flow = { line: svg("path", { d: `M${from} ${y}L${to - 4} ${y}`, fill: "none" }), head: svg("path", { d: headPath(step.exit ? to : from, y, step.exit ? 6 : -6), fill: "none", "stroke-width": 2 }) };
+      shapes.unshift(flow.line, flow.head);
     }
     return { step, y, value, name, flow, shapes, item: el("li") };
   }
@@ -134,18 +137,16 @@ function kindWord(step) {
   return step.entry ? "joins: " : "";
 }
 
-/** From the trunk to its label, with a head at the end where the frames go. */
-function sidePath(y, leaves) {
-  const [from, to] = [TRUNK_X + TRUNK_WIDTH, LABEL_X - 12];
-  const head = leaves ? `M${to - 5} ${y - 5}L${to} ${y}L${to - 5} ${y + 5}` : `M${from + 5} ${y - 5}L${from} ${y}L${from + 5} ${y + 5}`;
-  return `M${from} ${y}L${to} ${y}${head}`;
+/** The head of an arrow that points where the frames go. */
+function headPath(x, y, size) {
+  return `M${x - size} ${y - 6}L${x} ${y}L${x - size} ${y + 6}`;
 }
 
 function drawFlow(part, value) {
   const isAbsent = value === null || value === undefined;
-  setAttribute(part.flow, "stroke-width", isAbsent ? 6 : Math.min(10, Math.max(1, exitWidth(value) / 2)));
+  setAttribute(part.flow.line, "stroke-width", isAbsent ? 6 : Math.max(1, exitWidth(value) / 2));
   const kind = part.step.exit ? "ledger-exit" : "ledger-entry";
-  setAttribute(part.flow, "class", `${kind}${isAbsent ? " is-absent" : ""}${!isAbsent && Number(value) === 0 ? " is-none" : ""}`);
+  for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isAbsent ? " is-absent" : ""}${!isAbsent && Number(value) === 0 ? " is-none" : ""}`);
 }
 
 /** Hatching for what was not measured: absent is not 0. */

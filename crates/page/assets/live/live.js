@@ -98,14 +98,13 @@ class LiveView {
     this.neighboursBox = el("div");
     this.neighboursCard = card("Neighbours", this.neighboursBox);
     this.lossNote = el("p", { class: "muted", id: "loss-note" });
-    this.run = el("div", { class: "live-grid" },
-      card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)),
-      card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second over all streams, by seconds since the first counters"))),
-      card("Where frames went", this.lossNote, this.ledger.figure),
-      card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; the drawing of places counts them."))),
-      card("Ports", this.portsBox), card("Streams", this.streams.node), this.findingsCard, this.neighboursCard);
-    this.run.children[5].classList.add("wide");
-    this.run.children[4].classList.add("wide");
+    const rates = card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second over all streams, each a mean of one second, by seconds since the first counters")));
+    const gaps = card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; the drawing of places counts them.")));
+    this.run = el("div", {},
+      el("div", { class: "live-grid" },
+        el("div", { class: "stack" }, card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)), rates, gaps),
+        card("Where frames went", this.lossNote, this.ledger.figure)),
+      card("Streams", this.streams.node), card("Ports", this.portsBox), this.findingsCard, this.neighboursCard);
     this.none = card("No run", el("p", {}, this.mayControl
       ? "This server has no configuration. A script can send one over the OTG API, or you load a JSON file below. Nothing is sent before somebody starts a stream."
       : "This server has no configuration now. This page shows the run as soon as there is one."));
@@ -116,7 +115,7 @@ class LiveView {
 
   buildControls() {
     const button = (change, text) => el("button", { type: "button", "data-change": change, onclick: () => this.steer(change) }, text);
-    this.buttons = [button("start", "▶ Start"), button("pause", "⏸ Pause"), button("resume", "▶▏Resume"), button("stop", "■ Stop")];
+    this.buttons = [button("start", "▶ Start"), button("pause", "‖ Pause"), button("resume", "▶ Resume"), button("stop", "■ Stop")];
     this.selection = el("span", { class: "muted", role: "status" });
     this.problem = el("p", { class: "problem", id: "control-problem", role: "alert" });
     const file = el("input", { type: "file", id: "configuration-file", accept: ".json,application/json" });
@@ -278,6 +277,7 @@ class LiveView {
       this.portKey = key;
       const header = ["Port", "Location", "Link", "Back end", "Speed", "Sent, frames", "Sending", "Received, frames", "Receiving", "Dropped by interface", "Dropped by ring", "Frames of others"];
       this.portsBox.replaceChildren(table("Ports; frames since traffic last began, drops since the run was opened", header, rows, [4, 5, 6, 7, 8, 9, 10, 11]));
+      this.portsBox.firstChild.classList.add("one-line");
       this.portCells = [...this.portsBox.querySelectorAll("tbody tr")].map((row) => [...row.children]);
       return;
     }

@@ -51,16 +51,26 @@ async function show() {
   main.replaceChildren(el("p", { class: "muted", role: "status" }, "Loading…"));
   const context = { server, setLink, isCurrent: () => view === viewNumber, place: (...nodes) => view === viewNumber && main.replaceChildren(...nodes) };
   try {
-    if (page === "live") leave = showLive(context) ?? leave;
-    else if (page === "runs" && segments[1]) await showResult(context, segments[1]);
-    else if (page === "runs") await showResults(context, query);
-    else if (page === "compare") await showComparison(context, query);
-    else if (page === "nodes") leave = (await showNodes(context)) ?? leave;
-    else main.replaceChildren(problem(new Error(`there is no page called ${page}`)));
+    const shown = await showPage(context, page, segments[1], query);
+    // The user may have gone on while it was loading.
+    if (view === viewNumber) leave = shown;
+    else shown();
   } catch (error) {
     if (view === viewNumber) main.replaceChildren(problem(error));
   }
+  if (view !== viewNumber) return;
   document.title = `${{ live: "Live", runs: "Results", compare: "Comparison", nodes: "Nodes" }[page] ?? "?"} – packetrig`;
+}
+
+/** Shows a page; the answer is what to call before the next one. */
+async function showPage(context, page, id, query) {
+  switch (page) {
+    case "live": return showLive(context);
+    case "runs": return id ? showResult(context, id) : showResults(context, query);
+    case "compare": return showComparison(context, query);
+    case "nodes": return showNodes(context);
+    default: throw new Error(`there is no page called ${page}`);
+  }
 }
 
 /** What failed, and what to do. */

@@ -54,8 +54,9 @@ export class TimePlot {
     setAttribute(this.empty, "y", HEIGHT / 2);
     setAttribute(this.empty, "visibility", isEmpty ? "visible" : "hidden");
     const [first, last] = isEmpty ? [0, 1] : [x[0], Math.max(x[x.length - 1], x[0] + 1)];
-    const stepY = niceStep(isEmpty ? 1 : Math.max(...values, 1e-9), 4);
-    const most = isEmpty ? 1 : Math.max(stepY, Math.ceil(Math.max(...values) / stepY) * stepY);
+    const largest = values.reduce((most, value) => Math.max(most, value), 0) || 1;
+    const stepY = niceStep(largest, 4);
+    const most = Math.ceil(largest / stepY) * stepY;
     const toX = (value) => MARGIN.left + ((value - first) / (last - first)) * (width - MARGIN.left - right);
     const toY = (value) => HEIGHT - MARGIN.bottom - (value / most) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     this.drawGrid(width, right, isEmpty ? null : { first, last, most, stepY }, toX, toY);
@@ -112,15 +113,20 @@ function path(x, values, toX, toY) {
   return text;
 }
 
-/** Rates between cumulative points: x is the end of each interval in seconds, values are per second. */
+/** Rates are means over about this long: counters of sender and receiver are not read at the same instant. */
+const WINDOW_MS = 1000;
+
+/** Rates from cumulative points: x is the end of each window in seconds, values are per second. */
 export function ratesOf(elapsedMs, counts) {
   const x = [];
   const values = [];
+  let begin = 0;
   for (let index = 1; index < elapsedMs.length; index += 1) {
-    const span = (elapsedMs[index] - elapsedMs[index - 1]) / 1000;
-    if (span <= 0) continue;
+    while (begin + 1 < index && elapsedMs[index] - elapsedMs[begin + 1] >= WINDOW_MS) begin += 1;
+    const span = (elapsedMs[index] - elapsedMs[begin]) / 1000;
+    if (span < 0.5) continue;
     x.push(elapsedMs[index] / 1000);
-    values.push(Math.max(0, (Number(counts[index]) - Number(counts[index - 1])) / span));
+    values.push(Math.max(0, (Number(counts[index]) - Number(counts[begin])) / span));
   }
   return { x, values };
 }

@@ -1,12 +1,13 @@
 // Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
 
-import { get, getText } from "./api.js";
+import { get, getText, hasToken } from "./api.js";
 import { card, el, table, verdict } from "./dom.js";
 import { ABSENT, count, moment, nanoseconds, percent, scaled } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
 import { TimePlot } from "./plot.js";
 
 const PAGE_SIZE = 50;
+const PERIOD_MS = 2000;
 /** Rows of streams of one result; the file has all. */
 const MOST_STREAMS = 100;
 const address = (id) => `#/runs/${encodeURIComponent(id)}`;
@@ -20,7 +21,39 @@ export async function showResults(context, query) {
     if (query.get(name)) wanted.set(name, query.get(name));
   }
   wanted.set("most", PAGE_SIZE);
-  const [page, unfinished] = await Promise.all([get(`runs?${wanted}`), get("unfinished")]);
+  const lists = el("div");
+  let shown = "";
+  const refresh = async () => {
+    const [page, unfinished] = await Promise.all([get(`runs?${wanted}`), get("unfinished")]);
+    // What the user has focused or selected stays while nothing is new.
+    const key = JSON.stringify([page, unfinished]);
+    if (key === shown) return;
+    shown = key;
+    lists.replaceChildren(...resultLists(page, unfinished, query));
+  };
+  await refresh();
+  context.place(el("h1", {}, "Results"), filters(query), lists);
+  return repeat(context, refresh);
+}
+
+/** Calls `refresh` until the returned function is called, and not while the tab is hidden. */
+function repeat(context, refresh) {
+  const again = async () => {
+    if (!document.hidden) {
+      try {
+        await refresh();
+        if (context.isCurrent()) context.setLink("open", "✓ Connected");
+      } catch (error) {
+        if (context.isCurrent()) context.setLink("lost", `✗ ${error.message}`);
+      }
+    }
+    if (context.isCurrent()) timer = setTimeout(again, PERIOD_MS);
+  };
+  let timer = setTimeout(again, PERIOD_MS);
+  return () => clearTimeout(timer);
+}
+
+function resultLists(page, unfinished, query) {
   const from = Number(query.get("from") ?? 0);
   const compare = el("button", { type: "button", id: "compare", onclick: openComparison }, "");
   const nameCompare = () => {
@@ -32,10 +65,11 @@ export async function showResults(context, query) {
     ? el("p", {}, page.total === 0 ? "There are no results yet. `packetrig demo` makes one." : "No result matches these filters.")
     : table("Results, the newest first", ["Result", "Select", "Verdict", "Name", "Kind", "Started", "Ended", "Streams", "Sent, frames", "Lost, frames"],
       page.results.map((row) => resultRow(row, nameCompare)), [7, 8, 9]);
-  context.place(el("h1", {}, "Results"), filters(query),
+  return [
     card("Past runs and test methods", el("p", { role: "status", class: "muted" }, `${count(page.matching)} of ${count(page.total)} results match`),
       el("p", { class: "controls" }, compare), list, pager(page, from, query)),
-    unfinished.runs.length ? unfinishedCard(unfinished.runs) : "");
+    unfinished.runs.length ? unfinishedCard(unfinished.runs) : "",
+  ];
 }
 
 function resultRow(row, onSelect) {
@@ -98,29 +132,38 @@ function unfinishedCard(runs) {
 export async function showResult(context, id) {
   const text = await getText(`runs/${encodeURIComponent(id)}`);
   const result = JSON.parse(text);
-  const download = el("button", { type: "button", onclick: () => save(`${id}.json`, text) }, "Save as JSON");
+  const download = [
+    reportLink(id),
+    el("button", { type: "button", onclick: () => save(`${id}.json`, text, "application/json") }, "Save as JSON"),
+  ];
   if (!result.streams) {
     context.place(el("h1", {}, `Result ${id}`), methodCard(result), el("p", { class: "controls" }, download));
-    return;
+    return () => {};
   }
   const drawing = new LedgerDrawing();
   drawing.update(accountsOf(result.ledger), result.lost.path, false);
   const plot = new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps"));
   context.place(el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict))),
-    factsCard(result, download), criteriaCard(result), caveatsCard(result),
-    el("div", { class: "live-grid" }, card("Where frames went", drawing.figure),
-      card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each whole second; the last second is partial")))),
+    factsCard(result, download),
+    el("div", { class: "live-grid" },
+      el("div", { class: "stack" }, criteriaCard(result), caveatsCard(result),
+        card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each whole second; the last second is partial")))),
+      card("Where frames went", drawing.figure)),
     streamsCard(result));
-  const totals = (half) => sumSeries(result.ports.map((port) => port[`${half}_series`]));
-  const [sent, received] = [totals("tx"), totals("rx")];
-  const seconds = Array.from({ length: Math.max(sent.length, received.length) }, (_, second) => second);
-  plot.update(seconds, [pad(sent, seconds.length), pad(received, seconds.length)]);
+  overlay(plot, ["tx", "rx"].map((half) => sumSeries(result.ports.map((port) => port[`${half}_series`]))));
+  return () => plot.close();
 }
 
-/** The word of a verdict: in reports it is a word, or an object with the word as its only name. */
+/** Draws counts per second, each series as long as the longest one. */
+function overlay(plot, series) {
+  const length = Math.max(...series.map((counts) => counts.length));
+  const seconds = Array.from({ length }, (_, second) => second);
+  plot.update(seconds, series.map((counts) => seconds.map((second) => counts[second] ?? (second < counts.length ? 0 : null))));
+}
+
+/** The word of a verdict: results of methods have the word, reports of runs an object with the word and its reasons. */
 function verdictWord(value) {
-  const word = typeof value === "string" ? value : Object.keys(value ?? {})[0] ?? "";
-  return word.toUpperCase();
+  return String(value?.verdict ?? value ?? "").toUpperCase();
 }
 
 function accountsOf(ledger) {
@@ -135,10 +178,15 @@ function sumSeries(series) {
   return sums;
 }
 
-const pad = (values, length) => Array.from({ length }, (_, index) => values[index] ?? 0);
+/** The report as a page of its own. A browser sends no token with a link, so with a token it is saved. */
+function reportLink(id) {
+  const path = `runs/${encodeURIComponent(id)}/report.html`;
+  if (!hasToken()) return el("a", { href: `../api/v1/${path}` }, "Report as a page");
+  return el("button", { type: "button", onclick: async () => save(`${id}.html`, await getText(path), "text/html") }, "Save the report as a page");
+}
 
-function save(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+function save(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
@@ -163,8 +211,10 @@ function factsCard(report, download) {
 }
 
 function criteriaCard(report) {
-  if (!report.judged?.length) return card("Criteria", el("p", {}, "This run had no criteria of its own."));
-  return card("Criteria", table("What the verdict follows from", ["Criterion", "Limit", "Verdict", "Failed", "Not known", "Judged"],
+  const reasons = report.verdict.reasons ?? [];
+  const why = reasons.length ? el("ul", {}, reasons.map((text) => el("li", {}, text))) : "";
+  if (!report.judged?.length) return card("Criteria", why, el("p", {}, "This run had no criteria of its own."));
+  return card("Criteria", why, table("What the verdict follows from", ["Criterion", "Limit", "Verdict", "Failed", "Not known", "Judged"],
     report.judged.map((line) => [line.criterion, line.limit, verdict({ pass: "PASS", fail: "FAIL", met: "PASS" }[String(line.result).toLowerCase()] ?? String(line.result).toUpperCase()), count(line.failed), count(line.unknown), count(line.judged)]), [3, 4, 5]));
 }
 
@@ -195,14 +245,22 @@ function methodCard(result) {
 export async function showComparison(context, query) {
   const [a, b] = [query.get("a") ?? "", query.get("b") ?? ""];
   const report = await get(`compare?${new URLSearchParams({ a, b })}`);
-  const value = (number, unit) => (number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
+  const value = (number, unit) => (number !== null && unit === "ns" ? nanoseconds(number) : number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
   const rows = report.figures.map((figure) => [figure.subject ? `${figure.name} of ${figure.subject}` : figure.name, value(figure.before, figure.unit), value(figure.after, figure.unit),
     value(figure.difference, figure.unit), figure.percent === null ? "–" : percent(figure.percent), changeWord(figure.change)]);
+  const plot = new TimePlot("Frames received per second", ["first", "second"], (frames) => scaled(frames, "fps"));
+  const areRuns = report.before.kind === "run" && report.after.kind === "run";
   const title = (label) => el("span", {}, el("a", { href: address(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
   context.place(el("h1", {}, "Comparison"),
     card("Two results", figures([["First", title(report.before)], ["Second", title(report.after)]]),
       report.difference ? el("p", { class: "problem" }, `They are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",
+      areRuns ? el("figure", {}, plot.node, el("figcaption", {}, "Frames received in each whole second of both runs, from the start of each")) : "",
       rows.length ? table("Figures side by side", ["Figure", "First", "Second", "Difference", "Percent", "Change"], rows, [1, 2, 3, 4]) : el("p", {}, "Neither result has figures.")));
+  if (areRuns) {
+    const both = await Promise.all([a, b].map((id) => get(`runs/${encodeURIComponent(id)}/series`)));
+    overlay(plot, both.map((one) => sumSeries(one.ports.map((port) => port.received))));
+  }
+  return () => plot.close();
 }
 
 function changeWord(change) {

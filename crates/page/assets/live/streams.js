@@ -11,7 +11,7 @@ const MOST_VISIBLE = 40;
 const SCROLL_PAUSE_MS = 150;
 const FILTER_PAUSE_MS = 250;
 
-const STATES = { started: "▶ started", paused: "⏸ paused", stopped: "■ stopped" };
+const STATES = { started: "▶ started", paused: "‖ paused", stopped: "■ stopped" };
 
 /** Columns: name in the API, heading, and how a value becomes text. */
 const COLUMNS = [
@@ -45,8 +45,8 @@ export class StreamTable {
     this.counter = el("span", { class: "muted", role: "status" });
     this.heads = COLUMNS.map(([name, title], index) => this.head(name, title, index >= TEXTS));
     this.body = el("tbody");
-    this.above = el("tr", { "aria-hidden": "true" }, el("td", { class: "spacer" }));
-    this.below = el("tr", { "aria-hidden": "true" }, el("td", { class: "spacer" }));
+    this.above = el("tr", { class: "spacer-row", "aria-hidden": "true" }, el("td", { class: "spacer" }));
+    this.below = el("tr", { class: "spacer-row", "aria-hidden": "true" }, el("td", { class: "spacer" }));
     const selectHead = mayControl ? el("th", { scope: "col", class: "select-cell" }, el("span", { class: "visually-hidden" }, "Select")) : null;
     this.table = el("table", { class: "stream-table" },
       el("caption", { class: "visually-hidden" }, "Streams; counters since the last start of each"),

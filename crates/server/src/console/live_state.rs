@@ -2,7 +2,7 @@
 
 use super::live::{LiveCounts, received, sent};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
-use super::rows::{self, WallClock};
+use super::rows::{self, StreamRates, WallClock};
 use super::{ClientView, TestConsole};
 use crate::tester::{LatencyFigures, TransmitState};
 use crate::viewing::{
@@ -10,7 +10,7 @@ use crate::viewing::{
 };
 use packetrig_fleet::served::RunSource;
 use packetrig_plan::{Plan, Stream};
-use packetrig_stats::counts::DelaySummary;
+use packetrig_stats::counts::{DelaySummary, StreamTxCounts};
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
@@ -103,8 +103,11 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
     let Some(latest) = live.latest() else { return bare };
     let state = rows::transmit(plan, live, latest, &route.streams);
     // A stream that has stopped has no rate, although the samples of the last second still differ.
-    let rates =
-        if state == TransmitState::Started { rows::rates(live, &route.streams) } else { Default::default() };
+    let rates = if state == TransmitState::Started {
+        rows::rates(live, &route.streams)
+    } else {
+        StreamRates::default()
+    };
     let out = rows::sent_total(latest, &route.streams);
     let arrived = rows::received_total(latest, &route.streams);
     let expected: u64 = route.streams.iter().map(|index| expected(plan, *index, latest)).sum();
@@ -217,7 +220,7 @@ fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
 }
 
 fn missing_of(stream: &Stream, index: usize, sample: &CountSample) -> u64 {
-    let numbered = sent(sample, index).map_or(0, |counts| counts.numbered());
+    let numbered = sent(sample, index).map_or(0, StreamTxCounts::numbered);
     let counted: u64 = received(sample, index).map(|(_, counts)| counts.sequence.unique).sum();
     stream.expected(numbered).saturating_sub(counted)
 }

@@ -15,6 +15,7 @@ pub(super) enum PageCall {
     Results,
     Unfinished,
     Result,
+    ResultPage,
     Series,
     Compare,
     Nodes,
@@ -26,7 +27,7 @@ pub(super) enum PageCall {
 }
 
 impl PageCall {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::OpenApi,
         Self::State,
         Self::Live,
@@ -35,6 +36,7 @@ impl PageCall {
         Self::Results,
         Self::Unfinished,
         Self::Result,
+        Self::ResultPage,
         Self::Series,
         Self::Compare,
         Self::Nodes,
@@ -56,6 +58,7 @@ impl PageCall {
             Self::Results => "/api/v1/runs",
             Self::Unfinished => "/api/v1/unfinished",
             Self::Result => "/api/v1/runs/{id}",
+            Self::ResultPage => "/api/v1/runs/{id}/report.html",
             Self::Series => "/api/v1/runs/{id}/series",
             Self::Compare => "/api/v1/compare",
             Self::Nodes => "/api/v1/nodes",

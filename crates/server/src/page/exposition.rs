@@ -1,7 +1,6 @@
 //! The live state in the text format of Prometheus. What is not known is absent. There is no metric for single streams: thousands of
 //! them would be thousands of time series.
 
-use crate::tester::PortRow;
 use crate::transport::rejections::{RejectionCause, RejectionCounts};
 use crate::viewing::{LivePort, LiveRun, LiveState};
 use std::fmt::Write;
@@ -15,15 +14,15 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 const PORTS: [PortMetric; 13] = [
-    ("sent_frames_total", "Frames sent since traffic last began.", COUNTER, |p| of(p, |row| row.frames_tx)),
+    ("sent_frames_total", "Frames sent since traffic last began.", COUNTER, |p| Some(p.row.frames_tx as f64)),
     ("received_frames_total", "Frames received since traffic last began.", COUNTER, |p| {
-        of(p, |row| row.frames_rx)
+        Some(p.row.frames_rx as f64)
     }),
     ("sent_bytes_total", "Bytes sent since traffic last began, FCS included.", COUNTER, |p| {
-        of(p, |row| row.bytes_tx)
+        Some(p.row.bytes_tx as f64)
     }),
     ("received_bytes_total", "Bytes received since traffic last began, FCS included.", COUNTER, |p| {
-        of(p, |row| row.bytes_rx)
+        Some(p.row.bytes_rx as f64)
     }),
     ("sent_frames_per_second", "Frames sent per second, over the last second.", GAUGE, |p| {
         Some(p.row.frames_tx_rate)
@@ -51,10 +50,6 @@ const PORTS: [PortMetric; 13] = [
     }),
     ("link_up", "Whether the link is up.", GAUGE, |p| p.rx?.link_up.map(|up| f64::from(u8::from(up)))),
 ];
-
-fn of(port: &LivePort, value: fn(&PortRow) -> u64) -> Option<f64> {
-    Some(value(&port.row) as f64)
-}
 
 /// A number of the whole run: name, help text, kind, and how to read it.
 type RunMetric = (&'static str, &'static str, &'static str, fn(&LiveRun) -> Option<f64>);
@@ -175,6 +170,7 @@ fn escape(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tester::PortRow;
     use packetrig_stats::ledger::LedgerAccount;
 
     #[test]

@@ -167,3 +167,51 @@ impl LiveViewer {
 
 /// The client has closed its connection.
 struct ViewerLeft;
+
+#[cfg(test)]
+mod tests {
+    use super::super::query::QueryParameters;
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[derive(Default)]
+    struct CountingSource(AtomicU64);
+
+    impl LiveSource for CountingSource {
+        fn revision(&self) -> u64 {
+            self.0.load(Ordering::Relaxed) + 1
+        }
+
+        fn live(&self) -> LiveState {
+            let asked = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+            LiveState { revision: asked, configuration: asked, run: None }
+        }
+    }
+
+    fn window() -> StreamWindow {
+        StreamWindow::read(&mut QueryParameters::default()).expect("a window")
+    }
+
+    #[test]
+    fn nobody_asks_for_the_state_while_nobody_looks_and_the_next_viewer_gets_the_latest() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let source = Arc::<CountingSource>::default();
+            let (_keep, stopping) = watch::channel(false);
+            let feed = LiveFeed::new(Arc::clone(&source) as _, stopping);
+            let mut viewer = feed.watch(window(), PERIOD, true).expect("there is room");
+            assert!(viewer.recv().await.is_some());
+            drop(viewer);
+            while *feed.is_running.lock().expect("no panic") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let asked = source.0.load(Ordering::Relaxed);
+            assert_eq!(feed.viewer_count(), 0);
+            source.0.store(asked + 100, Ordering::Relaxed);
+            let mut viewer = feed.watch(window(), PERIOD, true).expect("there is room");
+            let Ok(event) = viewer.recv().await.expect("an event");
+            let text = String::from_utf8_lossy(&event).into_owned();
+            assert!(text.contains(&format!("\"configuration\":{}", asked + 101)), "{text}");
+        });
+    }
+}

@@ -10,6 +10,7 @@ use crate::viewing::{
     HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ReceivedStream, ViewRefusal,
 };
 use packetrig_stats::ledger::FrameLedger;
+use packetrig_units::BitRate;
 use serde_json::{Map, Value, json};
 
 /// Rows of streams without `rows`, and the most that can be requested.
@@ -185,7 +186,7 @@ fn port_json(port: &LivePort) -> Value {
         "back_end": port.info.as_ref().map(|info| info.back_end.name()),
         "why": port.info.as_ref().map(|info| info.why.as_str()),
         "driver": port.info.as_ref().map(|info| info.driver.as_str()),
-        "speed_bits_per_second": port.info.as_ref().and_then(|info| info.speed).map(|speed| speed.bits_per_second()),
+        "speed_bits_per_second": port.info.as_ref().and_then(|info| info.speed).map(BitRate::bits_per_second),
         "link_up": port.rx.and_then(|rx| rx.link_up),
         "link_changed_ms": row.last_change_ns.map(|ns| ns / 1_000_000),
         "capturing": row.capturing,

@@ -161,6 +161,7 @@ async fn perform(
         PageCall::Results
         | PageCall::Unfinished
         | PageCall::Result
+        | PageCall::ResultPage
         | PageCall::Series
         | PageCall::Compare => past(&context, call, id, query).await,
     }
@@ -179,6 +180,11 @@ async fn past(
             query.finish()?;
             let text = tokio::task::spawn_blocking(move || archive.result(&id)).await;
             Ok(json_text(text.unwrap_or_else(|_| Err(panicked()))?))
+        }
+        PageCall::ResultPage => {
+            query.finish()?;
+            let text = tokio::task::spawn_blocking(move || archive.page(&id)).await;
+            Ok(files::report_page(text.unwrap_or_else(|_| Err(panicked()))?))
         }
         PageCall::Series => {
             query.finish()?;

@@ -8,6 +8,18 @@ use packetrig_store::{RunCatalogue, StoredSummary, files};
 use packetrig_sys::private_files;
 use std::path::PathBuf;
 
+/// The page of a stored result.
+pub(crate) fn page_of(catalogue: &RunCatalogue, stored: &StoredSummary) -> Result<String, Error> {
+    match stored {
+        StoredSummary::Run(run) => {
+            let (summary, report) = catalogue.show(&run.run.0)?;
+            // A run that was kept without its plan still has a page.
+            Ok(files::page(&report, &catalogue.document(&summary.run).unwrap_or_default()))
+        }
+        StoredSummary::Method(method) => super::methods::page(method),
+    }
+}
+
 /// Writes the page of a result, and says where it is.
 pub(super) fn perform(
     catalogue: &RunCatalogue,
@@ -18,14 +30,7 @@ pub(super) fn perform(
 ) -> Result<(), Error> {
     let opener = open.then(PageOpener::find).transpose()?;
     let stored = find_stored(catalogue, id)?;
-    let page = match &stored {
-        StoredSummary::Run(run) => {
-            let (summary, report) = catalogue.show(&run.run.0)?;
-            // A run that was kept without its plan still has a page.
-            files::page(&report, &catalogue.document(&summary.run).unwrap_or_default())
-        }
-        StoredSummary::Method(method) => super::methods::page(method)?,
-    };
+    let page = page_of(catalogue, &stored)?;
     let file = file.unwrap_or_else(|| stored.directory().join(files::PAGE));
     private_files::write(&file, page.as_bytes())
         .map_err(|source| Error::Write { what: file.display().to_string(), source })?;
