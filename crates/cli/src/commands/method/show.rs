@@ -92,8 +92,8 @@ impl StoredTest {
         &self.report.result
     }
 
-    pub(super) fn verdict_word(&self) -> &str {
-        &self.verdict
+    pub(super) const fn verdict_word(&self) -> &'static str {
+        word(self.report.judgement.verdict)
     }
 
     pub(super) fn exit(&self) -> CommandExit {
