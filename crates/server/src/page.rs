@@ -11,6 +11,7 @@ mod feed;
 mod files;
 mod live_json;
 mod query;
+mod rates;
 mod routes;
 
 pub(crate) use calls::is_viewing;

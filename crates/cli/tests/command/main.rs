@@ -21,7 +21,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 72] = [
+    let pages: [(&str, &[&str]); 73] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -57,6 +57,7 @@ fn every_help_page_is_as_committed() {
         ("help-flows-recover", &["flows", "recover", "--help"]),
         ("help-flows-stats", &["flows", "stats", "--help"]),
         ("help-serve", &["serve", "--help"]),
+        ("help-watch", &["watch", "--help"]),
         ("help-agent", &["agent", "--help"]),
         ("help-fleet", &["fleet", "--help"]),
         ("help-fleet-up", &["fleet", "up", "--help"]),
@@ -406,6 +407,19 @@ fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
         assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.remarks);
         assert!(ended.remarks.contains("no fleet in /nonexistent"), "{arguments:?}: {}", ended.remarks);
     }
+}
+
+#[test]
+fn watching_nobody_says_how_to_start_somebody() {
+    // Nobody listens on the port for discarding.
+    for server in ["127.0.0.1:9", "http://127.0.0.1:9"] {
+        let ended = packetrig(&["watch", server]);
+        assert_eq!((ended.code, ended.results.as_str()), (4, ""), "{}", ended.remarks);
+        assert!(ended.remarks.contains("start one with `packetrig serve`"), "{}", ended.remarks);
+    }
+    let elsewhere = packetrig(&["watch", "198.18.0.1:8443"]);
+    assert!(elsewhere.code == 2 && elsewhere.remarks.contains("--ca FILE"), "{}", elsewhere.remarks);
+    assert_eq!(packetrig(&["watch", "ftp://rig:1"]).code, 2);
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(super) enum PageCall {
     Live,
     Events,
     Streams,
+    Rates,
     Results,
     Unfinished,
     Result,
@@ -22,12 +23,13 @@ pub(super) enum PageCall {
 }
 
 impl PageCall {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::OpenApi,
         Self::State,
         Self::Live,
         Self::Events,
         Self::Streams,
+        Self::Rates,
         Self::Results,
         Self::Unfinished,
         Self::Result,
@@ -46,6 +48,7 @@ impl PageCall {
             Self::Live => "/api/v1/live",
             Self::Events => "/api/v1/events",
             Self::Streams => "/api/v1/streams",
+            Self::Rates => "/api/v1/rates",
             Self::Results => "/api/v1/runs",
             Self::Unfinished => "/api/v1/unfinished",
             Self::Result => "/api/v1/runs/{id}",
@@ -57,9 +60,9 @@ impl PageCall {
         }
     }
 
-    /// The only call that changes something is the one that starts and stops streams.
+    /// The only calls that change something are those that start and stop streams and change their rates.
     pub(super) const fn method(self) -> &'static str {
-        if matches!(self, Self::Streams) { "POST" } else { "GET" }
+        if matches!(self, Self::Streams | Self::Rates) { "POST" } else { "GET" }
     }
 }
 
