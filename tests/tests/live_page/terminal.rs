@@ -16,7 +16,9 @@ fn between(screen: &str, before: &str, after: &str) -> u64 {
 }
 
 fn received(screen: &str) -> u64 {
-    between(screen, "Received ", " frames/s") / 1000
+    // Up to the place of the rate, which is aligned.
+    let line = screen.lines().find(|line| line.starts_with("Received ")).unwrap_or_default();
+    between(&line.chars().take(24).collect::<String>(), "Received ", "pps")
 }
 
 fn lost_on_path(screen: &str) -> u64 {
@@ -78,7 +80,7 @@ fn without_a_terminal_there_are_lines_and_json() {
     rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
     let mut lines = Running::start(&["watch", &rig.origin()], "");
     let mut events = Running::start(&["watch", &rig.origin(), "--json"], "");
-    lines.await_printed("2 streams send");
+    lines.await_printed("2 of 2 streams send");
     lines.await_printed("device and path 0");
     events.await_printed("\"event\":\"live\"");
     rig.restart();

@@ -7,7 +7,7 @@ mod tables;
 use super::facts::{RunFacts, bit_rate, latency, printable, rate};
 use super::keys::HANDLERS;
 use super::rates::RatePoint;
-use super::state::{EntryKind, LinkState, Pane, WatchState};
+use super::state::{EntryKind, Pane, ServerConnection, WatchState};
 use crate::numbers;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -19,7 +19,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 const TALL: u16 = 24;
 const TALLEST: u16 = 32;
 /// Columns of the totals before the sparkline, and the least that a sparkline needs.
-const TOTALS_WIDTH: u16 = 58;
+const TOTALS_WIDTH: u16 = 54;
 const LEAST_SPARKLINE: u16 = 10;
 
 /// Styles of the screen.
@@ -33,11 +33,12 @@ impl Theme {
         Self { is_coloured }
     }
 
-    fn title(self) -> Style {
+    /// Without colour, so that it is the same for everybody.
+    fn title() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    fn selected(self) -> Style {
+    fn selected() -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
@@ -58,7 +59,7 @@ impl Theme {
     }
 
     fn of(self, colour: Color) -> Style {
-        if self.is_coloured { self.title().fg(colour) } else { self.title() }
+        if self.is_coloured { Self::title().fg(colour) } else { Self::title() }
     }
 }
 
@@ -89,12 +90,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
     let mut rows = ScreenRows { left: screen };
     draw_line(frame, rows.take(1), title(state, theme));
     draw_line(frame, rows.take_last(1), legend(state, screen.width, theme));
-    draw_line(frame, rows.take_last(1), message(state, theme));
+    draw_line(frame, rows.take_last(1), message(state));
     if state.is_helping {
-        return draw_help(frame, rows.left, theme);
+        return draw_help(frame, rows.left);
     }
     let Some(run) = state.run() else {
-        let text = if state.link == LinkState::Connecting {
+        let text = if state.link == ServerConnection::Connecting {
             "Connecting …"
         } else {
             "No configuration. A script sends one to the server, or load one on its live page (/ui/)."
@@ -144,11 +145,11 @@ fn draw_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
 
 fn title(state: &WatchState, theme: Theme) -> Line<'static> {
     let link = match &state.link {
-        LinkState::Connecting => Span::styled("connecting".to_owned(), theme.doubtful()),
-        LinkState::Connected => Span::styled("connected".to_owned(), theme.good()),
-        LinkState::Lost(reason) => Span::styled(format!("LOST, trying again: {reason}"), theme.bad()),
+        ServerConnection::Connecting => Span::styled("connecting".to_owned(), theme.doubtful()),
+        ServerConnection::Connected => Span::styled("connected".to_owned(), theme.good()),
+        ServerConnection::Lost(reason) => Span::styled(format!("LOST, trying again: {reason}"), theme.bad()),
     };
-    let mut spans = vec![Span::styled(format!("packetrig watch {}  ", state.server), theme.title()), link];
+    let mut spans = vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title()), link];
     if state.is_frozen() {
         spans.insert(1, Span::styled("FROZEN  ", theme.doubtful()));
     }
@@ -187,8 +188,8 @@ fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
 fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState, run: &RunFacts) {
     let totals = &run.totals;
     let line = |name: &str, count: u64, frames: Option<f64>, bytes: Option<f64>| {
-        let (count, frames) = (numbers::count(count), rate(frames, "frames/s"));
-        format!("{name:<9}{count:>15} {frames:>15} {:>13} L2", bit_rate(bytes))
+        let (count, frames) = (numbers::count(count), rate(frames, "pps"));
+        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", bit_rate(bytes))
     };
     let sent = line("Sent", totals.frames_tx.0, totals.frames_tx_rate, totals.bytes_tx_rate);
     draw_rate(frame, rows.take(1), state, sent, |point| point.sent);
@@ -220,17 +221,17 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
 
 /// Where frames are missing, in one line.
 fn places(run: &RunFacts, theme: Theme) -> Line<'static> {
-    let mut spans = vec![Span::raw("Missing at ")];
-    for (index, (place, count)) in run.losses.places().into_iter().enumerate() {
-        let separator = if index > 0 { " | " } else { "" };
-        spans.push(Span::raw(format!("{separator}{place} ")));
+    let mut spans = vec![Span::raw("Missing")];
+    let short_names = [": sender ", " | device, path ", " | receiver "];
+    for ((_, count), name) in run.losses.places().into_iter().zip(short_names) {
+        spans.push(Span::raw(name));
         let text = count.map_or_else(|| "?".to_owned(), numbers::count);
         spans.push(Span::styled(text, ledger::loss_style(count, run, theme)));
     }
     Line::from(spans)
 }
 
-fn message(state: &WatchState, theme: Theme) -> Line<'static> {
+fn message(state: &WatchState) -> Line<'static> {
     let Some(entry) = &state.entry else { return Line::from(state.message.clone()) };
     let name = match entry.kind {
         EntryKind::Filter => "Filter by name or port",
@@ -238,8 +239,8 @@ fn message(state: &WatchState, theme: Theme) -> Line<'static> {
     };
     let text = printable(&entry.text);
     Line::from(vec![
-        Span::styled(format!("{name}: {text}"), theme.title()),
-        Span::styled(" ", theme.selected()),
+        Span::styled(format!("{name}: {text}"), Theme::title()),
+        Span::styled(" ", Theme::selected()),
     ])
 }
 
@@ -258,13 +259,13 @@ fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
         if used > usize::from(width) + 2 {
             break;
         }
-        spans.push(Span::styled(handler.key, theme.title()));
+        spans.push(Span::styled(handler.key, Theme::title()));
         spans.push(Span::styled(format!(" {}  ", handler.word), theme.faint()));
     }
     Line::from(spans)
 }
 
-fn draw_help(frame: &mut Frame<'_>, area: Rect, theme: Theme) {
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     // In two columns where one is not high enough.
     let height = usize::from(area.height).max(1);
     let columns = HANDLERS.len().div_ceil(height).max(1);
@@ -274,7 +275,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect, theme: Theme) {
         let lines: Vec<Line<'_>> = handlers
             .iter()
             .map(|handler| {
-                let key = Span::styled(format!("{:<9}", handler.key), theme.title());
+                let key = Span::styled(format!("{:<9}", handler.key), Theme::title());
                 Line::from(vec![key, Span::raw(handler.explanation)])
             })
             .collect();

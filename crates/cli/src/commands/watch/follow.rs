@@ -60,7 +60,7 @@ impl EventRequest {
 
     fn path(&self, has_history: bool) -> String {
         let StreamWindow { sort, filter, from, rows } = &self.window;
-        let filter: String = filter.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let filter = filter.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let Self { rate, .. } = self;
         format!(
             "/api/v1/events?rate={rate}&history={has_history}&sort={sort}&filter={filter}&from={from}&rows={rows}"

@@ -133,8 +133,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
         }
         KeyAction::Order(act) if state.may_control => act(state),
         KeyAction::Order(_) => {
-            state.message =
-                "this token permits only looking; name the server's other token with --token-file".to_owned();
+            state.say("this token permits only looking; name the server's other token with --token-file");
             None
         }
     }

@@ -60,14 +60,15 @@ pub(super) fn run_line(run: &RunFacts) -> String {
     let places: Vec<String> =
         run.losses.places().iter().map(|(place, count)| format!("{place} {}", known(*count))).collect();
     format!(
-        "{:.1} s  {} streams send  sent {} ({}, {})  received {} ({})  {}: {}  latency mean {}{}",
+        "{:.1} s  {} of {} streams send  sent {} ({}, {})  received {} ({})  {}: {}  latency mean {}{}",
         run.elapsed_ms as f64 / 1000.0,
         totals.started,
+        run.streams.total,
         numbers::count(totals.frames_tx.0),
-        rate(totals.frames_tx_rate, "frames/s"),
+        rate(totals.frames_tx_rate, "pps"),
         bit_rate(totals.bytes_tx_rate),
         numbers::count(totals.frames_rx.0),
-        rate(totals.frames_rx_rate, "frames/s"),
+        rate(totals.frames_rx_rate, "pps"),
         run.losses.sentence(),
         places.join(", "),
         latency(totals.latency_ns.and_then(|figures| figures.mean)),

@@ -42,7 +42,7 @@ pub(super) enum Pane {
 
 /// Whether facts arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LinkState {
+pub(super) enum ServerConnection {
     Connecting,
     Connected,
     /// With the reason. The connection is tried again.
@@ -74,7 +74,7 @@ pub(super) struct Snapshot {
 pub(super) struct WatchState {
     pub(super) server: String,
     pub(super) may_control: bool,
-    pub(super) link: LinkState,
+    pub(super) link: ServerConnection,
     latest: Snapshot,
     frozen: Option<Snapshot>,
     pub(super) pane: Pane,
@@ -99,7 +99,7 @@ impl WatchState {
         Self {
             server,
             may_control,
-            link: LinkState::Connecting,
+            link: ServerConnection::Connecting,
             latest: Snapshot::default(),
             frozen: None,
             pane: Pane::Streams,
@@ -155,16 +155,21 @@ impl WatchState {
 
     pub(super) fn on_event(&mut self, event: WatchEvent) {
         match event {
-            WatchEvent::Connected => self.link = LinkState::Connected,
-            WatchEvent::Lost(reason) => self.link = LinkState::Lost(printable(&reason)),
+            WatchEvent::Connected => self.link = ServerConnection::Connected,
+            WatchEvent::Lost(reason) => self.link = ServerConnection::Lost(printable(&reason)),
             WatchEvent::Server(event) => self.on_server_event(event),
             WatchEvent::Ordered { order, refusal: None } => {
-                self.message = format!("done: {}", order.description())
+                self.say(format!("done: {}", order.description()));
             }
             WatchEvent::Ordered { order, refusal: Some(refusal) } => {
                 self.message = format!("{}: {}", order.description(), printable(&refusal));
             }
         }
+    }
+
+    /// Shows this in the line of messages.
+    pub(super) fn say(&mut self, text: impl Into<String>) {
+        self.message = text.into();
     }
 
     fn on_server_event(&mut self, event: ServerEvent) {
@@ -173,10 +178,10 @@ impl WatchState {
             "live" => match serde_json::from_value::<LiveFacts>(event.data) {
                 Ok(facts) => self.take(facts),
                 Err(error) => {
-                    self.message = printable(&format!("the server's state cannot be read: {error}"))
+                    self.say(printable(&format!("the server's state cannot be read: {error}")));
                 }
             },
-            "stopping" => self.link = LinkState::Lost("the server stops".to_owned()),
+            "stopping" => self.link = ServerConnection::Lost("the server stops".to_owned()),
             _ => {}
         }
     }
@@ -238,14 +243,14 @@ impl WatchState {
     /// The order for the streams that keys act on; `None`, with a message, if there is none.
     pub(super) fn order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
         if self.latest.facts.run.is_none() {
-            self.message = "there is no configuration, so there are no streams".to_owned();
+            self.say("there is no configuration, so there are no streams");
             return None;
         }
         let streams = match (self.acts_on_all, &self.selected_name) {
             (true, _) => Vec::new(),
             (false, Some(name)) => vec![name.clone()],
             (false, None) => {
-                self.message = "no stream is selected; `a` lets keys act on all streams".to_owned();
+                self.say("no stream is selected; `a` lets keys act on all streams");
                 return None;
             }
         };
@@ -268,7 +273,7 @@ impl WatchState {
         let entry = self.entry.as_mut()?;
         match code {
             KeyCode::Char(c) if !c.is_control() && entry.text.chars().count() < MOST_TEXT => {
-                entry.text.push(c)
+                entry.text.push(c);
             }
             KeyCode::Backspace => {
                 entry.text.pop();

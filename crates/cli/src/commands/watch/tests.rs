@@ -5,7 +5,7 @@ use super::follow::WatchEvent;
 use super::keys::{HANDLERS, INTERRUPT, on_key};
 use super::lines::run_line;
 use super::orders::{OrderedChange, StreamOrder};
-use super::state::{LinkState, WatchState};
+use super::state::{ServerConnection, WatchState};
 use packetrig_server::client::ServerEvent;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -116,6 +116,13 @@ fn screens_of_every_size_are_as_stored() {
 }
 
 #[test]
+fn the_book_shows_the_screen_as_it_is() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/watch.md");
+    let text = std::fs::read_to_string(page).expect("the page is there");
+    assert!(text.contains(&screen(&watched(), 80, 24)), "copy tests/golden/watch-80x24.txt");
+}
+
+#[test]
 fn no_size_of_a_screen_is_too_small_or_too_large() {
     let mut state = watched();
     for keys in ["", "\t", "?", "?/vi"] {
@@ -177,7 +184,7 @@ fn whoever_may_only_look_orders_nothing() {
         assert_eq!(press(&mut state, key), None);
         assert!(state.entry.is_none() && state.message.contains("--token-file"));
     }
-    assert!(!screen(&state, 120, 30).contains("pause"));
+    assert!(!screen(&state, 120, 30).contains("p pause"));
 }
 
 #[test]
@@ -236,7 +243,7 @@ fn a_lost_connection_is_said_and_the_last_state_stays() {
     let shown = screen(&state, 100, 24);
     assert!(shown.contains("LOST, trying again: the connection is lost") && shown.contains("1 234 567"));
     state.on_event(WatchEvent::Connected);
-    assert_eq!(state.link, LinkState::Connected);
+    assert_eq!(state.link, ServerConnection::Connected);
     state.on_event(server_event("live", json!({"configuration": 0, "run": null})));
     assert!(screen(&state, 100, 24).contains("No configuration"));
     assert_eq!(press(&mut state, "t"), None);
@@ -265,7 +272,7 @@ fn a_line_has_the_same_facts() {
     let state = watched();
     assert_eq!(
         run_line(state.run().expect("a run")),
-        "12.3 s  1 streams send  sent 1 234 567 (100 kframes/s, 160 Mbit/s)  received 1 234 500 (100 kframes/s)  \
+        "12.3 s  1 of 2 streams send  sent 1 234 567 (100 kpps, 160 Mbit/s)  received 1 234 500 (100 kpps)  \
          67 frames are missing; some may be on the way: our sender 0, device and path 67, our receiver 0  \
          latency mean 12.3 us"
     );

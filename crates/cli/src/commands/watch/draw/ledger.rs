@@ -25,7 +25,7 @@ const RECEIVER: [(&str, &str); 5] = [
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
-    let heading = Line::styled("Where frames went, and where they are missing", theme.title());
+    let heading = Line::styled("Where frames went, and where they are missing", Theme::title());
     draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
     let width = (area.width.saturating_sub(2 * GAP) / 3).min(40);
     let [sender, path, receiver] = run.losses.places();

@@ -105,14 +105,14 @@ pub(super) fn draw_streams(
     let target = if state.may_control { format!("; keys act on {}", state.target()) } else { String::new() };
     let heading = format!("{} of {} streams{filter}, {order}{target}", streams.matching, streams.total);
     let mut rows = ScreenRows { left: area };
-    draw_line(frame, rows.take(1), Line::styled(heading, theme.title()));
+    draw_line(frame, rows.take(1), Line::styled(heading, Theme::title()));
     let page = usize::from(rows.left.height.saturating_sub(1));
     let first = first_row(state.selected(), page, streams.matching);
     let places = first..(first + page).min(streams.matching);
     let shown: Vec<(StreamRow, Style)> = places
         .map(|place| {
             let missing = StreamRow { name: "…".to_owned(), ..StreamRow::default() };
-            let style = if place == state.selected() { theme.selected() } else { Style::new() };
+            let style = if place == state.selected() { Theme::selected() } else { Style::new() };
             // Rows that the server has not sent yet are on their way.
             (streams.row(place).unwrap_or(missing), style)
         })
@@ -128,7 +128,7 @@ pub(super) fn draw_ports(
     theme: Theme,
 ) {
     let mut rows = ScreenRows { left: area };
-    draw_line(frame, rows.take(1), Line::styled(format!("{} ports", run.ports.len()), theme.title()));
+    draw_line(frame, rows.take(1), Line::styled(format!("{} ports", run.ports.len()), Theme::title()));
     let first = if state.pane == Pane::Ports { state.first_port } else { 0 };
     let page = usize::from(rows.left.height.saturating_sub(1));
     let shown: Vec<(PortFacts, Style)> =
