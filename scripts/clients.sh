@@ -13,6 +13,7 @@
 #   clients.sh mlrsearch  the reference library of MLRsearch; prints the interpreter that has it
 #   clients.sh stamp     another implementation of STAMP, both ends
 #   clients.sh mdbook    what renders the book
+#   clients.sh axe       axe-core, which looks for barriers in pages; prints the path of its script
 #   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
@@ -120,6 +121,19 @@ kafka)
         touch ready
     fi
     echo "$place"
+    ;;
+axe)
+    # The package is a script for browsers; npm would install it with nothing else.
+    place="$cache/axe-core-4.14.1"
+    hash=29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
+    if [ ! -e "$place/ready" ]; then
+        mkdir -p "$place"
+        curl --fail --silent --show-error --retry 1 --max-time 60 \
+            https://registry.npmjs.org/axe-core/-/axe-core-4.14.1.tgz | tar -xzO package/axe.min.js >"$place/axe.min.js"
+        echo "$hash  $place/axe.min.js" | sha256sum --check --quiet >&2
+        touch "$place/ready"
+    fi
+    echo "$place/axe.min.js"
     ;;
 *) echo "clients.sh: unknown client '$what'" >&2; exit 1 ;;
 esac

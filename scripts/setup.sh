@@ -109,6 +109,8 @@ test | test-all | vm | eval)
     want python3 python3
     want make make
     want fping fping
+    # Opens report pages, as their readers do.
+    want chromium-headless-shell chromium-headless-shell
     # Perl itself is on most machines; its modules may not be.
     perl -MJSON::PP -e 1 >/dev/null 2>&1 || missing_packages="$missing_packages perl"
     # Debian packages the making of environments apart.

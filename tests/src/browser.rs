@@ -1,116 +1,147 @@
-//! A headless Chromium, driven over its debugging pipe: commands and events are JSON, each ended by a zero byte. It needs no other
-//! program and no socket.
+//! A headless Chromium, driven by its DevTools protocol over two pipes: no port, no WebSocket, no driver. Tests of report pages and of
+//! the live page use it.
+//!
+//! Messages are JSON, each with a zero byte behind it. The browser reads from descriptor 3 and writes to descriptor 4.
 
+use crate::skip;
+use rustix::fs::{CWD, Mode};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
+/// Names under which Debian has it, the smaller one first.
+const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
+/// No answer takes so long, by far.
+const LIMIT: Duration = Duration::from_secs(90);
 /// Longest wait for anything that a correct page does at once, in milliseconds of the page.
 const PATIENCE_MS: u32 = 60_000;
-/// Names under which distributions install it; the first one that exists is taken.
-const PROGRAMS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+const UNEXPECTED: &str = "a test's browser works";
 
-/// The browser that is installed.
-pub fn program() -> Option<&'static str> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    PROGRAMS
-        .into_iter()
-        .find(|name| path.split(':').any(|directory| Path::new(directory).join(name).is_file()))
-}
-
-/// A browser with one tab.
+/// A browser with one page.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
-    commands: File,
-    answers: BufReader<File>,
-    /// The tab, once there is one.
-    session: Option<String>,
-    number: u64,
-    /// Events of the tab, oldest first.
-    events: Vec<Value>,
-    directory: TempDir,
+    to: File,
+    from: Receiver<Value>,
+    session: String,
+    next: u64,
+    /// What the browser reported by itself since the page was opened.
+    pub events: Vec<Value>,
+    _place: TempDir,
 }
 
 impl Browser {
-    /// Starts the browser `program`.
-    pub fn start(program: &str) -> Self {
-        let directory = tempfile::tempdir().expect("there is room for a profile");
-        let profile = directory.path().join("profile").display().to_string();
-        let errors = File::create(directory.path().join("stderr")).expect("there is room for its messages");
-        // The pipe is at descriptors 3 and 4. As root it does not start without --no-sandbox; it shows only the page under test.
-        let command = format!(
-            "exec {program} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
-             --user-data-dir=\"$0\" --remote-debugging-pipe 3<&0 4>&1 0</dev/null 1>/dev/null"
-        );
-        let mut child = Command::new("sh")
-            .args(["-c", &command, &profile])
-            .env("HOME", directory.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .spawn()
-            .expect("there is a shell");
-        let commands = File::from(std::os::fd::OwnedFd::from(child.stdin.take().expect("it is piped")));
-        let answers = File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect("it is piped")));
-        let answers = BufReader::new(answers);
-        let mut browser =
-            Self { child, commands, answers, session: None, number: 0, events: Vec::new(), directory };
-        browser.open_tab();
-        browser
+    /// `None` if there is no browser and that is accepted.
+    pub fn start() -> Option<Self> {
+        let is_there = |program: &&&str| {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+        };
+        let Some(program) = PROGRAMS.iter().find(is_there) else {
+            skip::has_tool(PROGRAMS[0]);
+            return None;
+        };
+        let place = tempfile::tempdir().expect(UNEXPECTED);
+        let [to, from] = ["to", "from"].map(|name| place.path().join(name));
+        for pipe in [&to, &from] {
+            rustix::fs::mkfifoat(CWD, pipe, Mode::RUSR | Mode::WUSR).expect(UNEXPECTED);
+        }
+        let child = spawn(program, place.path());
+        // Opened for both directions, so that opening waits for nobody.
+        let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path).expect(UNEXPECTED);
+        let reader = open(&from);
+        let mut browser = Self {
+            child,
+            to: open(&to),
+            from: listen(reader),
+            session: String::new(),
+            next: 0,
+            events: Vec::new(),
+            _place: place,
+        };
+        browser.attach();
+        Some(browser)
     }
 
-    fn open_tab(&mut self) {
-        let tab = self.call("Target.createTarget", json!({ "url": "about:blank" }));
-        let attached =
-            self.call("Target.attachToTarget", json!({ "targetId": tab["targetId"], "flatten": true }));
-        self.session = attached["sessionId"].as_str().map(str::to_owned);
+    fn attach(&mut self) {
+        let target = self.call("Target.createTarget", json!({"url": "about:blank"}));
+        let parameters = json!({"targetId": target["targetId"], "flatten": true});
+        let session = self.call("Target.attachToTarget", parameters);
+        session["sessionId"].as_str().expect("a session").clone_into(&mut self.session);
         for domain in ["Page", "Runtime", "Log", "Network", "DOM"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
+        self.call("Performance.enable", json!({"timeDomain": "threadTicks"}));
     }
 
-    /// Performs a command of the debugging protocol.
+    /// Calls a method and waits for its result. Panics if the browser refuses.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
         let answer = self.ask(method, parameters);
-        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
         answer["result"].clone()
     }
 
-    /// The answer to a command, which may be an error.
+    /// Calls a method and waits for its answer, which may be an error.
     fn ask(&mut self, method: &str, parameters: Value) -> Value {
-        self.number += 1;
-        let mut command = json!({ "id": self.number, "method": method, "params": parameters });
-        if let Some(session) = &self.session {
-            command["sessionId"] = json!(session);
+        self.next += 1;
+        let mut message = json!({"id": self.next, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
         }
-        let mut bytes = command.to_string().into_bytes();
+        let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.commands.write_all(&bytes).expect("the browser reads its pipe");
+        self.to.write_all(&bytes).expect(UNEXPECTED);
         loop {
-            let message = self.read();
-            if message["id"] == self.number {
-                return message;
+            let answer = self.receive(method);
+            if answer["id"] == self.next {
+                return answer;
             }
-            self.events.push(message);
+            self.events.push(answer);
         }
     }
 
-    fn read(&mut self) -> Value {
-        let mut bytes = Vec::new();
-        self.answers.read_until(0, &mut bytes).expect("the browser's pipe can be read");
-        if bytes.pop() != Some(0) {
-            let said = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
-            panic!("the browser has ended: {said}");
+    fn receive(&self, what: &str) -> Value {
+        self.from.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("the browser does not answer {what}"))
+    }
+
+    fn await_event(&mut self, name: &str) {
+        while !self.events.iter().any(|event| event["method"] == name) {
+            let event = self.receive(name);
+            self.events.push(event);
         }
-        serde_json::from_slice(&bytes).expect("the browser answers in JSON")
+    }
+
+    /// Opens a file in a window of this width.
+    pub fn open(&mut self, file: &Path, width: u32) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+        self.events.clear();
+        self.call("Page.navigate", json!({"url": format!("file://{}", file.display())}));
+        self.await_event("Page.loadEventFired");
+    }
+
+    /// The system's wish for dark or light pages.
+    pub fn prefer(&mut self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.call("Emulation.setEmulatedMedia", json!({"features": features}));
+    }
+
+    /// What an expression comes to; promises are awaited.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let result = self.call("Runtime.evaluate", parameters);
+        assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
+        result["result"]["value"].clone()
     }
 
     /// Opens an address and waits until it is loaded.
-    pub fn open(&mut self, address: &str) {
+    pub fn open_address(&mut self, address: &str) {
         self.call("Page.navigate", json!({ "url": address }));
         self.await_true("document.readyState === 'complete' && location.href !== 'about:blank'");
     }
@@ -120,14 +151,6 @@ impl Browser {
         self.evaluate("globalThis.isOld = true");
         self.call("Page.reload", json!({}));
         self.await_true("!globalThis.isOld && document.readyState === 'complete'");
-    }
-
-    /// The value of a JavaScript expression.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
-        let parameters = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let evaluated = self.call("Runtime.evaluate", parameters);
-        assert!(evaluated["exceptionDetails"].is_null(), "{expression}: {}", evaluated["exceptionDetails"]);
-        evaluated["result"]["value"].clone()
     }
 
     /// The text of the element that a selector finds.
@@ -186,13 +209,10 @@ impl Browser {
         self.call("DOM.setFileInputFiles", json!({ "files": [file], "nodeId": node["nodeId"] }));
     }
 
-    /// Width of the window in pixels, and whether the user prefers dark.
-    pub fn resize(&mut self, width: u32, is_dark: bool) {
-        let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+    /// Width of the window in pixels.
+    pub fn resize(&mut self, width: u32) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", size);
-        let scheme = if is_dark { "dark" } else { "light" };
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        self.call("Emulation.setEmulatedMedia", features);
     }
 
     /// Exceptions, errors in the console, and what the content security policy refused.
@@ -211,12 +231,60 @@ impl Browser {
         let requests = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         requests.filter_map(|event| event["params"]["request"]["url"].as_str().map(str::to_owned)).collect()
     }
+
+    /// A picture of the whole page as base64 of a PNG.
+    pub fn photograph(&mut self) -> String {
+        let picture = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        picture["data"].as_str().expect(UNEXPECTED).to_owned()
+    }
+
+    /// Seconds of processor time that the page's thread has worked.
+    pub fn worked(&mut self) -> f64 {
+        let metrics = self.call("Performance.getMetrics", json!({}));
+        let all = metrics["metrics"].as_array().expect(UNEXPECTED);
+        all.iter().find(|metric| metric["name"] == "TaskDuration").expect(UNEXPECTED)["value"]
+            .as_f64()
+            .expect(UNEXPECTED)
+    }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its helpers end with it.
-        drop(self.child.kill());
+        // It leads a group of its own: the browser has several processes.
+        drop(packetrig_sys::child::kill_group(&self.child));
         drop(self.child.wait());
     }
+}
+
+fn spawn(program: &str, place: &Path) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 3<to 4>from", "sh", program]).current_dir(place);
+    command.args(["--headless", "--remote-debugging-pipe", "--disable-gpu", "--hide-scrollbars"]);
+    command.args(["--no-first-run", "--disable-extensions", "--disable-background-networking"]);
+    command.arg(format!("--user-data-dir={}", place.join("profile").display()));
+    if rustix::process::geteuid().is_root() {
+        // Chromium refuses to sandbox as root.
+        command.arg("--no-sandbox");
+    }
+    packetrig_sys::child::lead_own_group(&mut command);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("there is a shell")
+}
+
+fn listen(from: File) -> Receiver<Value> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for message in BufReader::new(from).split(0) {
+            let Ok(message) = message else { return };
+            let value = serde_json::from_slice(&message).unwrap_or(Value::Null);
+            if sender.send(value).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }

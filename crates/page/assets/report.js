@@ -22,7 +22,7 @@
     const whole = count(Math.floor(value / 1000));
     const fraction = value >= 1e6 ? 0 : value % 1000;
     const rest = fraction ? '.' + String(fraction).padStart(3, '0').replace(/0+$/, '') : '';
-    return whole + rest + THIN + 'frames/s';
+    return `${whole}${rest} frames/s`;
   };
   const shareOf = (text) => {
     const [part, whole] = text.split('/').map(Number);
@@ -75,7 +75,8 @@
     const form = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
     document.querySelectorAll('time[datetime]').forEach((element) => {
       const moment = new Date(element.dateTime);
-      if (!Number.isNaN(moment.getTime())) element.after(` (local: ${form.format(moment)})`);
+      // Where local time is UTC, it would say the same twice.
+      if (moment.getTimezoneOffset() !== 0) element.after(` (local: ${form.format(moment)})`);
     });
   };
 
@@ -221,7 +222,9 @@
     });
     document.getElementById('streams-all').hidden = false;
     document.getElementById('streams-worst').classList.add('print-only');
-    draw(true);
+    // The worst first: the largest share lost.
+    const loss = data.forms.indexOf('share');
+    table.tHead.rows[0].cells[loss].querySelector('button').click();
   };
 
   // --- Values of a chart under the pointer or the keys.
@@ -235,7 +238,7 @@
     }
     return values;
   };
-  const UNITS = { ns: time, 'frames/s': (value) => count(value) + THIN + 'frames/s', frames: (value) => count(value) + THIN + 'frames' };
+  const UNITS = { ns: time, 'frames/s': (value) => `${count(value)} frames/s`, frames: (value) => `${count(value)} frames` };
   const SVG = 'http://www.w3.org/2000/svg';
   let hint = null;
 
@@ -248,8 +251,18 @@
       low: unlist(path.dataset.low),
       high: unlist(path.dataset.high || path.dataset.low),
     }));
-    return { left, top, width, height, seconds: Number(chart.dataset.seconds), show, lines };
+    return { left, top, width, height, seconds: Number(chart.dataset.seconds), show, lines, bars: readBars(chart) };
   };
+  const readBars = (chart) => {
+    const path = chart.querySelector('path[data-bars]');
+    if (!path) return [];
+    const [left, , width] = chart.dataset.plot.split(' ').map(Number);
+    const [low, high] = path.dataset.ends.split(' ').map(Number);
+    const placeOf = (value) => left + (Math.log(value / low) / Math.log(high / low)) * width;
+    const bars = path.dataset.bars.split(' ').map((bar) => bar.split(',').map(Number));
+    return bars.map(([from, below, frames]) => [placeOf(from), placeOf(below), from, below, frames]);
+  };
+  const describeBar = ([, , from, below, frames]) => `${time(from)} to ${time(below)}\n${count(frames)} frames`;
   const describeColumn = (facts, column) => {
     const step = facts.lines[0].step;
     const from = column * step;
@@ -267,21 +280,23 @@
     let column = 0;
     const moveTo = (wanted) => {
       facts = facts || readChart(chart);
-      if (!facts.lines.length) return;
-      const columns = Math.max(...facts.lines.map((line) => line.low.length));
+      const columns = facts.bars.length || Math.max(0, ...facts.lines.map((line) => line.low.length));
+      if (!columns) return;
       column = Math.max(0, Math.min(wanted, columns - 1));
       if (!cursor) {
         cursor = document.createElementNS(SVG, 'path');
         cursor.setAttribute('class', 'cursor');
         chart.append(cursor);
       }
-      const x = facts.left + (Math.min((column + 0.5) * facts.lines[0].step, facts.seconds) / facts.seconds) * facts.width;
+      const bar = facts.bars[column];
+      const second = bar ? 0 : Math.min((column + 0.5) * facts.lines[0].step, facts.seconds);
+      const x = bar ? (bar[0] + bar[1]) / 2 : facts.left + (second / facts.seconds) * facts.width;
       cursor.setAttribute('d', `M${x} ${facts.top}v${facts.height}`);
       if (!hint) {
         hint = make('div', { className: 'hint no-print', role: 'status' });
         document.body.append(hint);
       }
-      hint.textContent = describeColumn(facts, column);
+      hint.textContent = bar ? describeBar(bar) : describeColumn(facts, column);
       hint.hidden = false;
       const box = chart.getBoundingClientRect();
       const place = box.left + (x / 400) * box.width;
@@ -296,10 +311,14 @@
     };
     chart.addEventListener('pointermove', (event) => {
       facts = facts || readChart(chart);
-      if (!facts.lines.length) return;
       const box = chart.getBoundingClientRect();
-      const second = (((event.clientX - box.left) / box.width) * 400 - facts.left) / facts.width * facts.seconds;
-      moveTo(Math.floor(second / facts.lines[0].step));
+      const x = ((event.clientX - box.left) / box.width) * 400;
+      if (facts.bars.length) {
+        const after = facts.bars.findIndex((bar) => bar[1] >= x);
+        moveTo(after < 0 ? Infinity : after);
+      } else if (facts.lines.length) {
+        moveTo(Math.floor((x - facts.left) / facts.width * facts.seconds / facts.lines[0].step));
+      }
     });
     chart.addEventListener('pointerleave', leave);
     chart.addEventListener('blur', leave);

@@ -21,7 +21,7 @@ pub fn count(value: u64) -> String {
 /// A count with its unit; the unit is plural unless the count is 1.
 pub fn counted(value: u64, singular: &str) -> String {
     let ending = if value == 1 { "" } else { "s" };
-    format!("{}{THIN}{singular}{ending}", count(value))
+    format!("{} {singular}{ending}", count(value))
 }
 
 /// A time in the largest unit that keeps the number at one or more, with at most three decimals.
@@ -47,10 +47,10 @@ pub fn frame_rate(milli: u64) -> String {
     let fraction = milli % 1000;
     // Thousandths matter only where there are few frames.
     if milli >= 1_000_000 || fraction == 0 {
-        return format!("{whole}{THIN}frames/s");
+        return format!("{whole} frames/s");
     }
     let fraction = format!("{fraction:03}");
-    format!("{whole}.{}{THIN}frames/s", fraction.trim_end_matches('0'))
+    format!("{whole}.{} frames/s", fraction.trim_end_matches('0'))
 }
 
 /// A value with the prefix that leaves at most three digits before the point.
@@ -72,6 +72,15 @@ pub fn percent(part: u64, whole: u64) -> String {
         percent if part < whole && percent > 99.9999 => format!(">{THIN}99.9999{THIN}%"),
         percent => format!("{}{THIN}%", decimals(percent, 4)),
     }
+}
+
+/// [`percent`] with fewer digits where a part is large, for drawings.
+pub fn short_percent(part: u64, whole: u64) -> String {
+    let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
+    if part < whole && (1.0..99.99).contains(&percent_of) {
+        return format!("{}{THIN}%", decimals(percent_of, 2));
+    }
+    percent(part, whole)
 }
 
 /// Bytes with a binary prefix, which is written out.
@@ -114,11 +123,11 @@ mod tests {
     #[test]
     fn numbers_have_their_unit_and_are_not_rounded_to_nothing() {
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
-        assert_eq!(counted(1, "frame"), "1\u{202f}frame");
+        assert_eq!(counted(1, "frame"), "1 frame");
         assert_eq!(time(Nanos::new(1_500)), "1.5\u{202f}µs");
         assert_eq!(signed_time(-20), "−20\u{202f}ns");
-        assert_eq!(frame_rate(999_500), "999.5\u{202f}frames/s");
-        assert_eq!(frame_rate(1_000_499), "1\u{202f}000\u{202f}frames/s");
+        assert_eq!(frame_rate(999_500), "999.5 frames/s");
+        assert_eq!(frame_rate(1_000_499), "1\u{202f}000 frames/s");
         assert_eq!(percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");
         assert_eq!(percent(999_999_999, 1_000_000_000), ">\u{202f}99.9999\u{202f}%");
         assert_eq!(percent(0, 5), "0\u{202f}%");

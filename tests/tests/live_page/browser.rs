@@ -1,18 +1,14 @@
 //! A run is driven from the page, in a real browser.
 
 use crate::rig::ServedLab;
-use packetrig_tests::browser::{Browser, program};
-use packetrig_tests::skip;
+use packetrig_tests::browser::Browser;
 use serde_json::Value;
 
 /// A browser at the page of a server; `None` if one of them cannot be had.
 fn open(port: u16) -> Option<(ServedLab, Browser)> {
-    if program().is_none() && !skip::has_tool("chromium-headless-shell") {
-        return None;
-    }
     let rig = ServedLab::start(port)?;
-    let mut browser = Browser::start(program()?);
-    browser.open(&format!("{}/ui/", rig.origin()));
+    let mut browser = Browser::start()?;
+    browser.open_address(&format!("{}/ui/", rig.origin()));
     Some((rig, browser))
 }
 
@@ -106,7 +102,8 @@ fn the_page_fits_phones_and_walls_and_every_control_has_a_name() {
     rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
     browser.await_true(&format!("{} > 20", ledger("counted")));
     for (width, is_dark) in [(360, false), (360, true), (1280, false), (3840, true)] {
-        browser.resize(width, is_dark);
+        browser.resize(width);
+        browser.prefer(if is_dark { "dark" } else { "light" });
         browser.await_true(&format!("innerWidth === {width}"));
         let overflow = browser.evaluate("document.documentElement.scrollWidth - innerWidth");
         assert!(overflow.as_i64().is_some_and(|pixels| pixels <= 0), "{width}: {overflow} pixels too wide");

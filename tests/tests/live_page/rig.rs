@@ -140,7 +140,7 @@ impl Events {
                 "the events ended before {what}"
             );
             if let Some(name) = line.strip_prefix("event: ") {
-                event = name.trim().to_owned();
+                name.trim().clone_into(&mut event);
             } else if let Some(data) = line.strip_prefix("data: ").filter(|_| event == "live") {
                 latest = serde_json::from_str(data).expect("events are JSON");
                 if condition(&latest) {

@@ -102,6 +102,13 @@ fn a_server_keeps_what_runs_need_away_from_requests() {
 }
 
 #[test]
+fn a_page_of_results_holds_nothing() {
+    let mut running = start(&["page", "--listen", "127.0.0.1:0", "--store", "{out}"]);
+    running.await_printed("Page:");
+    holding("page", &mut running).assert_at_most(ProcessCapabilities::NONE);
+}
+
+#[test]
 fn a_run_in_another_namespace_needs_no_right_to_enter_it() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     if !skip::has_tool("curl") {

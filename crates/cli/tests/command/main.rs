@@ -21,7 +21,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 73] = [
+    let pages: [(&str, &[&str]); 74] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -58,6 +58,7 @@ fn every_help_page_is_as_committed() {
         ("help-flows-stats", &["flows", "stats", "--help"]),
         ("help-serve", &["serve", "--help"]),
         ("help-watch", &["watch", "--help"]),
+        ("help-page", &["page", "--help"]),
         ("help-agent", &["agent", "--help"]),
         ("help-fleet", &["fleet", "--help"]),
         ("help-fleet-up", &["fleet", "up", "--help"]),

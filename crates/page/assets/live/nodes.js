@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { card, el, table } from "./dom.js";
-import { ABSENT, count, duration, moment, nanoseconds, scaled } from "./format.js";
+import { ABSENT, count, moment, nanoseconds, scaled } from "./format.js";
 
 const PERIOD_MS = 2000;
 /** Older than this, the file of `fleet up` is no news. */
@@ -36,7 +36,7 @@ function doubtsOf(node) {
 function nodeRow(node) {
   const waiting = node.hello.spooled.reduce((sum, one) => sum + one[2], 0);
   const labels = [...node.hello.labels, ...node.operator_labels];
-  return [node.node, `${PRESENCE[String(node.presence).toLowerCase()] ?? node.presence}, ${duration(node.silent / 1e6)} ago`, workOf(node), clockOf(node.hello.clock),
+  return [node.node, `${PRESENCE[String(node.presence).toLowerCase()] ?? node.presence}, ${nanoseconds(node.silent)} ago`, workOf(node), clockOf(node.hello.clock),
     node.hello.version, el("ul", { class: "plain" }, node.hello.ports.map(portOf)), doubtsOf(node), scaled(node.hello.disk_free, "B"),
     waiting ? `${count(waiting)} segments wait` : "–", labels.join(", ") || "–"];
 }
@@ -47,7 +47,7 @@ function content(data) {
   for (const node of data.never_heard) rows.push([node, "✗ never heard", ...Array(header.length - 2).fill("–")]);
   const age = data.heard_ms_ago;
   const note = age === null ? "`packetrig fleet up` has not written what it heard: it does not run, or has just begun."
-    : age > STALE_MS ? `✗ fleet up has not listened for ${duration(age)}, so this is old.` : `✓ heard ${duration(age)} ago`;
+    : age > STALE_MS ? `✗ fleet up has not listened for ${nanoseconds(age * 1e6)}, so this is old.` : `✓ heard ${nanoseconds(age * 1e6)} ago`;
   const server = data.server === null ? ABSENT : data.server.failure ? `✗ ${data.server.failure}` : `✓ works, ${scaled(data.server.disk_free_bytes, "B")} free`;
   return [el("h1", {}, "Nodes"), card("Fleet", el("p", { role: "status" }, note), el("p", {}, `Message server: ${server}`),
     rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. `packetrig fleet invite` prints a line with which one joins."))];

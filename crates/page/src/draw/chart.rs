@@ -44,6 +44,11 @@ impl AxisUnit {
         }
     }
 
+    /// Whether only whole values have a meaning.
+    const fn is_whole(self) -> bool {
+        matches!(self, Self::Frames | Self::Number)
+    }
+
     /// As the page's script knows it.
     const fn name(self) -> &'static str {
         match self {
@@ -65,6 +70,16 @@ impl AxisUnit {
 )]
 fn whole_nanos(value: f64) -> Nanos {
     Nanos::new(value.round() as u64)
+}
+
+impl Axis {
+    fn ticks(&self, wanted: usize) -> Vec<Tick> {
+        let mut ticks = self.scale.ticks(wanted);
+        if self.unit.is_whole() {
+            ticks.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
+        }
+        ticks
+    }
 }
 
 /// An axis: `latency`, from values in ns.
@@ -120,13 +135,12 @@ pub struct MarkedSpan {
     pub is_partial: bool,
 }
 
-/// A bar of a histogram.
-#[derive(Clone, Debug)]
+/// A bar of a histogram: so many frames from one value of the x axis to below another.
+#[derive(Clone, Copy, Debug)]
 pub struct Bar {
-    pub from: f64,
-    pub until: f64,
-    pub height: f64,
-    pub text: String,
+    pub from: u64,
+    pub below: u64,
+    pub frames: u64,
 }
 
 /// A vertical line with a name at a value of x, such as a percentile.
@@ -166,8 +180,9 @@ impl Chart {
             ("role", "img"),
             ("aria-label", self.description.as_str()),
         ];
+        let has_bars = !self.bars.is_empty();
         let has_series = self.lines.iter().any(|line| matches!(line, ChartLine::Series { .. }));
-        if has_series {
+        if has_series || has_bars {
             attributes.extend([
                 ("data-plot", plot.as_str()),
                 ("data-seconds", &seconds),
@@ -177,7 +192,7 @@ impl Chart {
         svg.open("svg", &attributes);
         self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
         self.draw_axes(&mut svg);
-        self.bars.iter().for_each(|bar| self.draw_bar(&mut svg, bar));
+        self.draw_bars(&mut svg);
         self.lines.iter().for_each(|line| self.draw_line(&mut svg, line));
         self.draw_values(&mut svg);
         svg.close("svg");
@@ -193,7 +208,7 @@ impl Chart {
     }
 
     fn draw_axes(&self, svg: &mut Markup) {
-        let y_ticks = self.y.scale.ticks(4);
+        let y_ticks = self.y.ticks(4);
         let x_ticks = self.fitting_x_ticks();
         let mut grid = FormattedText::default();
         for tick in &y_ticks {
@@ -225,7 +240,7 @@ impl Chart {
     /// Marks whose texts do not touch each other.
     fn fitting_x_ticks(&self) -> Vec<Tick> {
         for wanted in [6, 5, 4, 3, 2] {
-            let ticks = self.x.scale.ticks(wanted);
+            let ticks = self.x.ticks(wanted);
             let needed = |tick: &Tick| self.x.unit.mark(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
@@ -236,7 +251,7 @@ impl Chart {
             }
         }
         // Only the ends of a short logarithmic axis.
-        let ticks = self.x.scale.ticks(2);
+        let ticks = self.x.ticks(2);
         ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
     }
 
@@ -361,16 +376,29 @@ impl Chart {
         }
     }
 
-    fn draw_bar(&self, svg: &mut Markup, bar: &Bar) {
-        let x = self.x_at(bar.from);
-        let width = (self.x_at(bar.until) - x).max(0.8);
-        let y = self.y_at(bar.height);
-        // A single frame is seen even where the axis begins.
-        let height = (TOP + PLOT_HEIGHT - y).max(1.0);
-        let y = TOP + PLOT_HEIGHT - height;
-        let [x, y, width, height] = [x, y, width, height].map(coordinate);
-        svg.open("rect", &[("class", "bar"), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
-        svg.element("title", &[], &bar.text).close("rect");
+    /// All bars are one path. The page's script finds the bar under the pointer by its place in the list.
+    fn draw_bars(&self, svg: &mut Markup) {
+        if self.bars.is_empty() {
+            return;
+        }
+        let base = TOP + PLOT_HEIGHT;
+        let mut path = FormattedText::default();
+        let mut list = FormattedText::default();
+        for (index, bar) in self.bars.iter().enumerate() {
+            let (left, right) = (self.x_at(bar.from as f64), self.x_at(bar.below as f64));
+            // A single frame is seen even where the axis begins.
+            let height = (base - self.y_at(bar.frames as f64)).max(1.0);
+            let width = (right - left).max(0.8);
+            let [x, height, width] = [left, height, width].map(coordinate);
+            path.add(format_args!("M{x} {base}v-{height}h{width}v{height}z"));
+            let comma = if index == 0 { "" } else { " " };
+            list.add(format_args!("{comma}{},{},{}", bar.from, bar.below, bar.frames));
+        }
+        let ends = format!("{} {}", self.x.scale.low(), self.x.scale.high());
+        svg.empty(
+            "path",
+            &[("class", "bar"), ("d", path.as_str()), ("data-bars", list.as_str()), ("data-ends", &ends)],
+        );
     }
 
     fn draw_values(&self, svg: &mut Markup) {

@@ -5,7 +5,7 @@
 
 use super::ledger_picture;
 use crate::markup::Markup;
-use crate::quantity::{count, percent};
+use crate::quantity::{count, percent, short_percent};
 use packetrig_fleet::report::LossPlaces;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
 
@@ -129,7 +129,7 @@ impl LedgerFlow {
             (None, _) => "not measured".to_owned(),
             (Some(0), _) => "0".to_owned(),
             (Some(frames), Some(planned)) if planned > 0 => {
-                format!("{} ({})", count(frames), percent(frames, planned))
+                format!("{} ({})", count(frames), short_percent(frames, planned))
             }
             (Some(frames), _) => count(frames),
         }

@@ -16,13 +16,13 @@ fn exit_width(frames: u64) -> f64 {
     }
 }
 
-const WIDE: f64 = 1340.0;
-const TRUNK_TOP: f64 = 104.0;
+const WIDE: f64 = 1520.0;
+const TRUNK_TOP: f64 = 112.0;
 const TRUNK_BASE: f64 = TRUNK_TOP + TRUNK;
 /// Where the stations are. Between the fourth and the fifth is the path.
-const STATION_X: [f64; 8] = [64.0, 196.0, 328.0, 460.0, 716.0, 850.0, 1036.0, 1226.0];
+const STATION_X: [f64; 8] = [64.0, 224.0, 384.0, 544.0, 882.0, 1024.0, 1214.0, 1406.0];
 const FIRST_ROW: f64 = TRUNK_BASE + 52.0;
-const ROW: f64 = 38.0;
+const ROW: f64 = 41.0;
 
 /// From left to right.
 pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
@@ -35,9 +35,9 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
         &[("class", "ledger-wide"), ("viewBox", &view), ("role", "img"), ("aria-label", &flow.describe())],
     );
     for (name, zone, from, until) in [
-        ("Our sender", FlowZone::Sender, 8.0, 524.0),
-        ("Device and path", FlowZone::Path, 532.0, 652.0),
-        ("Our receiver", FlowZone::Receiver, 660.0, 1332.0),
+        ("Our sender", FlowZone::Sender, 8.0, 612.0),
+        ("Device and path", FlowZone::Path, 620.0, 816.0),
+        ("Our receiver", FlowZone::Receiver, 824.0, 1512.0),
     ] {
         draw_zone(&mut svg, name, zone, [from, 6.0, until - from, height - 12.0]);
     }
@@ -106,7 +106,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     svg.empty("path", &[("class", class), ("d", &head)]);
     let lines = [
         ("expected", flow.expected.map_or_else(|| "not known".to_owned(), count)),
-        ("never counted", flow.lost.map_or_else(|| "not known".to_owned(), count)),
+        ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), count)),
     ];
     for (row, (name, value)) in lines.iter().enumerate() {
         let y = FIRST_ROW + row as f64 * ROW;
@@ -117,7 +117,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
         );
         svg.element(
             "text",
-            &[("class", "exit-count"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y + 15.0))],
+            &[("class", "exit-count"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y + 17.0))],
             value,
         );
     }
@@ -142,14 +142,14 @@ fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
 fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, station_x: f64) {
     // The exits of the path are in its own box.
     let is_path = station.exits.first().is_some_and(|exit| exit.name == "lost on the path");
-    let left = if is_path { 548.0 } else { station_x + 16.0 };
+    let left = if is_path { 638.0 } else { station_x + 16.0 };
     let count = station.exits.len();
     for (index, exit) in station.exits.iter().enumerate() {
         let row = count - 1 - index;
         let x = left + index as f64 * 14.0;
         let y = FIRST_ROW + row as f64 * ROW;
         draw_wide_exit(svg, exit, x, y);
-        let (x, first, second) = (coordinate(x + 14.0), coordinate(y), coordinate(y + 15.0));
+        let (x, first, second) = (coordinate(x + 14.0), coordinate(y), coordinate(y + 17.0));
         svg.element("text", &[("class", "exit-name"), ("x", &x), ("y", &first)], exit.name);
         svg.element(
             "text",
@@ -205,18 +205,18 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
         return;
     }
     let frames = flow.joined.iter().fold(0, |sum: u64, exit| sum.saturating_add(exit.frames.unwrap_or(0)));
-    let x = 592.0;
+    let x = 718.0;
     let width = exit_width(frames);
-    let path = format!("M{x} 62V{}", TRUNK_TOP + 10.0);
+    let path = format!("M{x} 82V{}", TRUNK_TOP + 10.0);
     svg.empty("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", &coordinate(width))]);
     svg.element(
         "text",
-        &[("class", "exit-name middle"), ("x", &coordinate(x)), ("y", "42")],
+        &[("class", "exit-name middle"), ("x", &coordinate(x)), ("y", "58")],
         "others and copies",
     );
     svg.element(
         "text",
-        &[("class", "exit-count aside middle"), ("x", &coordinate(x)), ("y", "57")],
+        &[("class", "exit-count aside middle"), ("x", &coordinate(x)), ("y", "76")],
         &format!("+{}", count(frames)),
     );
 }

@@ -1,7 +1,7 @@
 //! Doubts of a run: what each says, what it means, and what to do.
 
 use super::caveat_words::{meaning_of, remedy_of};
-use super::elements::{Cell, Sign, number, table, words};
+use super::elements::{Cell, Sign, number, prose, table, words};
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
@@ -28,9 +28,9 @@ pub(super) fn write(page: &mut Markup, caveats: &[Caveat]) {
     let headings = [
         words("weight"),
         words("about"),
-        words("what was found"),
-        words("what it means"),
-        words("what to do"),
+        prose("what was found"),
+        prose("what it means"),
+        prose("what to do"),
         number("times", ""),
     ];
     let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::row).collect();

@@ -86,14 +86,21 @@ pub(super) struct Heading {
     /// The unit that all values have, if they do not show their own.
     pub(super) unit: &'static str,
     pub(super) is_number: bool,
+    /// Sentences, which need room.
+    pub(super) is_prose: bool,
 }
 
 pub(super) const fn words(name: &'static str) -> Heading {
-    Heading { name, unit: "", is_number: false }
+    Heading { name, unit: "", is_number: false, is_prose: false }
+}
+
+/// A column of sentences.
+pub(super) const fn prose(name: &'static str) -> Heading {
+    Heading { name, unit: "", is_number: false, is_prose: true }
 }
 
 pub(super) const fn number(name: &'static str, unit: &'static str) -> Heading {
-    Heading { name, unit, is_number: true }
+    Heading { name, unit, is_number: true, is_prose: false }
 }
 
 /// A table. Its first column names the row. `id` makes it sortable.
@@ -141,6 +148,8 @@ fn table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
         }
         if heading.is_number {
             attributes.push(("class", "number"));
+        } else if heading.is_prose {
+            attributes.push(("class", "prose"));
         }
         if let Some(value) = &cell.value {
             attributes.push(("data-value", value));

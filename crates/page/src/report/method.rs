@@ -10,6 +10,8 @@ use packetrig_method::tables::{ResultTable, tabulate_trials};
 use packetrig_method::{MethodReport, MethodVerdict};
 use packetrig_stats::port::PortInfo;
 
+/// A column with a longer text than this holds sentences.
+const PROSE: usize = 24;
 /// Trials in the table.
 const MOST_TRIALS: usize = 500;
 
@@ -162,6 +164,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
         let cells = result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
         cells.clone().count() > 0 && cells.clone().all(|cell| cell.parse::<f64>().is_ok())
     };
+    let is_prose = |column: usize| result.rows.iter().any(|row| row[column].chars().count() > PROSE);
     let headings: Vec<Heading> = result
         .columns
         .iter()
@@ -170,6 +173,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
             name: column.heading,
             unit: column.unit,
             is_number: is_number(index),
+            is_prose: is_prose(index),
         })
         .collect();
     let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {

@@ -1,6 +1,6 @@
 //! What it takes to judge and to repeat a run: ports, nodes and clocks, calibration, times, files, the plan.
 
-use super::elements::{Cell, fact, number, table, wall_time, words};
+use super::elements::{Cell, fact, number, prose, table, wall_time, words};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::report::{NodeReport, PortReport, RunReport, SkewReport};
@@ -79,12 +79,12 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
         words("interface"),
         words("driver"),
         words("link speed"),
-        words("back end, and why"),
+        prose("back end, and why"),
         words("stamps: send, arrival"),
         number("arrival stamp error", ""),
         number("sent", "frames"),
         number("seen", "frames"),
-        words("events"),
+        prose("events"),
     ];
     let rows: Vec<Vec<Cell>> = ports.iter().take(MOST_ROWS).map(port_row).collect();
     table(page, "Ports", None, &headings, &rows);

@@ -16,7 +16,7 @@ const MOST_OUTAGES: usize = 20;
 
 /// Columns of each series, so that a page with many streams stays below a megabyte.
 pub(super) fn columns_for(streams: usize) -> usize {
-    (4_000 / streams.max(1)).clamp(60, MOST_COLUMNS)
+    (3_000 / streams.max(1)).clamp(45, MOST_COLUMNS)
 }
 
 pub(super) fn write(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
@@ -148,7 +148,7 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         "Rate",
         &chart,
         &legend,
-        time.partial.map(|_| "Hatched: a second in which sending ended."),
+        time.partial.map(|_| "Shaded: a second in which sending ended."),
     );
 }
 
@@ -254,8 +254,14 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         legend.push(LegendEntry::of_columns(name, style, &columns, &text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
-    let bound = latency.error.p99().map(|error| format!("Values may be {}.", error_words(error)));
-    write_figure(page, "Latency over time", &chart, &legend, bound.as_deref());
+    // What a report keeps of each second is exact; percentiles of a second would need a distribution for each.
+    let kept =
+        "Percentiles of single seconds are not measured: a report keeps the mean and the maximum of each.";
+    let note = match latency.error.p99() {
+        Some(error) => format!("Values may be {}. {kept}", error_words(error)),
+        None => kept.to_owned(),
+    };
+    write_figure(page, "Latency over time", &chart, &legend, Some(&note));
 }
 
 fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
@@ -298,17 +304,7 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let mut chart = Chart::new(describe_distribution(stream, &latency), x, y);
     chart.bars = buckets
         .iter()
-        .map(|bucket| Bar {
-            from: bucket.from.as_u64() as f64,
-            until: bucket.below.as_u64() as f64,
-            height: bucket.frames as f64,
-            text: format!(
-                "{} from {} to {}",
-                quantity::counted(bucket.frames, "frame"),
-                quantity::time(bucket.from),
-                quantity::time(bucket.below)
-            ),
-        })
+        .map(|bucket| Bar { from: bucket.from.as_u64(), below: bucket.below.as_u64(), frames: bucket.frames })
         .collect();
     chart.values = percentiles(&latency)
         .into_iter()

@@ -1,6 +1,6 @@
 //! The verdict of a run, why, and each criterion with what was measured.
 
-use super::elements::{Cell, Figure, Sign, figures, number, table, verdict, words};
+use super::elements::{Cell, Figure, Sign, figures, number, prose, table, verdict, words};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::outcome::RunOutcome;
@@ -123,9 +123,9 @@ fn outcome_word(outcome: &RunOutcome) -> String {
 fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
     let headings = [
         words("criterion"),
-        words("wanted"),
-        words("measured"),
         words("verdict"),
+        words("wanted"),
+        prose("measured"),
         number("judged", "subjects"),
     ];
     let rows: Vec<Vec<Cell>> = lines
@@ -133,9 +133,9 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
         .map(|line| {
             vec![
                 Cell::text(line.criterion.clone()),
+                Cell::verdict(sign_of(line.result), &line.result.to_string()),
                 Cell::text(line.limit.clone()),
                 Cell::text(line.subjects.first().map(in_words).unwrap_or_default()),
-                Cell::verdict(sign_of(line.result), &line.result.to_string()),
                 Cell::number(line.judged as u64, judged_words(line)),
             ]
         })

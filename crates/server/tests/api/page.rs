@@ -139,7 +139,7 @@ impl Viewer {
                 return None;
             }
             if let Some(name) = line.strip_prefix("event: ") {
-                event = name.trim().to_owned();
+                name.trim().clone_into(&mut event);
             } else if let Some(data) = line.strip_prefix("data: ") {
                 return Some((event, serde_json::from_str(data).unwrap()));
             }

@@ -1,0 +1,78 @@
+//! How a page looks: at every width, in the dark, on paper, and to those that do not see it.
+
+use crate::sample;
+use packetrig_tests::browser::Browser;
+use packetrig_tests::skip;
+use serde_json::{Value, json};
+
+const WIDTHS: [u32; 3] = [360, 1280, 2560];
+/// A page for 64 streams and ten minutes must stay below this.
+const MOST_BYTES: usize = 1_000_000;
+
+#[test]
+fn nothing_sticks_out_at_any_width() {
+    let Some(mut browser) = Browser::start() else { return };
+    let page = sample::page(6, 60);
+    for width in WIDTHS {
+        browser.open(&page.file, width);
+        let widest = browser.evaluate("document.documentElement.scrollWidth");
+        assert_eq!(widest, width, "the page scrolls sideways");
+        // The picture of the ledger fits the width: one of its two forms is shown.
+        let shown = browser.evaluate(
+            "[...document.querySelectorAll('.ledger svg')].filter((svg) => svg.getBoundingClientRect().width > 0).length",
+        );
+        assert_eq!(shown, 1);
+        let picture = browser.photograph();
+        assert!(picture.len() > 10_000, "a picture of {} bytes shows nothing", picture.len());
+        if let Some(directory) = std::env::var_os("PACKETRIG_SCREENSHOTS") {
+            let file = std::path::Path::new(&directory).join(format!("report-{width}.png.base64"));
+            std::fs::write(file, picture).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_page_prints_on_a_few_sheets_with_the_verdict_on_the_first() {
+    let Some(mut browser) = Browser::start() else { return };
+    let page = sample::page(6, 60);
+    browser.prefer("dark");
+    browser.open(&page.file, 1280);
+    browser.call("Emulation.setEmulatedMedia", json!({"media": "print"}));
+    let ground = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+    assert_eq!(ground, "rgb(255, 255, 255)", "paper is white, also for readers of dark pages");
+    let place = browser.evaluate("document.querySelector('.verdict-large').getBoundingClientRect().bottom");
+    assert!(place.as_f64().unwrap() < 500.0, "{place}");
+    let pdf = browser.call("Page.printToPDF", json!({"printBackground": true, "preferCSSPageSize": true}));
+    // Base64 has four characters for three bytes.
+    let bytes = pdf["data"].as_str().unwrap().len() / 4 * 3;
+    assert!((10_000..3_000_000).contains(&bytes), "a PDF of {bytes} bytes");
+}
+
+#[test]
+fn ten_minutes_of_64_streams_are_less_than_a_megabyte() {
+    let page = sample::page(64, 600);
+    assert!(page.bytes < MOST_BYTES, "{} bytes", page.bytes);
+}
+
+#[test]
+fn axe_finds_nothing() {
+    let Some(axe) = skip::client("axe") else { return };
+    let axe = std::fs::read_to_string(axe).unwrap();
+    let Some(mut browser) = Browser::start() else { return };
+    for (streams, width, scheme) in [(6, 1280, "light"), (6, 360, "dark"), (300, 1280, "dark")] {
+        let page = sample::page(streams, 20);
+        browser.prefer(scheme);
+        browser.open(&page.file, width);
+        browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+        browser.evaluate(&axe);
+        let found = browser.evaluate("axe.run().then((result) => result.violations)");
+        let violations: Vec<String> = found.as_array().unwrap().iter().map(in_short).collect();
+        assert_eq!(violations, Vec::<String>::new(), "{streams} streams, {width} px, {scheme}");
+    }
+}
+
+fn in_short(violation: &Value) -> String {
+    let nodes: Vec<&str> =
+        violation["nodes"].as_array().unwrap().iter().filter_map(|node| node["html"].as_str()).collect();
+    format!("{}: {} ({} places, such as {})", violation["id"], violation["help"], nodes.len(), nodes[0])
+}
