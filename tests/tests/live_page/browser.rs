@@ -2,6 +2,7 @@
 
 use crate::rig::ServedLab;
 use packetrig_tests::browser::Browser;
+use packetrig_tests::skip;
 use serde_json::Value;
 
 /// A browser at the page of a server; `None` if one of them cannot be had.
@@ -119,4 +120,26 @@ fn the_page_fits_phones_and_walls_and_every_control_has_a_name() {
     );
     assert_eq!(nameless, serde_json::json!([]));
     assert_eq!(browser.evaluate("document.querySelectorAll('[role=img]:not([aria-label])').length"), 0);
+}
+
+#[test]
+fn axe_finds_nothing_on_the_run_and_on_the_results() {
+    let Some(axe) = skip::client("axe") else { return };
+    let axe = std::fs::read_to_string(axe).expect("a client that was installed");
+    let Some((rig, mut browser)) = open(18_920) else { return };
+    rig.post("/config", &rig.configuration());
+    rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
+    browser.await_true(&format!("{} > 20", ledger("counted")));
+    browser.evaluate(&axe);
+    for (page, heading) in [("live", "Run "), ("runs", "Results")] {
+        browser.evaluate(&format!("location.hash = '#/{page}'"));
+        browser.await_true(&format!("document.querySelector('h1')?.textContent.startsWith('{heading}')"));
+        for (width, scheme) in [(1280, "light"), (360, "dark")] {
+            browser.resize(width);
+            browser.prefer(scheme);
+            browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+            let found = browser.evaluate("axe.run().then(({ violations }) => violations.map((one) => `${one.id}: ${one.nodes[0].html}`))");
+            assert_eq!(found, serde_json::json!([]), "{page}, {width} px, {scheme}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ pub(crate) enum ReportAction {
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Make the page for people, report.html, of a past run or test method; without --file beside its other files
+    /// Write report.html, the page for people, of a past run or test method
     #[command(after_help = "Examples:\n  \
         packetrig report html last --open\n  \
         packetrig report html 20261126-0800 --file monday.html")]
@@ -43,7 +43,7 @@ pub(crate) enum ReportAction {
         /// Id of a run or method, or the beginning of one; `last` is the newest
         #[arg(value_name = "ID")]
         id: String,
-        /// Write the page to this file
+        /// Write the page to this file [default: report.html beside its other files]
         #[arg(long, short = 'o', value_name = "FILE")]
         file: Option<PathBuf>,
         /// Open the page in a browser

@@ -51,7 +51,7 @@ export class StreamTable {
     this.table = el("table", { class: "stream-table" },
       el("caption", { class: "visually-hidden" }, "Streams; counters since the last start of each"),
       el("thead", {}, el("tr", {}, selectHead, this.heads)), this.body);
-    this.box = el("div", { class: "table-box stream-box", tabindex: 0, role: "region", "aria-label": "Streams", onscroll: () => this.askLater(SCROLL_PAUSE_MS, () => this.readScroll()) }, this.table);
+    this.box = el("div", { class: "table-box stream-box", tabindex: 0, role: "region", "aria-label": "Table of streams", onscroll: () => this.askLater(SCROLL_PAUSE_MS, () => this.readScroll()) }, this.table);
     this.node = el("div", {}, el("p", { class: "controls" },
       el("label", { for: "stream-filter" }, "Filter by name or port"), " ", this.filterBox, " ", this.counter), this.box);
   }

@@ -138,6 +138,14 @@ fn tags_of_junit_are_balanced() {
 }
 
 #[test]
+fn a_page_that_was_left_out_is_not_written_later_either() {
+    let directory = tempfile::tempdir().unwrap();
+    write_run(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
+    assert!(directory.path().join(REPORT).exists() && !directory.path().join(PAGE).exists());
+    assert_eq!(PageChoice::as_in(directory.path()), PageChoice::LeaveOut);
+}
+
+#[test]
 fn all_files_are_written_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     write_run(directory.path(), &report("r1"), "flows: []", PageChoice::Write).unwrap();
@@ -154,6 +162,7 @@ fn all_files_are_written_and_nothing_else() {
         "ports.csv",
         "quality.csv",
         "receivers.csv",
+        "report.html",
         "report.json",
         "series.csv",
         "streams.csv",
