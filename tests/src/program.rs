@@ -212,6 +212,11 @@ impl Running {
         String::from_utf8_lossy(&said).into_owned()
     }
 
+    /// Where it runs.
+    pub fn directory(&self) -> &Path {
+        self.directory.as_ref().expect("taken only by `finish`, which ends this value").path()
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child().try_wait().expect("a child can be waited for").is_some()

@@ -98,6 +98,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("axum", &["server"]),
     ("hyper", &["server"]),
     ("parquet", &["store"]),
+    ("ratatui", &["cli"]),
     ("ring", &["nats"]),
     ("rustls", &["server", "flow-io", "nats"]),
     ("tokio", &["server", "nats"]),

@@ -21,6 +21,7 @@ mod run;
 mod serve;
 mod tap;
 mod test;
+mod watch;
 
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
@@ -57,6 +58,7 @@ pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};
+pub(crate) use watch::WatchArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -122,6 +124,8 @@ pub(crate) enum RigCommand {
     Serve(Box<ServeArgs>),
     /// Show past results and the nodes of a fleet as a web page, for reading only
     Page(Box<PageArgs>),
+    /// Show the run in progress of `packetrig serve` in the terminal, and steer it by keys
+    Watch(Box<WatchArgs>),
     /// Run this machine as a node of a fleet, within the limits that its owner sets
     Agent(Box<AgentArgs>),
     /// Manage a fleet: many machines that work as one test rig

@@ -24,6 +24,7 @@ mod report;
 mod run;
 mod serve;
 mod tap;
+mod watch;
 
 pub(crate) use execution::open_catalogue_to_read;
 pub(crate) use fleet::shown_nodes;
@@ -58,6 +59,7 @@ pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result
         RigCommand::Probe(command) => probe::perform(&command, output),
         RigCommand::Serve(arguments) => serve::perform(&arguments, output),
         RigCommand::Page(arguments) => page::perform(&arguments, output),
+        RigCommand::Watch(arguments) => watch::perform(&arguments, output),
         RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
         RigCommand::Test(command) => test(command, output),
         RigCommand::Report(arguments) => report::perform(*arguments, output),

@@ -50,6 +50,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Server(#[from] packetrig_server::Error),
     #[error(transparent)]
+    Client(#[from] packetrig_server::client::ClientError),
+    #[error(transparent)]
     Run(#[from] packetrig_fleet_io::Error),
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
@@ -121,6 +123,7 @@ impl Error {
             Self::Write { source, .. } => Blame::of_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),
+            Self::Client(error) => error.blame(),
             Self::Run(error) => error.blame(),
             Self::Engine(error) => error.blame(),
             Self::Export(error) => error.blame(),

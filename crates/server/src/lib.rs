@@ -10,6 +10,7 @@
 
 mod api;
 mod blame;
+pub mod client;
 mod console;
 mod error;
 mod methods;

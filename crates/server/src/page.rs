@@ -12,6 +12,7 @@ mod files;
 mod live_json;
 mod methods;
 mod query;
+mod rates;
 mod routes;
 
 pub(crate) use calls::is_viewing;

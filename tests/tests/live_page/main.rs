@@ -4,3 +4,5 @@ mod api;
 mod browser;
 mod dashboard;
 mod rig;
+mod screen;
+mod terminal;

@@ -19,84 +19,87 @@ fn check(text: &[u8]) -> Ended {
     packetrig_with_input(&["plan", "check", "-"], text)
 }
 
+/// Name of the stored text, and the arguments that show the page.
+const HELP_PAGES: [(&str, &[&str]); 74] = [
+    ("help", &["--help"]),
+    ("help-run", &["run", "--help"]),
+    ("help-replay", &["replay", "--help"]),
+    ("help-plan", &["plan", "--help"]),
+    ("help-plan-check", &["plan", "check", "--help"]),
+    ("help-plan-explain", &["plan", "explain", "--help"]),
+    ("help-demo", &["demo", "--help"]),
+    ("help-capture", &["capture", "--help"]),
+    ("help-collect", &["collect", "--help"]),
+    ("help-log", &["log", "--help"]),
+    ("help-log-check", &["log", "check", "--help"]),
+    ("help-merge", &["merge", "--help"]),
+    ("help-tap", &["tap", "--help"]),
+    ("help-tap-status", &["tap", "status", "--help"]),
+    ("help-tap-stop", &["tap", "stop", "--help"]),
+    ("help-meter", &["meter", "--help"]),
+    ("help-probe", &["probe", "--help"]),
+    ("help-probe-allowed", &["probe", "allowed", "--help"]),
+    ("help-probe-oneprobe", &["probe", "oneprobe", "--help"]),
+    ("help-probe-capacity", &["probe", "capacity", "--help"]),
+    ("help-probe-available", &["probe", "available", "--help"]),
+    ("help-probe-send", &["probe", "send", "--help"]),
+    ("help-probe-serve", &["probe", "serve", "--help"]),
+    ("help-probe-caps", &["probe", "caps", "--help"]),
+    ("help-probe-calibrate", &["probe", "calibrate", "--help"]),
+    ("help-probe-ping", &["probe", "ping", "--help"]),
+    ("help-probe-stamp", &["probe", "stamp", "--help"]),
+    ("help-probe-reflect", &["probe", "reflect", "--help"]),
+    ("help-probe-oneway", &["probe", "oneway", "--help"]),
+    ("help-flows", &["flows", "--help"]),
+    ("help-flows-top", &["flows", "top", "--help"]),
+    ("help-flows-show", &["flows", "show", "--help"]),
+    ("help-flows-recover", &["flows", "recover", "--help"]),
+    ("help-flows-stats", &["flows", "stats", "--help"]),
+    ("help-serve", &["serve", "--help"]),
+    ("help-watch", &["watch", "--help"]),
+    ("help-page", &["page", "--help"]),
+    ("help-agent", &["agent", "--help"]),
+    ("help-fleet", &["fleet", "--help"]),
+    ("help-fleet-up", &["fleet", "up", "--help"]),
+    ("help-fleet-status", &["fleet", "status", "--help"]),
+    ("help-fleet-history", &["fleet", "history", "--help"]),
+    ("help-fleet-label", &["fleet", "label", "--help"]),
+    ("help-fleet-fetch", &["fleet", "fetch", "--help"]),
+    ("help-fleet-invite", &["fleet", "invite", "--help"]),
+    ("help-fleet-collect", &["fleet", "collect", "--help"]),
+    ("help-fleet-remove", &["fleet", "remove", "--help"]),
+    ("help-fleet-probe", &["fleet", "probe", "--help"]),
+    ("help-fleet-probe-oneway", &["fleet", "probe", "oneway", "--help"]),
+    ("help-fleet-probe-stamp", &["fleet", "probe", "stamp", "--help"]),
+    ("help-fleet-probe-ping", &["fleet", "probe", "ping", "--help"]),
+    ("help-fleet-probe-send", &["fleet", "probe", "send", "--help"]),
+    ("help-test", &["test", "--help"]),
+    ("help-test-rfc2544", &["test", "rfc2544", "--help"]),
+    ("help-test-mlrsearch", &["test", "mlrsearch", "--help"]),
+    ("help-test-bisect", &["test", "bisect", "--help"]),
+    ("help-test-convergence", &["test", "convergence", "--help"]),
+    ("help-test-compare", &["test", "compare", "--help"]),
+    ("help-test-loss-share", &["test", "loss-share", "--help"]),
+    ("help-test-resume", &["test", "resume", "--help"]),
+    ("help-test-calibrate", &["test", "calibrate", "--help"]),
+    ("help-doctor", &["doctor", "--help"]),
+    ("help-report", &["report", "--help"]),
+    ("help-report-list", &["report", "list", "--help"]),
+    ("help-report-show", &["report", "show", "--help"]),
+    ("help-report-unfinished", &["report", "unfinished", "--help"]),
+    ("help-report-discard", &["report", "discard", "--help"]),
+    ("help-report-late", &["report", "late", "--help"]),
+    ("help-report-path", &["report", "path", "--help"]),
+    ("help-report-diff", &["report", "diff", "--help"]),
+    ("help-report-trend", &["report", "trend", "--help"]),
+    ("help-report-prune", &["report", "prune", "--help"]),
+    ("help-report-pin", &["report", "pin", "--help"]),
+    ("help-report-unpin", &["report", "unpin", "--help"]),
+];
+
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 73] = [
-        ("help", &["--help"]),
-        ("help-run", &["run", "--help"]),
-        ("help-replay", &["replay", "--help"]),
-        ("help-plan", &["plan", "--help"]),
-        ("help-plan-check", &["plan", "check", "--help"]),
-        ("help-plan-explain", &["plan", "explain", "--help"]),
-        ("help-demo", &["demo", "--help"]),
-        ("help-capture", &["capture", "--help"]),
-        ("help-collect", &["collect", "--help"]),
-        ("help-log", &["log", "--help"]),
-        ("help-log-check", &["log", "check", "--help"]),
-        ("help-merge", &["merge", "--help"]),
-        ("help-tap", &["tap", "--help"]),
-        ("help-tap-status", &["tap", "status", "--help"]),
-        ("help-tap-stop", &["tap", "stop", "--help"]),
-        ("help-meter", &["meter", "--help"]),
-        ("help-probe", &["probe", "--help"]),
-        ("help-probe-allowed", &["probe", "allowed", "--help"]),
-        ("help-probe-oneprobe", &["probe", "oneprobe", "--help"]),
-        ("help-probe-capacity", &["probe", "capacity", "--help"]),
-        ("help-probe-available", &["probe", "available", "--help"]),
-        ("help-probe-send", &["probe", "send", "--help"]),
-        ("help-probe-serve", &["probe", "serve", "--help"]),
-        ("help-probe-caps", &["probe", "caps", "--help"]),
-        ("help-probe-calibrate", &["probe", "calibrate", "--help"]),
-        ("help-probe-ping", &["probe", "ping", "--help"]),
-        ("help-probe-stamp", &["probe", "stamp", "--help"]),
-        ("help-probe-reflect", &["probe", "reflect", "--help"]),
-        ("help-probe-oneway", &["probe", "oneway", "--help"]),
-        ("help-flows", &["flows", "--help"]),
-        ("help-flows-top", &["flows", "top", "--help"]),
-        ("help-flows-show", &["flows", "show", "--help"]),
-        ("help-flows-recover", &["flows", "recover", "--help"]),
-        ("help-flows-stats", &["flows", "stats", "--help"]),
-        ("help-serve", &["serve", "--help"]),
-        ("help-page", &["page", "--help"]),
-        ("help-agent", &["agent", "--help"]),
-        ("help-fleet", &["fleet", "--help"]),
-        ("help-fleet-up", &["fleet", "up", "--help"]),
-        ("help-fleet-status", &["fleet", "status", "--help"]),
-        ("help-fleet-history", &["fleet", "history", "--help"]),
-        ("help-fleet-label", &["fleet", "label", "--help"]),
-        ("help-fleet-fetch", &["fleet", "fetch", "--help"]),
-        ("help-fleet-invite", &["fleet", "invite", "--help"]),
-        ("help-fleet-collect", &["fleet", "collect", "--help"]),
-        ("help-fleet-remove", &["fleet", "remove", "--help"]),
-        ("help-fleet-probe", &["fleet", "probe", "--help"]),
-        ("help-fleet-probe-oneway", &["fleet", "probe", "oneway", "--help"]),
-        ("help-fleet-probe-stamp", &["fleet", "probe", "stamp", "--help"]),
-        ("help-fleet-probe-ping", &["fleet", "probe", "ping", "--help"]),
-        ("help-fleet-probe-send", &["fleet", "probe", "send", "--help"]),
-        ("help-test", &["test", "--help"]),
-        ("help-test-rfc2544", &["test", "rfc2544", "--help"]),
-        ("help-test-mlrsearch", &["test", "mlrsearch", "--help"]),
-        ("help-test-bisect", &["test", "bisect", "--help"]),
-        ("help-test-convergence", &["test", "convergence", "--help"]),
-        ("help-test-compare", &["test", "compare", "--help"]),
-        ("help-test-loss-share", &["test", "loss-share", "--help"]),
-        ("help-test-resume", &["test", "resume", "--help"]),
-        ("help-test-calibrate", &["test", "calibrate", "--help"]),
-        ("help-doctor", &["doctor", "--help"]),
-        ("help-report", &["report", "--help"]),
-        ("help-report-list", &["report", "list", "--help"]),
-        ("help-report-show", &["report", "show", "--help"]),
-        ("help-report-unfinished", &["report", "unfinished", "--help"]),
-        ("help-report-discard", &["report", "discard", "--help"]),
-        ("help-report-late", &["report", "late", "--help"]),
-        ("help-report-path", &["report", "path", "--help"]),
-        ("help-report-diff", &["report", "diff", "--help"]),
-        ("help-report-trend", &["report", "trend", "--help"]),
-        ("help-report-prune", &["report", "prune", "--help"]),
-        ("help-report-pin", &["report", "pin", "--help"]),
-        ("help-report-unpin", &["report", "unpin", "--help"]),
-    ];
-    for (name, arguments) in pages {
+    for (name, arguments) in HELP_PAGES {
         let ended = packetrig(arguments);
         assert_eq!(ended.code, 0, "{name}: {}", ended.remarks);
         golden::compare(name, &ended.results);
@@ -407,6 +410,19 @@ fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
         assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.remarks);
         assert!(ended.remarks.contains("no fleet in /nonexistent"), "{arguments:?}: {}", ended.remarks);
     }
+}
+
+#[test]
+fn watching_nobody_says_how_to_start_somebody() {
+    // Nobody listens on the port for discarding.
+    for server in ["127.0.0.1:9", "http://127.0.0.1:9"] {
+        let ended = packetrig(&["watch", server]);
+        assert_eq!((ended.code, ended.results.as_str()), (4, ""), "{}", ended.remarks);
+        assert!(ended.remarks.contains("start one with `packetrig serve`"), "{}", ended.remarks);
+    }
+    let elsewhere = packetrig(&["watch", "198.18.0.1:8443"]);
+    assert!(elsewhere.code == 2 && elsewhere.remarks.contains("--ca FILE"), "{}", elsewhere.remarks);
+    assert_eq!(packetrig(&["watch", "ftp://rig:1"]).code, 2);
 }
 
 #[test]

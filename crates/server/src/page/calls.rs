@@ -12,6 +12,7 @@ pub(super) enum PageCall {
     Live,
     Events,
     Streams,
+    Rates,
     Results,
     Unfinished,
     Result,
@@ -27,12 +28,13 @@ pub(super) enum PageCall {
 }
 
 impl PageCall {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::OpenApi,
         Self::State,
         Self::Live,
         Self::Events,
         Self::Streams,
+        Self::Rates,
         Self::Results,
         Self::Unfinished,
         Self::Result,
@@ -55,6 +57,7 @@ impl PageCall {
             Self::Live => "/api/v1/live",
             Self::Events => "/api/v1/events",
             Self::Streams => "/api/v1/streams",
+            Self::Rates => "/api/v1/rates",
             Self::Results => "/api/v1/runs",
             Self::Unfinished => "/api/v1/unfinished",
             Self::Result => "/api/v1/runs/{id}",
@@ -71,7 +74,7 @@ impl PageCall {
     /// Calls that only look are GET.
     pub(super) const fn method(self) -> MethodFilter {
         match self {
-            Self::Streams | Self::StartMethod => MethodFilter::POST,
+            Self::Streams | Self::Rates | Self::StartMethod => MethodFilter::POST,
             Self::StopMethod => MethodFilter::DELETE,
             _ => MethodFilter::GET,
         }

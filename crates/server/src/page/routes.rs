@@ -4,6 +4,7 @@ use super::calls::PageCall;
 use super::feed::{LiveFeed, MOST_VIEWERS};
 use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
+use super::rates::RateChange;
 use super::{PAGE_API_VERSION, exposition, files, methods};
 use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
@@ -13,7 +14,7 @@ use crate::transport::http::{failed, json, read_body, refused};
 use crate::transport::rejections::RejectionCounters;
 use crate::viewing::{ResultQuery, ServedRig, ViewRefusal};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, State};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
@@ -148,6 +149,7 @@ async fn perform(
         }
         PageCall::Events => events(&context, query),
         PageCall::Streams => steer(context, request).await,
+        PageCall::Rates => change_rates(context, request).await,
         PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
             query.finish()?;
             methods::perform(&context, call, id, request).await
@@ -275,13 +277,28 @@ fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response,
 
 /// Starts, stops, pauses or resumes streams: the same change as OTG's flow transmit.
 async fn steer(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
+    let (dispatcher, body) = read_order(context, request).await?;
+    let change = read_change(&body)?;
+    let warnings = dispatcher.change("streams", move |tester| tester.set_state(change)).await?;
+    Ok(json_value(&json!({ "warnings": warnings })))
+}
+
+/// Changes rates of streams: the same change as OTG's update of flows.
+async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
+    let (dispatcher, body) = read_order(context, request).await?;
+    let change = RateChange::read(&body)?;
+    let warnings = dispatcher.change("rates", move |tester| change.perform(tester)).await?;
+    Ok(json_value(&json!({ "warnings": warnings })))
+}
+
+/// The body of a call that changes something, and who performs it.
+async fn read_order(
+    context: PageContext,
+    request: Request<Body>,
+) -> Result<(CallDispatcher, Bytes), PageFailure> {
     let dispatcher = present(context.dispatcher, "a tester: `packetrig serve` has one")?;
     let body = read_body(request.into_body(), context.most_request_bytes).await;
-    let body = body.map_err(PageFailure::Ready)?;
-    let change = read_change(&body)?;
-    let name = "streams";
-    let warnings = dispatcher.change(name, move |tester| tester.set_state(change)).await?;
-    Ok(json_value(&json!({ "warnings": warnings })))
+    Ok((dispatcher, body.map_err(PageFailure::Ready)?))
 }
 
 /// `{"change": "start", "streams": ["f1"]}`; without names all streams.

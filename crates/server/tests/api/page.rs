@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 /// A run that goes on each time that somebody asks, and counts the questions.
 #[derive(Default)]
-struct MovingRun {
+pub(crate) struct MovingRun {
     asked: AtomicU64,
     configuration: AtomicU64,
 }
@@ -228,6 +228,28 @@ fn streams_are_steered_by_name_and_wrong_requests_are_refused_by_name() {
 }
 
 #[test]
+fn rates_of_streams_change_as_an_update_of_flows() {
+    let page = ServedPage::start(plain());
+    let http = page.served.bound.http;
+    let change = |body: &str| call(http, "POST", "/api/v1/rates", body);
+    let refused = change("{\"percent\":110}");
+    assert!(refused.status == 400 && refused.text().contains("no configuration"), "{}", refused.text());
+    assert_eq!(call(http, "POST", "/config", &config().to_string()).status, 200);
+    let done = change("{\"rate\":\"2kpps\",\"streams\":[\"f1\"]}");
+    assert_eq!((done.status, done.json()), (200, json!({ "warnings": ["updated"] })));
+    let updates = page.served.mock.updates();
+    assert_eq!(updates[0]["flows"]["property_names"], json!(["rate"]));
+    assert_eq!(updates[0]["flows"]["flows"][0]["rate"], json!({ "choice": "pps", "pps": "2000" }));
+    for (body, named) in
+        [("{\"rate\":\"fast\"}", "rate: `fast`"), ("{\"percent\":5,\"streams\":[\"x\"]}", "`x`")]
+    {
+        let refused = change(body);
+        assert!(refused.status == 400 && refused.text().contains(named), "{}", refused.text());
+    }
+    assert_eq!(page.served.mock.updates().len(), 1);
+}
+
+#[test]
 fn past_results_are_filtered_paged_shown_and_compared() {
     let page = ServedPage::start(plain());
     let list = page.get("/api/v1/runs?text=night%20ly&verdict=fail&since_ms=5&from=2&most=3").json();
@@ -316,6 +338,7 @@ fn the_token_for_viewers_shows_everything_and_changes_nothing() {
     assert_eq!(with(owner, "GET", "/api/v1/state", "").json()["may"], json!({ "control": true }));
     for (method, path, body) in [
         ("POST", "/api/v1/streams", "{\"change\":\"start\"}"),
+        ("POST", "/api/v1/rates", "{\"percent\":110}"),
         ("POST", "/config", "{}"),
         ("GET", "/config", ""),
         ("POST", "/monitor/metrics", "{}"),
@@ -353,6 +376,8 @@ fn metrics_have_the_run_and_no_stream() {
 #[test]
 fn the_description_of_the_api_is_that_of_the_server() {
     let page = ServedPage::start(plain());
+    // Without a configuration, no stream has a rate.
+    assert_eq!(call(page.served.bound.http, "POST", "/config", &config().to_string()).status, 200);
     let described = page.get("/api/v1/openapi.json").json();
     assert_eq!(described["openapi"], "3.1.0");
     let mut checked = BTreeSet::new();
@@ -360,7 +385,11 @@ fn the_description_of_the_api_is_that_of_the_server() {
         for (method, call_of) in methods.as_object().unwrap() {
             let method = method.to_uppercase();
             let query = if path == "/api/v1/compare" { "?a=r1&b=r1" } else { "" };
-            let body = if method == "POST" { "{\"change\":\"start\"}" } else { "" };
+            let body = match (method.as_str(), path.as_str()) {
+                ("POST", "/api/v1/rates") => "{\"percent\":110}",
+                ("POST", _) => "{\"change\":\"start\"}",
+                _ => "",
+            };
             let target = format!("{}{query}", path.replace("{id}", "r1"));
             checked.insert(format!("{method} {path}"));
             let schema = &call_of["responses"]["200"]["content"]["application/json"]["schema"];
@@ -383,6 +412,7 @@ fn the_description_of_the_api_is_that_of_the_server() {
         "live",
         "events",
         "streams",
+        "rates",
         "runs",
         "unfinished",
         "runs/{id}",
@@ -395,7 +425,7 @@ fn the_description_of_the_api_is_that_of_the_server() {
         let is_described = checked.iter().any(|of| of.ends_with(&format!("/api/v1/{path}")));
         assert!(is_described, "{path} is not described");
     }
-    assert_eq!(checked.len(), 17, "{checked:?}");
+    assert_eq!(checked.len(), 18, "{checked:?}");
 }
 
 fn check_events(described: &Value, viewer: &mut Viewer) {

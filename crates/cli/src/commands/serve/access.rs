@@ -78,7 +78,8 @@ fn make(mut file: File) -> std::io::Result<String> {
     Ok(token)
 }
 
-fn read(path: &Path) -> Result<String, Error> {
+/// The token in a file that exists and that nobody else can read.
+pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
     let name = path.display();
     let file = File::open(path).map_err(|source| Error::unreadable(path, source))?;
     // Of the open file, not of the path: what was checked is what is read.

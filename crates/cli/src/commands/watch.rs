@@ -1,0 +1,76 @@
+//! `packetrig watch`: the run in progress of a server on a terminal. It is a client of the server's documented API, as the live page is,
+//! and nothing else: looking does not disturb the run.
+//!
+//! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` do
+//! the work.
+
+mod draw;
+mod facts;
+mod follow;
+mod keys;
+mod lines;
+mod orders;
+mod rates;
+mod state;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+use super::is_interrupted;
+use super::serve::access;
+use crate::args::WatchArgs;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
+use follow::{EventRequest, ServerLink};
+use packetrig_server::client::{ApiClient, CertificateTrust};
+use packetrig_sys::signal;
+use serde_json::Value;
+use state::{StreamWindow, WatchState};
+use std::io::{IsTerminal, stdin, stdout};
+
+pub(crate) fn perform(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let client = client(arguments)?;
+    signal::latch()?;
+    // Before the screen changes: whoever cannot connect at all gets an error, and later losses are shown on the screen.
+    let server = client.get("/api/v1/state")?;
+    if !server["has"]["live"].as_bool().unwrap_or_default() {
+        return Err(Error::Usage(format!(
+            "{} has no run in progress: it is `packetrig page`, which shows past results only; watch a `packetrig serve`",
+            client.address()
+        )));
+    }
+    if arguments.json {
+        lines::print_json(&ServerLink::start(client, EventRequest::everything()), output)?;
+    } else if arguments.lines || !has_screen() {
+        lines::print_lines(&ServerLink::start(client, EventRequest::totals()), output)?;
+    } else {
+        return show(client, &server, output);
+    }
+    Ok(CommandExit::Ok)
+}
+
+/// Shows the screen until the user or a signal ends it.
+fn show(client: ApiClient, server: &Value, output: &CommandOutput) -> Result<CommandExit, Error> {
+    let may_control = server["may"]["control"].as_bool().unwrap_or_default();
+    let mut state = WatchState::new(client.address().to_string(), may_control);
+    let link = ServerLink::start(client, EventRequest::screen(StreamWindow::default()));
+    terminal::show(&link, &mut state, output.style().is_coloured())?;
+    Ok(CommandExit::Ok)
+}
+
+fn client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
+    let token = arguments.token_file.as_deref().map(access::read).transpose()?;
+    let trust = match &arguments.ca {
+        Some(file) => CertificateTrust::Authorities(file.clone()),
+        None if arguments.insecure => CertificateTrust::Anything,
+        None => CertificateTrust::ThisMachine,
+    };
+    Ok(ApiClient::new(arguments.server.clone(), token, &trust)?)
+}
+
+/// Whether a screen can be shown, and keys can be read.
+fn has_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    stdout().is_terminal() && stdin().is_terminal() && !is_dumb
+}

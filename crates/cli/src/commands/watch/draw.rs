@@ -1,0 +1,284 @@
+//! Draws the state. Small screens leave out parts in a fixed order: first the accounts of the ledger, then the table that keys do not act
+//! on, then columns of tables. No meaning is carried by colour alone.
+
+mod ledger;
+mod tables;
+
+use super::facts::{RunFacts, bit_rate, latency, printable, rate};
+use super::keys::HANDLERS;
+use super::rates::RatePoint;
+use super::state::{EntryKind, Pane, ServerConnection, WatchState};
+use crate::numbers;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Sparkline};
+
+/// Height from which the ledger has all its accounts, and from which there are both tables.
+const TALL: u16 = 24;
+const TALLEST: u16 = 32;
+/// Columns of the totals before the sparkline, and the least that a sparkline needs.
+const TOTALS_WIDTH: u16 = 54;
+const LEAST_SPARKLINE: u16 = 10;
+
+/// Styles of the screen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Theme {
+    is_coloured: bool,
+}
+
+impl Theme {
+    pub(super) const fn new(is_coloured: bool) -> Self {
+        Self { is_coloured }
+    }
+
+    /// Without colour, so that it is the same for everybody.
+    fn title() -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    fn selected() -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    fn faint(self) -> Style {
+        if self.is_coloured { Style::new().fg(Color::DarkGray) } else { Style::new() }
+    }
+
+    fn bad(self) -> Style {
+        self.of(Color::Red)
+    }
+
+    fn good(self) -> Style {
+        self.of(Color::Green)
+    }
+
+    fn doubtful(self) -> Style {
+        self.of(Color::Yellow)
+    }
+
+    fn of(self, colour: Color) -> Style {
+        if self.is_coloured { Self::title().fg(colour) } else { Self::title() }
+    }
+}
+
+/// Takes the screen from top to bottom.
+struct ScreenRows {
+    left: Rect,
+}
+
+impl ScreenRows {
+    /// The next rows; fewer if there is no more room.
+    fn take(&mut self, height: u16) -> Rect {
+        let height = height.min(self.left.height);
+        let taken = Rect { height, ..self.left };
+        self.left.y += height;
+        self.left.height -= height;
+        taken
+    }
+
+    fn take_last(&mut self, height: u16) -> Rect {
+        let height = height.min(self.left.height);
+        self.left.height -= height;
+        Rect { y: self.left.y + self.left.height, height, ..self.left }
+    }
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
+    let screen = frame.area();
+    let mut rows = ScreenRows { left: screen };
+    draw_line(frame, rows.take(1), title(state, theme));
+    draw_line(frame, rows.take_last(1), legend(state, screen.width, theme));
+    draw_line(frame, rows.take_last(1), message(state));
+    if state.is_helping {
+        return draw_help(frame, rows.left);
+    }
+    let Some(run) = state.run() else {
+        let text = if state.link == ServerConnection::Connecting {
+            "Connecting …"
+        } else {
+            "No configuration. A script sends one to the server, or load one on its live page (/ui/)."
+        };
+        return draw_line(frame, rows.take(1), Line::from(text));
+    };
+    draw_line(frame, rows.take(1), run_line(run));
+    draw_line(frame, rows.take(1), so_far(run, theme));
+    draw_totals(frame, &mut rows, state, run);
+    if screen.height >= TALL {
+        ledger::draw(frame, rows.take(ledger::HEIGHT), run, theme);
+    } else {
+        draw_line(frame, rows.take(1), places(run, theme));
+    }
+    draw_tables(frame, rows, state, run, theme);
+}
+
+fn draw_tables(
+    frame: &mut Frame<'_>,
+    mut rows: ScreenRows,
+    state: &WatchState,
+    run: &RunFacts,
+    theme: Theme,
+) {
+    let has_both = frame.area().height >= TALLEST;
+    // The other table gets the rows that it needs, and at most a third.
+    let needed = |count: usize| u16::try_from(count + 2).unwrap_or(u16::MAX).min(rows.left.height / 3);
+    match state.pane {
+        Pane::Streams => {
+            if has_both {
+                tables::draw_ports(frame, rows.take_last(needed(run.ports.len())), state, run, theme);
+            }
+            tables::draw_streams(frame, rows.left, state, run, theme);
+        }
+        Pane::Ports => {
+            if has_both {
+                tables::draw_streams(frame, rows.take_last(needed(run.streams.matching)), state, run, theme);
+            }
+            tables::draw_ports(frame, rows.left, state, run, theme);
+        }
+    }
+}
+
+fn draw_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
+    frame.render_widget(Paragraph::new(line), area);
+}
+
+fn title(state: &WatchState, theme: Theme) -> Line<'static> {
+    let link = match &state.link {
+        ServerConnection::Connecting => Span::styled("connecting".to_owned(), theme.doubtful()),
+        ServerConnection::Connected => Span::styled("connected".to_owned(), theme.good()),
+        ServerConnection::Lost(reason) => Span::styled(format!("LOST, trying again: {reason}"), theme.bad()),
+    };
+    let mut spans = vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title()), link];
+    if state.is_frozen() {
+        spans.insert(1, Span::styled("FROZEN  ", theme.doubtful()));
+    }
+    Line::from(spans)
+}
+
+fn run_line(run: &RunFacts) -> Line<'static> {
+    let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), printable);
+    let state = run.ended.as_ref().map_or_else(
+        || run.state.as_deref().map_or_else(|| "opening".to_owned(), printable),
+        |why| format!("ended: {}", printable(why)),
+    );
+    let paused =
+        if run.totals.paused > 0 { format!(", {} paused", run.totals.paused) } else { String::new() };
+    let (started, total) = (run.totals.started, run.streams.total);
+    let seconds = run.elapsed_ms as f64 / 1000.0;
+    Line::from(format!("{started} of {total} streams send{paused}; {seconds:.1} s; {state}; run {id}"))
+}
+
+/// What is known of the verdict, which the run gets at its end.
+fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
+    let losses = &run.losses;
+    let style = match (losses.missing.0, losses.in_motion) {
+        (0, _) => theme.good(),
+        (_, true) => theme.doubtful(),
+        (_, false) => theme.bad(),
+    };
+    let mut spans = vec![Span::raw("So far: "), Span::styled(losses.sentence(), style)];
+    if let Some(finding) = run.findings.last() {
+        let number = run.findings.len();
+        spans.push(Span::raw(format!("; remark {number}: {}", printable(finding))));
+    }
+    Line::from(spans)
+}
+
+fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState, run: &RunFacts) {
+    let totals = &run.totals;
+    let line = |name: &str, count: u64, frames: Option<f64>, bytes: Option<f64>| {
+        let (count, frames) = (numbers::count(count), rate(frames, "pps"));
+        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", bit_rate(bytes))
+    };
+    let sent = line("Sent", totals.frames_tx.0, totals.frames_tx_rate, totals.bytes_tx_rate);
+    draw_rate(frame, rows.take(1), state, sent, |point| point.sent);
+    let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
+    draw_rate(frame, rows.take(1), state, received, |point| point.received);
+    if frame.area().height >= TALL {
+        let figures = totals.latency_ns.unwrap_or_default();
+        let [min, mean, max] = [figures.min, figures.mean, figures.max].map(latency);
+        draw_line(frame, rows.take(1), Line::from(format!("Latency  min {min}, mean {mean}, max {max}")));
+    }
+}
+
+/// A line of totals, and behind it the rates of the last seconds, from 0.
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String, of: fn(&RatePoint) -> f64) {
+    draw_line(frame, area, Line::from(line));
+    let x = area.x + TOTALS_WIDTH;
+    let Some(width) = area.width.checked_sub(TOTALS_WIDTH).filter(|width| *width >= LEAST_SPARKLINE) else {
+        return;
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast saturates; only heights are drawn"
+    )]
+    let values: Vec<u64> =
+        state.shown().rates.last(usize::from(width)).map(|point| of(point).round() as u64).collect();
+    frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });
+}
+
+/// Where frames are missing, in one line.
+fn places(run: &RunFacts, theme: Theme) -> Line<'static> {
+    let mut spans = vec![Span::raw("Missing")];
+    let short_names = [": sender ", " | device, path ", " | receiver "];
+    for ((_, count), name) in run.losses.places().into_iter().zip(short_names) {
+        spans.push(Span::raw(name));
+        let text = count.map_or_else(|| "?".to_owned(), numbers::count);
+        spans.push(Span::styled(text, ledger::loss_style(count, run, theme)));
+    }
+    Line::from(spans)
+}
+
+fn message(state: &WatchState) -> Line<'static> {
+    let Some(entry) = &state.entry else { return Line::from(state.message.clone()) };
+    let name = match entry.kind {
+        EntryKind::Filter => "Filter by name or port",
+        EntryKind::Rate => "New rate, such as 2kpps, 10Mbit/s or 50%",
+    };
+    let text = printable(&entry.text);
+    Line::from(vec![
+        Span::styled(format!("{name}: {text}"), Theme::title()),
+        Span::styled(" ", Theme::selected()),
+    ])
+}
+
+/// The keys that fit.
+fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
+    if state.entry.is_some() {
+        return Line::from("Enter apply  Esc cancel");
+    }
+    let mut spans = Vec::new();
+    let mut used = 0;
+    for handler in HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
+        if handler.is_order() && !state.may_control {
+            continue;
+        }
+        used += handler.key.len() + handler.word.len() + 3;
+        if used > usize::from(width) + 2 {
+            break;
+        }
+        spans.push(Span::styled(handler.key, Theme::title()));
+        spans.push(Span::styled(format!(" {}  ", handler.word), theme.faint()));
+    }
+    Line::from(spans)
+}
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    // In two columns where one is not high enough.
+    let height = usize::from(area.height).max(1);
+    let columns = HANDLERS.len().div_ceil(height).max(1);
+    let width = area.width / u16::try_from(columns).unwrap_or(1);
+    for (index, handlers) in HANDLERS.chunks(height).enumerate() {
+        let x = area.x + width * u16::try_from(index).unwrap_or(0);
+        let lines: Vec<Line<'_>> = handlers
+            .iter()
+            .map(|handler| {
+                let key = Span::styled(format!("{:<9}", handler.key), Theme::title());
+                Line::from(vec![key, Span::raw(handler.explanation)])
+            })
+            .collect();
+        frame.render_widget(Paragraph::new(lines), Rect { x, width, ..area });
+    }
+}

@@ -1,0 +1,68 @@
+//! Where frames went: the accounts of the ledger in three columns, in the order of a frame's way.
+
+use super::super::facts::{RunFacts, known};
+use super::{Theme, draw_line};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+/// Rows of the drawing: two lines of headings, and the accounts.
+pub(super) const HEIGHT: u16 = 7;
+/// Columns between two places.
+const GAP: u16 = 2;
+
+/// Accounts by their names in `report.json`, and their names here.
+const SENDER: [(&str, &str); 4] =
+    [("built", "built"), ("refused", "refused"), ("tx_dropped", "dropped"), ("on_wire", "on the wire")];
+const RECEIVER: [(&str, &str); 5] = [
+    ("arrived", "arrived"),
+    ("ring_dropped", "dropped"),
+    ("foreign", "foreign"),
+    ("duplicate", "duplicates"),
+    ("counted", "counted"),
+];
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
+    let heading = Line::styled("Where frames went, and where they are missing", Theme::title());
+    draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
+    let width = (area.width.saturating_sub(2 * GAP) / 3).min(40);
+    let [sender, path, receiver] = run.losses.places();
+    for (index, (place, accounts)) in
+        [(sender, &SENDER[..]), (path, &[][..]), (receiver, &RECEIVER[..])].into_iter().enumerate()
+    {
+        let mut lines = vec![place_line(place, run, width, theme)];
+        for (account, name) in accounts {
+            let count = run.ledger.get(*account).map(|count| count.0);
+            lines.push(pair(name, &known(count), width, Style::new()));
+        }
+        let x = area.x + u16::try_from(index).unwrap_or(0) * (width + GAP);
+        let height = area.height.saturating_sub(1);
+        frame.render_widget(Paragraph::new(lines), Rect { x, y: area.y + 1, width, height });
+    }
+}
+
+fn place_line(
+    (place, missing): (&'static str, Option<u64>),
+    run: &RunFacts,
+    width: u16,
+    theme: Theme,
+) -> Line<'static> {
+    pair(place, &known(missing), width, loss_style(missing, run, theme))
+}
+
+/// A name on the left and a count on the right.
+fn pair(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
+    let gap = usize::from(width).saturating_sub(name.len() + count.len());
+    Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(count.to_owned(), style)])
+}
+
+/// Losses stand out. While frames move, they are doubtful.
+pub(super) fn loss_style(missing: Option<u64>, run: &RunFacts, theme: Theme) -> Style {
+    match missing {
+        None | Some(0) => Style::new(),
+        Some(_) if run.losses.in_motion => theme.doubtful(),
+        Some(_) => theme.bad(),
+    }
+}

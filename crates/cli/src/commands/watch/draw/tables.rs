@@ -1,0 +1,194 @@
+//! The tables of streams and ports. Where they are too wide, columns are left out by their rank, the highest first.
+
+use super::super::facts::{PortFacts, RunFacts, StreamRow, bit_rate, latency, printable, rate};
+use super::super::state::{Pane, WatchState};
+use super::{ScreenRows, Theme, draw_line};
+use crate::numbers;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Row, Table};
+
+const SPACING: u16 = 1;
+
+/// A column of a table of `T`.
+struct TableColumn<T> {
+    title: &'static str,
+    /// The column of the API by which rows are sorted.
+    sort: &'static str,
+    /// Least width; the first column gets what is left over.
+    width: u16,
+    rank: u8,
+    text: fn(&T, usize) -> String,
+}
+
+const STREAM_COLUMNS: [TableColumn<StreamRow>; 12] = [
+    column("Stream", "name", 12, 0, |row, _| printable(&row.name)),
+    column("State", "state", 8, 1, |row, _| state_word(&row.state)),
+    column("Sent", "frames_tx", 11, 3, |row, width| fitting_count(Some(row.frames_tx), width)),
+    column("Received", "frames_rx", 11, 2, |row, width| fitting_count(row.frames_rx, width)),
+    column("Missing", "missing", 10, 1, |row, width| fitting_count(row.missing, width)),
+    column("Loss", "loss_percent", 9, 5, |row, _| percent(row.loss_percent)),
+    column("Frames/s", "frames_tx_rate", 9, 2, |row, _| rate(row.frames_tx_rate, "")),
+    column("Rec. f/s", "frames_rx_rate", 9, 4, |row, _| rate(row.frames_rx_rate, "")),
+    column("L2 rate", "bytes_tx_rate", 12, 6, |row, _| bit_rate(row.bytes_tx_rate)),
+    column("Latency", "latency_mean_ns", 9, 3, |row, _| latency(row.latency_mean_ns)),
+    column("Max.", "latency_max_ns", 9, 6, |row, _| latency(row.latency_max_ns)),
+    column("Ports", "port_tx", 20, 7, |row, _| printable(&row.ports)),
+];
+
+const PORT_COLUMNS: [TableColumn<PortFacts>; 10] = [
+    column("Port", "", 10, 0, |row, _| printable(&row.name)),
+    column("Link", "", 4, 1, |row, _| link_word(row.link_up)),
+    column("Sent", "", 11, 2, |row, width| fitting_count(Some(row.frames_tx.0), width)),
+    column("Received", "", 11, 2, |row, width| fitting_count(Some(row.frames_rx.0), width)),
+    column("Dropped", "", 8, 1, |row, width| fitting_count(row.dropped(), width)),
+    column("Sent f/s", "", 9, 3, |row, _| rate(row.frames_tx_rate, "")),
+    column("Rec. f/s", "", 9, 3, |row, _| rate(row.frames_rx_rate, "")),
+    column("Back end", "", 9, 5, |row, _| row.back_end.as_deref().map_or_else(dash, printable)),
+    column("Speed", "", 11, 6, |row, _| {
+        row.speed_bits_per_second.map_or_else(dash, |bits| rate(Some(bits as f64), "bit/s"))
+    }),
+    column("Location", "", 20, 7, |row, _| printable(&row.location)),
+];
+
+const fn column<T>(
+    title: &'static str,
+    sort: &'static str,
+    width: u16,
+    rank: u8,
+    text: fn(&T, usize) -> String,
+) -> TableColumn<T> {
+    TableColumn { title, sort, width, rank, text }
+}
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+fn state_word(state: &str) -> String {
+    match state {
+        "started" => "sends".to_owned(),
+        other => printable(other),
+    }
+}
+
+fn link_word(is_up: Option<bool>) -> String {
+    is_up.map_or("?", |is_up| if is_up { "up" } else { "DOWN" }).to_owned()
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(dash, |value| {
+        if value > 0.0 && value < 0.01 { "< 0.01 %".to_owned() } else { format!("{value:.2} %") }
+    })
+}
+
+/// All digits of a count if they fit, otherwise its magnitude.
+fn fitting_count(count: Option<u64>, width: usize) -> String {
+    let Some(count) = count else { return dash() };
+    let exact = numbers::count(count);
+    if exact.len() <= width { exact } else { rate(Some(count as f64), "") }
+}
+
+pub(super) fn draw_streams(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    state: &WatchState,
+    run: &RunFacts,
+    theme: Theme,
+) {
+    let streams = &run.streams;
+    let filter =
+        if state.filter.is_empty() { String::new() } else { format!(" with `{}`", printable(&state.filter)) };
+    let order = format!("by {}{}", state.sort_name(), if state.is_reversed { ", reversed" } else { "" });
+    let target = if state.may_control { format!("; keys act on {}", state.target()) } else { String::new() };
+    let heading = format!("{} of {} streams{filter}, {order}{target}", streams.matching, streams.total);
+    let mut rows = ScreenRows { left: area };
+    draw_line(frame, rows.take(1), Line::styled(heading, Theme::title()));
+    let page = usize::from(rows.left.height.saturating_sub(1));
+    let first = first_row(state.selected(), page, streams.matching);
+    let places = first..(first + page).min(streams.matching);
+    let shown: Vec<(StreamRow, Style)> = places
+        .map(|place| {
+            let missing = StreamRow { name: "…".to_owned(), ..StreamRow::default() };
+            let style = if place == state.selected() { Theme::selected() } else { Style::new() };
+            // Rows that the server has not sent yet are on their way.
+            (streams.row(place).unwrap_or(missing), style)
+        })
+        .collect();
+    draw_table(frame, rows.left, &STREAM_COLUMNS, &shown, state.sort_column(), theme);
+}
+
+pub(super) fn draw_ports(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    state: &WatchState,
+    run: &RunFacts,
+    theme: Theme,
+) {
+    let mut rows = ScreenRows { left: area };
+    draw_line(frame, rows.take(1), Line::styled(format!("{} ports", run.ports.len()), Theme::title()));
+    let first = if state.pane == Pane::Ports { state.first_port } else { 0 };
+    let page = usize::from(rows.left.height.saturating_sub(1));
+    let shown: Vec<(PortFacts, Style)> =
+        run.ports.iter().skip(first).take(page).map(|port| (port.clone(), Style::new())).collect();
+    draw_table(frame, rows.left, &PORT_COLUMNS, &shown, ("", false), theme);
+}
+
+/// The first row of a page that has the selected one in its middle, where it can.
+pub(super) fn first_row(selected: usize, page: usize, count: usize) -> usize {
+    selected.saturating_sub(page / 2).min(count.saturating_sub(page))
+}
+
+fn draw_table<T>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    columns: &[TableColumn<T>],
+    rows: &[(T, Style)],
+    (sort, is_descending): (&str, bool),
+    theme: Theme,
+) {
+    let shown = fitting_columns(columns, area.width);
+    let cell = |index: usize, text: String| {
+        let line = Line::from(text);
+        // Names to the left, numbers to the right.
+        Cell::from(if index == 0 { line } else { line.right_aligned() })
+    };
+    let titles = shown.iter().enumerate().map(|(index, column)| {
+        let is_sorted = !sort.is_empty() && column.sort == sort;
+        let mark = if !is_sorted {
+            ""
+        } else if is_descending {
+            "↓"
+        } else {
+            "↑"
+        };
+        cell(index, format!("{}{mark}", column.title))
+    });
+    let lines = rows.iter().map(|(row, style)| {
+        let cells = shown
+            .iter()
+            .enumerate()
+            .map(|(index, column)| cell(index, (column.text)(row, usize::from(column.width))));
+        Row::new(cells).style(*style)
+    });
+    let widths = shown.iter().enumerate().map(|(index, column)| {
+        if index == 0 { Constraint::Min(column.width) } else { Constraint::Length(column.width) }
+    });
+    let table =
+        Table::new(lines, widths).header(Row::new(titles).style(theme.faint())).column_spacing(SPACING);
+    frame.render_widget(table, area);
+}
+
+/// The columns that fit into this width.
+fn fitting_columns<T>(columns: &[TableColumn<T>], width: u16) -> Vec<&TableColumn<T>> {
+    let mut shown: Vec<&TableColumn<T>> = columns.iter().collect();
+    while shown.len() > 1 && shown.iter().map(|column| column.width + SPACING).sum::<u16>() > width + SPACING
+    {
+        let last = shown.iter().enumerate().max_by_key(|(index, column)| (column.rank, *index));
+        let Some(index) = last.map(|(index, _)| index) else { break };
+        shown.remove(index);
+    }
+    shown
+}

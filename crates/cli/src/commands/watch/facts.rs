@@ -1,0 +1,265 @@
+//! The state of a run as the server's API tells it (`docs/book/page-api.md`). What is absent there is `None` here, never 0.
+//!
+//! Names are text of strangers: [`printable`] makes them harmless before they are shown.
+
+use crate::numbers;
+use packetrig_program::safe;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// Data of the event `live`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LiveFacts {
+    pub(super) configuration: u64,
+    pub(super) run: Option<RunFacts>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RunFacts {
+    pub(super) id: Option<String>,
+    pub(super) state: Option<String>,
+    pub(super) ended: Option<String>,
+    pub(super) elapsed_ms: u64,
+    pub(super) totals: TotalFacts,
+    /// By the names of accounts in `report.json`.
+    pub(super) ledger: BTreeMap<String, FrameCount>,
+    pub(super) losses: LossFacts,
+    pub(super) ports: Vec<PortFacts>,
+    pub(super) streams: StreamFacts,
+    pub(super) findings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TotalFacts {
+    pub(super) frames_tx: FrameCount,
+    pub(super) frames_rx: FrameCount,
+    pub(super) frames_tx_rate: Option<f64>,
+    pub(super) frames_rx_rate: Option<f64>,
+    pub(super) bytes_tx_rate: Option<f64>,
+    pub(super) bytes_rx_rate: Option<f64>,
+    pub(super) started: u64,
+    pub(super) paused: u64,
+    pub(super) latency_ns: Option<LatencyFacts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LatencyFacts {
+    pub(super) min: Option<f64>,
+    pub(super) mean: Option<f64>,
+    pub(super) max: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LossFacts {
+    pub(super) missing: FrameCount,
+    pub(super) in_motion: bool,
+    pub(super) sender: Option<FrameCount>,
+    pub(super) path: Option<FrameCount>,
+    pub(super) receiver: Option<FrameCount>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PortFacts {
+    pub(super) name: String,
+    pub(super) location: String,
+    pub(super) back_end: Option<String>,
+    pub(super) speed_bits_per_second: Option<u64>,
+    pub(super) link_up: Option<bool>,
+    pub(super) frames_tx: FrameCount,
+    pub(super) frames_rx: FrameCount,
+    pub(super) frames_tx_rate: Option<f64>,
+    pub(super) frames_rx_rate: Option<f64>,
+    pub(super) tx: Option<SentFacts>,
+    pub(super) rx: Option<ReceivedFacts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SentFacts {
+    pub(super) refused: FrameCount,
+    pub(super) dropped: Option<FrameCount>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ReceivedFacts {
+    pub(super) ring_dropped: FrameCount,
+}
+
+impl PortFacts {
+    /// Frames that our two halves of the port lost.
+    pub(super) fn dropped(&self) -> Option<u64> {
+        let sent = self.tx.map(|tx| tx.refused.0 + tx.dropped.unwrap_or_default().0);
+        let received = self.rx.map(|rx| rx.ring_dropped.0);
+        (sent.is_some() || received.is_some()).then(|| sent.unwrap_or(0) + received.unwrap_or(0))
+    }
+}
+
+/// Rows of streams as the server sends them: the requested ones, as columns.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamFacts {
+    pub(super) total: usize,
+    pub(super) matching: usize,
+    pub(super) from: usize,
+    columns: StreamColumns,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct StreamColumns {
+    name: Vec<String>,
+    port_tx: Vec<String>,
+    port_rx: Vec<String>,
+    state: Vec<String>,
+    frames_tx: Vec<FrameCount>,
+    frames_rx: Vec<Option<FrameCount>>,
+    missing: Vec<Option<FrameCount>>,
+    loss_percent: Vec<Option<f64>>,
+    frames_tx_rate: Vec<Option<f64>>,
+    frames_rx_rate: Vec<Option<f64>>,
+    bytes_tx_rate: Vec<Option<f64>>,
+    latency_mean_ns: Vec<Option<f64>>,
+    latency_max_ns: Vec<Option<f64>>,
+}
+
+/// A stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct StreamRow {
+    pub(super) name: String,
+    pub(super) ports: String,
+    pub(super) state: String,
+    pub(super) frames_tx: u64,
+    pub(super) frames_rx: Option<u64>,
+    pub(super) missing: Option<u64>,
+    pub(super) loss_percent: Option<f64>,
+    pub(super) frames_tx_rate: Option<f64>,
+    pub(super) frames_rx_rate: Option<f64>,
+    pub(super) bytes_tx_rate: Option<f64>,
+    pub(super) latency_mean_ns: Option<f64>,
+    pub(super) latency_max_ns: Option<f64>,
+}
+
+impl StreamFacts {
+    /// The stream at this place after sorting and filtering; `None` if its row was not sent.
+    pub(super) fn row(&self, place: usize) -> Option<StreamRow> {
+        let at = place.checked_sub(self.from)?;
+        let columns = &self.columns;
+        let count = |column: &[Option<FrameCount>]| column.get(at).copied().flatten().map(|count| count.0);
+        let number = |column: &[Option<f64>]| column.get(at).copied().flatten();
+        let text = |column: &[String]| column.get(at).cloned().unwrap_or_default();
+        Some(StreamRow {
+            name: columns.name.get(at)?.clone(),
+            ports: format!("{} > {}", text(&columns.port_tx), text(&columns.port_rx)),
+            state: text(&columns.state),
+            frames_tx: columns.frames_tx.get(at).copied().unwrap_or_default().0,
+            frames_rx: count(&columns.frames_rx),
+            missing: count(&columns.missing),
+            loss_percent: number(&columns.loss_percent),
+            frames_tx_rate: number(&columns.frames_tx_rate),
+            frames_rx_rate: number(&columns.frames_rx_rate),
+            bytes_tx_rate: number(&columns.bytes_tx_rate),
+            latency_mean_ns: number(&columns.latency_mean_ns),
+            latency_max_ns: number(&columns.latency_max_ns),
+        })
+    }
+
+    /// The place of the stream with this name, if its row was sent.
+    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
+        self.columns.name.iter().position(|other| other == name).map(|at| self.from + at)
+    }
+}
+
+/// A count, which is text if JavaScript would round it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FrameCount(pub(super) u64);
+
+impl<'de> Deserialize<'de> for FrameCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(u64),
+            Text(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Number(number) => Ok(Self(number)),
+            Form::Text(text) => text.parse().map(Self).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+impl LossFacts {
+    /// In one sentence, what is known of losses so far.
+    pub(super) fn sentence(&self) -> String {
+        let missing = numbers::count(self.missing.0);
+        match (self.missing.0, self.in_motion) {
+            (0, _) => "no frame is missing".to_owned(),
+            (_, true) => format!("{missing} frames are missing; some may be on the way"),
+            (_, false) => format!("{missing} frames are lost"),
+        }
+    }
+
+    /// Where they are missing, in the order of a frame's way.
+    pub(super) fn places(&self) -> [(&'static str, Option<u64>); 3] {
+        let count = |count: Option<FrameCount>| count.map(|count| count.0);
+        [
+            ("our sender", count(self.sender)),
+            ("device and path", count(self.path)),
+            ("our receiver", count(self.receiver)),
+        ]
+    }
+}
+
+/// Text of a stranger in one line that a terminal shows and does not obey.
+pub(super) fn printable(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for c in text.chars() {
+        // `safe` lets colours, tabs and line ends of our own through; here none are our own.
+        if c.is_control() { harmless.extend(c.escape_default()) } else { harmless.push(c) }
+    }
+    safe(&harmless).into_owned()
+}
+
+/// A count, or why there is none.
+pub(super) fn known(count: Option<u64>) -> String {
+    count.map_or_else(|| "not measured".to_owned(), numbers::count)
+}
+
+/// A time in ns with three digits at most.
+pub(super) fn latency(ns: Option<f64>) -> String {
+    let Some(ns) = ns.filter(|ns| ns.is_finite()) else { return "–".to_owned() };
+    let (value, unit) = match ns.abs() {
+        below if below < 1e3 => (ns, "ns"),
+        below if below < 1e6 => (ns / 1e3, "us"),
+        below if below < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    let places = if value.abs() < 9.995 { 2 } else { usize::from(value.abs() < 99.95) };
+    format!("{value:.places$} {unit}")
+}
+
+/// A rate per second; a dash if it is not known.
+pub(super) fn rate(value: Option<f64>, unit: &str) -> String {
+    let Some(value) = value.filter(|value| value.is_finite()) else { return "–".to_owned() };
+    let (scale, prefix) = match value.abs() {
+        below if below < 999.5 => (1.0, ""),
+        below if below < 999.5e3 => (1e3, "k"),
+        below if below < 999.5e6 => (1e6, "M"),
+        _ => (1e9, "G"),
+    };
+    let value = value / scale;
+    let places = if prefix.is_empty() || value >= 99.95 { 0 } else { 1 + usize::from(value < 9.995) };
+    format!("{value:.places$} {prefix}{unit}").trim_end().to_owned()
+}
+
+/// Bits of layer 2 for bytes per second.
+pub(super) fn bit_rate(bytes: Option<f64>) -> String {
+    rate(bytes.map(|bytes| bytes * 8.0), "bit/s")
+}

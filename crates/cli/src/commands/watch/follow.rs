@@ -1,0 +1,237 @@
+//! The connection to the server: one thread follows its events and connects again when they end, another one delivers orders. Neither
+//! waits for the screen longer than the queue of events is.
+
+use super::orders::StreamOrder;
+use super::state::StreamWindow;
+use packetrig_server::client::{ApiClient, ClientError, EventStream, ServerEvent};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+/// Events that wait for the screen. Then the follower waits, and the server skips states.
+const MOST_WAITING: usize = 8;
+/// How often the follower looks whether it is to end or to ask for other rows.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks between two attempts to connect.
+const LOOKS_BETWEEN_ATTEMPTS: u32 = 10;
+/// States per second of a screen.
+const SCREEN_RATE: u32 = 5;
+/// Most rows of the API.
+const ALL_ROWS: usize = 10_000;
+
+/// What comes to the screen.
+#[derive(Debug)]
+pub(super) enum WatchEvent {
+    Connected,
+    /// The connection is lost for this reason and will be tried again.
+    Lost(String),
+    Server(ServerEvent),
+    Ordered {
+        order: StreamOrder,
+        refusal: Option<String>,
+    },
+}
+
+/// The events that are requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EventRequest {
+    window: StreamWindow,
+    rate: u32,
+    has_history: bool,
+}
+
+impl EventRequest {
+    pub(super) fn screen(window: StreamWindow) -> Self {
+        Self { window, rate: SCREEN_RATE, has_history: true }
+    }
+
+    /// Totals alone, once a second.
+    pub(super) fn totals() -> Self {
+        Self { window: StreamWindow::default(), rate: 1, has_history: false }
+    }
+
+    /// All rows, once a second.
+    pub(super) fn everything() -> Self {
+        let window = StreamWindow { rows: ALL_ROWS, ..StreamWindow::default() };
+        Self { window, rate: 1, has_history: true }
+    }
+
+    fn path(&self, has_history: bool) -> String {
+        let StreamWindow { sort, filter, from, rows } = &self.window;
+        let filter = filter.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
+        let Self { rate, .. } = self;
+        format!(
+            "/api/v1/events?rate={rate}&history={has_history}&sort={sort}&filter={filter}&from={from}&rows={rows}"
+        )
+    }
+}
+
+/// The connection to a server.
+#[derive(Debug)]
+pub(super) struct ServerLink {
+    events: Option<Receiver<Result<WatchEvent, ClientError>>>,
+    orders: Option<Sender<StreamOrder>>,
+    request: Arc<Mutex<EventRequest>>,
+    is_ending: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ServerLink {
+    pub(super) fn start(client: ApiClient, request: EventRequest) -> Self {
+        let (event_sender, events) = sync_channel(MOST_WAITING);
+        let (orders, order_receiver) = channel();
+        let request = Arc::new(Mutex::new(request));
+        let is_ending = Arc::<AtomicBool>::default();
+        let follower = Follower {
+            client: client.clone(),
+            events: event_sender.clone(),
+            request: Arc::clone(&request),
+            is_ending: Arc::clone(&is_ending),
+        };
+        let threads = vec![
+            spawn(move || follower.run()),
+            spawn(move || deliver(&client, &order_receiver, &event_sender)),
+        ];
+        Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
+    }
+
+    /// The next event; `None` if there is none within this time. Fails if trying again is of no use.
+    pub(super) fn next(&self, patience: Duration) -> Result<Option<WatchEvent>, ClientError> {
+        let Some(events) = &self.events else { return Ok(None) };
+        match events.recv_timeout(patience) {
+            Ok(event) => event.map(Some),
+            Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
+                // They end only with an error, which came before, or by a panic, which `drop` passes on.
+                Err(ClientError::Options("the thread that follows the server has ended".to_owned()))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(super) fn order(&self, order: StreamOrder) {
+        if let Some(orders) = &self.orders {
+            // Fails only if the thread has panicked, which `drop` passes on.
+            drop(orders.send(order));
+        }
+    }
+
+    /// Asks for these rows from now on.
+    pub(super) fn request_rows(&self, window: StreamWindow) {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).window = window;
+    }
+}
+
+impl Drop for ServerLink {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Release);
+        // Threads that wait at their queues see that nobody is at the other end.
+        drop((self.events.take(), self.orders.take()));
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+fn deliver(
+    client: &ApiClient,
+    orders: &Receiver<StreamOrder>,
+    events: &SyncSender<Result<WatchEvent, ClientError>>,
+) {
+    for order in orders {
+        let refusal = client.post(order.path(), &order.body()).err().map(|error| error.to_string());
+        if events.send(Ok(WatchEvent::Ordered { order, refusal })).is_err() {
+            return;
+        }
+    }
+}
+
+struct Follower {
+    client: ApiClient,
+    events: SyncSender<Result<WatchEvent, ClientError>>,
+    request: Arc<Mutex<EventRequest>>,
+    is_ending: Arc<AtomicBool>,
+}
+
+/// The screen has ended.
+struct ScreenEnded;
+
+impl Follower {
+    fn run(self) {
+        let mut has_history = self.request().has_history;
+        while !self.is_ending() {
+            let request = self.request();
+            match self.follow(&request, has_history) {
+                // Other rows were requested; the history is known.
+                Ok(()) => has_history = false,
+                Err(FollowFailure::ScreenEnded) => return,
+                Err(FollowFailure::Client(error)) if error.may_pass() => {
+                    if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
+                        return;
+                    }
+                    has_history = request.has_history;
+                    self.wait();
+                }
+                Err(FollowFailure::Client(error)) => {
+                    drop(self.events.send(Err(error)));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Passes events on until other rows are requested.
+    fn follow(&self, request: &EventRequest, has_history: bool) -> Result<(), FollowFailure> {
+        let mut stream = self.client.follow(&request.path(has_history))?;
+        self.pass(WatchEvent::Connected)?;
+        while !self.is_ending() && self.request() == *request {
+            if let Some(event) = EventStream::next(&mut stream, LOOK)? {
+                self.pass(WatchEvent::Server(event))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
+        self.events.send(Ok(event)).map_err(|_| ScreenEnded)
+    }
+
+    fn request(&self) -> EventRequest {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    fn wait(&self) {
+        for _ in 0..LOOKS_BETWEEN_ATTEMPTS {
+            if self.is_ending() {
+                return;
+            }
+            sleep(LOOK);
+        }
+    }
+}
+
+enum FollowFailure {
+    Client(ClientError),
+    ScreenEnded,
+}
+
+impl From<ClientError> for FollowFailure {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<ScreenEnded> for FollowFailure {
+    fn from(ScreenEnded: ScreenEnded) -> Self {
+        Self::ScreenEnded
+    }
+}

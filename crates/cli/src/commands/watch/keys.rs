@@ -1,0 +1,140 @@
+//! The table of keys. The legend and the help page are made from it, so they cannot be wrong.
+
+use super::orders::{OrderedChange, StreamOrder};
+use super::state::{EntryKind, Pane, WatchState};
+use ratatui::crossterm::event::KeyCode;
+
+/// Rows that a page key moves.
+const PAGE: isize = 10;
+/// One step of a rate, up and down: 10 up and 10 down lead back.
+const UP_PERCENT: u64 = 110;
+const DOWN_PERCENT: u64 = 91;
+
+/// Stands for Ctrl-C, which quits whatever else the keys do at the moment.
+pub(super) const INTERRUPT: KeyCode = KeyCode::Null;
+
+/// A key and what it does.
+pub(super) struct KeyHandler {
+    codes: &'static [KeyCode],
+    /// As the legend shows it.
+    pub(super) key: &'static str,
+    /// A word or two, for the legend; empty if it is only on the help page.
+    pub(super) word: &'static str,
+    pub(super) explanation: &'static str,
+    action: KeyAction,
+}
+
+enum KeyAction {
+    Look(fn(&mut WatchState)),
+    Order(fn(&mut WatchState) -> Option<StreamOrder>),
+}
+
+impl KeyHandler {
+    /// Whether it changes the run.
+    pub(super) const fn is_order(&self) -> bool {
+        matches!(self.action, KeyAction::Order(_))
+    }
+}
+
+/// In the order of the legend, which leaves out the last ones on narrow screens.
+pub(super) const HANDLERS: &[KeyHandler] = &[
+    look(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
+    look(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| state.is_helping = true),
+    order(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
+        state.order(OrderedChange::Start)
+    }),
+    order(&[KeyCode::Char('x')], "x", "stop", "stop", |state| state.order(OrderedChange::Stop)),
+    order(&[KeyCode::Char('p')], "p", "pause", "pause", |state| state.order(OrderedChange::Pause)),
+    order(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
+        state.order(OrderedChange::Resume)
+    }),
+    order(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
+        state.order(OrderedChange::Percent(UP_PERCENT))
+    }),
+    order(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
+        state.order(OrderedChange::Percent(DOWN_PERCENT))
+    }),
+    order(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
+        state.begin_entry(EntryKind::Rate);
+        None
+    }),
+    order(&[KeyCode::Char('a')], "a", "one/all", "keys act on the selected stream, or on all", |state| {
+        state.acts_on_all = !state.acts_on_all;
+        None
+    }),
+    look(
+        &[KeyCode::Char(' ')],
+        "space",
+        "freeze",
+        "freeze the view; the run continues",
+        WatchState::toggle_freeze,
+    ),
+    look(&[KeyCode::Char('/')], "/", "filter", "filter streams by name or port", |state| {
+        state.begin_entry(EntryKind::Filter);
+    }),
+    look(&[KeyCode::Char('s')], "s", "sort", "sort streams by the next column", WatchState::sort_by_next),
+    look(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| state.is_reversed = !state.is_reversed),
+    look(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
+        state.pane = if state.pane == Pane::Streams { Pane::Ports } else { Pane::Streams };
+    }),
+    look(&[KeyCode::Up, KeyCode::Char('k')], "up, k", "", "row up", |state| state.move_selection(-1)),
+    look(&[KeyCode::Down, KeyCode::Char('j')], "down, j", "", "row down", |state| state.move_selection(1)),
+    look(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE)),
+    look(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE)),
+    look(&[KeyCode::Home, KeyCode::Char('g')], "Home, g", "", "first row", |state| {
+        state.move_selection(isize::MIN);
+    }),
+    look(&[KeyCode::End, KeyCode::Char('G')], "End, G", "", "last row", |state| {
+        state.move_selection(isize::MAX);
+    }),
+];
+
+/// A key that changes only the view.
+const fn look(
+    codes: &'static [KeyCode],
+    key: &'static str,
+    word: &'static str,
+    explanation: &'static str,
+    act: fn(&mut WatchState),
+) -> KeyHandler {
+    KeyHandler { codes, key, word, explanation, action: KeyAction::Look(act) }
+}
+
+/// A key that changes the run.
+const fn order(
+    codes: &'static [KeyCode],
+    key: &'static str,
+    word: &'static str,
+    explanation: &'static str,
+    act: fn(&mut WatchState) -> Option<StreamOrder>,
+) -> KeyHandler {
+    KeyHandler { codes, key, word, explanation, action: KeyAction::Order(act) }
+}
+
+/// Handles a key. While text is entered, the keys are its letters.
+pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrder> {
+    if code == INTERRUPT {
+        state.has_ended = true;
+        return None;
+    }
+    if state.is_helping {
+        state.is_helping = false;
+        return None;
+    }
+    if state.entry.is_some() {
+        return state.on_entry_key(code);
+    }
+    let handler = HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
+    state.message.clear();
+    match handler.action {
+        KeyAction::Look(act) => {
+            act(state);
+            None
+        }
+        KeyAction::Order(act) if state.may_control => act(state),
+        KeyAction::Order(_) => {
+            state.say("this token permits only looking; name the server's other token with --token-file");
+            None
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a key can order of the server.
+
+use super::facts::printable;
+use serde_json::{Value, json};
+
+/// A change of some streams; of all if none is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StreamOrder {
+    pub(super) change: OrderedChange,
+    pub(super) streams: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OrderedChange {
+    Start,
+    Stop,
+    Pause,
+    Resume,
+    /// Percent of the current rate.
+    Percent(u64),
+    /// A rate as the user has typed it.
+    Rate(String),
+}
+
+impl StreamOrder {
+    /// The call of the API.
+    pub(super) fn path(&self) -> &'static str {
+        match self.change {
+            OrderedChange::Percent(_) | OrderedChange::Rate(_) => "/api/v1/rates",
+            _ => "/api/v1/streams",
+        }
+    }
+
+    pub(super) fn body(&self) -> Value {
+        let mut body = json!({ "streams": self.streams });
+        let (member, value): (_, Value) = match &self.change {
+            OrderedChange::Start => ("change", "start".into()),
+            OrderedChange::Stop => ("change", "stop".into()),
+            OrderedChange::Pause => ("change", "pause".into()),
+            OrderedChange::Resume => ("change", "resume".into()),
+            OrderedChange::Percent(percent) => ("percent", (*percent).into()),
+            OrderedChange::Rate(rate) => ("rate", rate.clone().into()),
+        };
+        body[member] = value;
+        body
+    }
+
+    /// What it does, for the line of messages.
+    pub(super) fn description(&self) -> String {
+        let streams = match self.streams.as_slice() {
+            [] => "all streams".to_owned(),
+            [one] => printable(one),
+            several => format!("{} streams", several.len()),
+        };
+        match &self.change {
+            OrderedChange::Start => format!("start {streams}"),
+            OrderedChange::Stop => format!("stop {streams}"),
+            OrderedChange::Pause => format!("pause {streams}"),
+            OrderedChange::Resume => format!("resume {streams}"),
+            OrderedChange::Percent(percent) => format!("{percent} % of the rate of {streams}"),
+            OrderedChange::Rate(rate) => format!("rate {} of {streams}", printable(rate)),
+        }
+    }
+}

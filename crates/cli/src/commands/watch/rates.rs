@@ -1,0 +1,70 @@
+//! Rates of all streams over time, one point each second at most.
+
+use super::facts::{FrameCount, RunFacts};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::VecDeque;
+
+/// Most points that are kept: more than the widest terminal has columns.
+const MOST_POINTS: usize = 600;
+const POINT_MS: u64 = 1000;
+
+/// Sent and received frames per second.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RateHistory {
+    points: VecDeque<RatePoint>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RatePoint {
+    elapsed_ms: u64,
+    pub(super) sent: f64,
+    pub(super) received: f64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HistoryColumns {
+    elapsed_ms: Vec<u64>,
+    frames_tx: Vec<FrameCount>,
+    frames_rx: Vec<FrameCount>,
+}
+
+impl RateHistory {
+    /// Begins anew with the data of the event `history`.
+    pub(super) fn restart(&mut self, data: &Value) {
+        let columns: HistoryColumns = serde_json::from_value(data["columns"].clone()).unwrap_or_default();
+        let counts = columns.frames_tx.iter().zip(&columns.frames_rx);
+        let points: Vec<(u64, u64, u64)> =
+            columns.elapsed_ms.iter().zip(counts).map(|(ms, (tx, rx))| (*ms, tx.0, rx.0)).collect();
+        self.points.clear();
+        for pair in points.windows(2) {
+            let [(before, tx_before, rx_before), (now, tx, rx)] = [pair[0], pair[1]];
+            let per_second = |count: u64| count as f64 * 1000.0 / now.saturating_sub(before).max(1) as f64;
+            let (sent, received) = (tx.saturating_sub(tx_before), rx.saturating_sub(rx_before));
+            self.push(RatePoint { elapsed_ms: now, sent: per_second(sent), received: per_second(received) });
+        }
+    }
+
+    /// Adds the rates of a state, unless the last point is too recent.
+    pub(super) fn add(&mut self, run: &RunFacts) {
+        let is_due = self.points.back().is_none_or(|last| run.elapsed_ms >= last.elapsed_ms + POINT_MS);
+        if let (true, Some(sent), Some(received)) =
+            (is_due, run.totals.frames_tx_rate, run.totals.frames_rx_rate)
+        {
+            self.push(RatePoint { elapsed_ms: run.elapsed_ms, sent, received });
+        }
+    }
+
+    fn push(&mut self, point: RatePoint) {
+        if self.points.len() == MOST_POINTS {
+            self.points.pop_front();
+        }
+        self.points.push_back(point);
+    }
+
+    /// The last points, the latest last.
+    pub(super) fn last(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
+        self.points.iter().skip(self.points.len().saturating_sub(most))
+    }
+}

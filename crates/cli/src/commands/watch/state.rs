@@ -1,0 +1,307 @@
+//! What the screen shows: the latest facts of the server, and what the user has chosen to see. Pure: events and keys come as values.
+
+use super::facts::{LiveFacts, RunFacts, StreamRow, printable};
+use super::follow::WatchEvent;
+use super::orders::{OrderedChange, StreamOrder};
+use super::rates::RateHistory;
+use packetrig_server::client::ServerEvent;
+use packetrig_units::Rate;
+use ratatui::crossterm::event::KeyCode;
+
+/// Orders of streams: column of the API, the largest first with `-`, and its name.
+pub(super) const SORTS: [(&str, &str); 8] = [
+    ("", "configuration"),
+    ("name", "name"),
+    ("state", "state"),
+    ("-frames_tx", "sent"),
+    ("-frames_rx", "received"),
+    ("-missing", "missing"),
+    ("-frames_tx_rate", "rate"),
+    ("-latency_mean_ns", "latency"),
+];
+/// Rows that are requested around the selected one, in steps: a step of the selection requests nothing new.
+const ROWS: usize = 300;
+const ROW_STEP: usize = 100;
+/// Longest text that can be entered.
+const MOST_TEXT: usize = 60;
+
+/// The rows of streams that the server sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StreamWindow {
+    pub(super) sort: String,
+    pub(super) filter: String,
+    pub(super) from: usize,
+    pub(super) rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Streams,
+    Ports,
+}
+
+/// Whether facts arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ServerConnection {
+    Connecting,
+    Connected,
+    /// With the reason. The connection is tried again.
+    Lost(String),
+}
+
+/// A text that the user types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TextEntry {
+    pub(super) kind: EntryKind,
+    pub(super) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    Filter,
+    Rate,
+}
+
+/// Facts at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) facts: LiveFacts,
+    pub(super) rates: RateHistory,
+}
+
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own that the user sets by a key")]
+pub(super) struct WatchState {
+    pub(super) server: String,
+    pub(super) may_control: bool,
+    pub(super) link: ServerConnection,
+    latest: Snapshot,
+    frozen: Option<Snapshot>,
+    pub(super) pane: Pane,
+    sort: usize,
+    pub(super) is_reversed: bool,
+    pub(super) filter: String,
+    /// Place of the selected stream after sorting and filtering, and its name once it is known.
+    selected: usize,
+    selected_name: Option<String>,
+    /// First port that is shown.
+    pub(super) first_port: usize,
+    pub(super) acts_on_all: bool,
+    pub(super) entry: Option<TextEntry>,
+    pub(super) is_helping: bool,
+    /// The result of the last key.
+    pub(super) message: String,
+    pub(super) has_ended: bool,
+}
+
+impl WatchState {
+    pub(super) fn new(server: String, may_control: bool) -> Self {
+        Self {
+            server,
+            may_control,
+            link: ServerConnection::Connecting,
+            latest: Snapshot::default(),
+            frozen: None,
+            pane: Pane::Streams,
+            sort: 0,
+            is_reversed: false,
+            filter: String::new(),
+            selected: 0,
+            selected_name: None,
+            first_port: 0,
+            acts_on_all: false,
+            entry: None,
+            is_helping: false,
+            message: String::new(),
+            has_ended: false,
+        }
+    }
+
+    /// What is shown: the latest state, or the frozen one.
+    pub(super) fn shown(&self) -> &Snapshot {
+        self.frozen.as_ref().unwrap_or(&self.latest)
+    }
+
+    pub(super) fn run(&self) -> Option<&RunFacts> {
+        self.shown().facts.run.as_ref()
+    }
+
+    pub(super) const fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Place of the selected stream.
+    pub(super) const fn selected(&self) -> usize {
+        self.selected
+    }
+
+    pub(super) fn sort_name(&self) -> &'static str {
+        SORTS[self.sort].1
+    }
+
+    /// The column that the rows are sorted by, and whether the largest comes first.
+    pub(super) fn sort_column(&self) -> (&'static str, bool) {
+        let column = SORTS[self.sort].0;
+        (column.trim_start_matches('-'), column.starts_with('-') != self.is_reversed)
+    }
+
+    /// The rows that the server is asked for.
+    pub(super) fn window(&self) -> StreamWindow {
+        let (column, is_descending) = self.sort_column();
+        let sign = if is_descending && !column.is_empty() { "-" } else { "" };
+        let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
+        StreamWindow { sort: format!("{sign}{column}"), filter: self.filter.clone(), from, rows: ROWS }
+    }
+
+    pub(super) fn on_event(&mut self, event: WatchEvent) {
+        match event {
+            WatchEvent::Connected => self.link = ServerConnection::Connected,
+            WatchEvent::Lost(reason) => self.link = ServerConnection::Lost(printable(&reason)),
+            WatchEvent::Server(event) => self.on_server_event(event),
+            WatchEvent::Ordered { order, refusal: None } => {
+                self.say(format!("done: {}", order.description()));
+            }
+            WatchEvent::Ordered { order, refusal: Some(refusal) } => {
+                self.message = format!("{}: {}", order.description(), printable(&refusal));
+            }
+        }
+    }
+
+    /// Shows this in the line of messages.
+    pub(super) fn say(&mut self, text: impl Into<String>) {
+        self.message = text.into();
+    }
+
+    fn on_server_event(&mut self, event: ServerEvent) {
+        match event.name.as_str() {
+            "history" => self.latest.rates.restart(&event.data),
+            "live" => match serde_json::from_value::<LiveFacts>(event.data) {
+                Ok(facts) => self.take(facts),
+                Err(error) => {
+                    self.say(printable(&format!("the server's state cannot be read: {error}")));
+                }
+            },
+            "stopping" => self.link = ServerConnection::Lost("the server stops".to_owned()),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, facts: LiveFacts) {
+        if facts.configuration != self.latest.facts.configuration {
+            self.selected_name = None;
+        }
+        self.latest.facts = facts;
+        if let Some(run) = &self.latest.facts.run {
+            self.latest.rates.add(run);
+        }
+        self.follow_selection();
+    }
+
+    /// The selection stays with its stream when rows move.
+    fn follow_selection(&mut self) {
+        let streams = self.run().map(|run| &run.streams);
+        let place =
+            streams.zip(self.selected_name.as_ref()).and_then(|(streams, name)| streams.place_of(name));
+        let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
+        self.selected = place.unwrap_or(self.selected).min(last);
+        if self.selected_name.is_none() {
+            self.selected_name = self.selected_row().map(|row| row.name);
+        }
+    }
+
+    pub(super) fn selected_row(&self) -> Option<StreamRow> {
+        self.run()?.streams.row(self.selected)
+    }
+
+    pub(super) fn move_selection(&mut self, rows: isize) {
+        let run = self.shown().facts.run.as_ref();
+        let last = |count: usize| count.saturating_sub(1);
+        if self.pane == Pane::Ports {
+            let last = last(run.map_or(0, |run| run.ports.len()));
+            self.first_port = self.first_port.saturating_add_signed(rows).min(last);
+            return;
+        }
+        let last = last(run.map_or(0, |run| run.streams.matching));
+        self.selected = self.selected.saturating_add_signed(rows).min(last);
+        self.selected_name = self.selected_row().map(|row| row.name);
+    }
+
+    pub(super) fn sort_by_next(&mut self) {
+        self.sort = (self.sort + 1) % SORTS.len();
+        self.is_reversed = false;
+    }
+
+    pub(super) fn toggle_freeze(&mut self) {
+        self.frozen = if self.frozen.is_some() { None } else { Some(self.latest.clone()) };
+    }
+
+    pub(super) fn begin_entry(&mut self, kind: EntryKind) {
+        let text = if kind == EntryKind::Filter { self.filter.clone() } else { String::new() };
+        self.entry = Some(TextEntry { kind, text });
+    }
+
+    /// The order for the streams that keys act on; `None`, with a message, if there is none.
+    pub(super) fn order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
+        if self.latest.facts.run.is_none() {
+            self.say("there is no configuration, so there are no streams");
+            return None;
+        }
+        let streams = match (self.acts_on_all, &self.selected_name) {
+            (true, _) => Vec::new(),
+            (false, Some(name)) => vec![name.clone()],
+            (false, None) => {
+                self.say("no stream is selected; `a` lets keys act on all streams");
+                return None;
+            }
+        };
+        let order = StreamOrder { change, streams };
+        self.message = format!("{} …", order.description());
+        Some(order)
+    }
+
+    /// The streams that keys act on, in words.
+    pub(super) fn target(&self) -> String {
+        match (self.acts_on_all, &self.selected_name) {
+            (true, _) => "all streams".to_owned(),
+            (false, Some(name)) => printable(name),
+            (false, None) => "none".to_owned(),
+        }
+    }
+
+    /// A key while text is entered.
+    pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamOrder> {
+        let entry = self.entry.as_mut()?;
+        match code {
+            KeyCode::Char(c) if !c.is_control() && entry.text.chars().count() < MOST_TEXT => {
+                entry.text.push(c);
+            }
+            KeyCode::Backspace => {
+                entry.text.pop();
+            }
+            KeyCode::Esc => self.entry = None,
+            KeyCode::Enter => return self.finish_entry(),
+            _ => {}
+        }
+        None
+    }
+
+    fn finish_entry(&mut self) -> Option<StreamOrder> {
+        let TextEntry { kind, text } = self.entry.take()?;
+        match kind {
+            EntryKind::Filter => {
+                self.filter = text;
+                self.selected = 0;
+                self.selected_name = None;
+                None
+            }
+            EntryKind::Rate if text.is_empty() => None,
+            EntryKind::Rate => match text.parse::<Rate>() {
+                Ok(_) => self.order(OrderedChange::Rate(text)),
+                Err(error) => {
+                    self.message = printable(&error.to_string());
+                    None
+                }
+            },
+        }
+    }
+}

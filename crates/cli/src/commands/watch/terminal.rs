@@ -1,0 +1,127 @@
+//! The terminal: enters the second screen, draws states, reads keys, and leaves the terminal as it was, whatever ends the program.
+
+use super::draw::{Theme, draw};
+use super::follow::ServerLink;
+use super::is_interrupted;
+use super::keys::{INTERRUPT, on_key};
+use super::state::WatchState;
+use crate::error::Error;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use std::io::{self, Stdout, stdout};
+use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest time between two drawings.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Most events and keys that are handled between two drawings.
+const MOST_AT_ONCE: usize = 64;
+
+/// Whether the terminal shows our screen. The terminal is the process's, and so is this.
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Shows the run until the user or a signal ends it.
+pub(super) fn show(link: &ServerLink, state: &mut WatchState, is_coloured: bool) -> Result<(), Error> {
+    let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
+    let screen = ScreenGuard::enter().map_err(failed)?;
+    let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
+    let theme = Theme::new(is_coloured);
+    let shown = show_until_end(link, state, theme, &mut terminal);
+    drop(screen);
+    shown
+}
+
+fn show_until_end(
+    link: &ServerLink,
+    state: &mut WatchState,
+    theme: Theme,
+    terminal: &mut Terminal<CrosstermBackend<Stdout>>,
+) -> Result<(), Error> {
+    let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
+    while !state.has_ended && !is_interrupted() {
+        for _ in 0..MOST_AT_ONCE {
+            let Some(event) = link.next(Duration::ZERO)? else { break };
+            state.on_event(event);
+        }
+        terminal.draw(|frame| draw(frame, state, theme)).map_err(failed)?;
+        read_keys(link, state).map_err(failed)?;
+        link.request_rows(state.window());
+    }
+    Ok(())
+}
+
+/// Handles the keys that come within the period.
+fn read_keys(link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
+    let mut patience = PERIOD;
+    for _ in 0..MOST_AT_ONCE {
+        let is_there = match event::poll(patience) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            polled => polled?,
+        };
+        if !is_there {
+            return Ok(());
+        }
+        if let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && let Some(order) = on_key(state, code(key))
+        {
+            link.order(order);
+        }
+        patience = Duration::ZERO;
+    }
+    Ok(())
+}
+
+/// In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits as `q` does.
+fn code(key: KeyEvent) -> KeyCode {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if is_control => INTERRUPT,
+        KeyCode::Char(_) if is_control => KeyCode::Esc,
+        code => code,
+    }
+}
+
+/// Restores the terminal when it is dropped.
+struct ScreenGuard;
+
+impl ScreenGuard {
+    fn enter() -> io::Result<Self> {
+        restore_before_panic_messages();
+        let guard = Self;
+        IS_ENTERED.store(true, Ordering::Release);
+        enable_raw_mode()?;
+        execute!(stdout(), EnterAlternateScreen, Hide)?;
+        Ok(guard)
+    }
+}
+
+impl Drop for ScreenGuard {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    if IS_ENTERED.swap(false, Ordering::AcqRel) {
+        // If the terminal has gone, there is nothing to restore.
+        drop(execute!(stdout(), LeaveAlternateScreen, Show));
+        drop(disable_raw_mode());
+    }
+}
+
+/// The message of a panic would be lost with the second screen.
+fn restore_before_panic_messages() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        restore();
+        report(info);
+    }));
+}

@@ -1,0 +1,103 @@
+//! A client of this server for programs without an async runtime: single calls, and the events of a run as they come.
+//!
+//! It speaks HTTP/1.1 with or without TLS, one connection for each call. Nothing here repeats a call: the caller knows whether it may be
+//! repeated.
+//!
+//! Invariant: a token is sent only to a server whose certificate was verified, unless the user has waived that, or wants no encryption.
+
+mod address;
+mod connection;
+mod error;
+mod events;
+mod response;
+mod trust;
+
+pub use address::ApiAddress;
+pub use error::ClientError;
+pub use events::{EventStream, ServerEvent};
+pub use trust::CertificateTrust;
+
+use connection::ApiConnection;
+use response::{ResponseHead, answer_of};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server that is silent for this long is gone. It sends a heartbeat every 5 s.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Most bytes of an answer: the state of a run with all rows.
+const MOST_ANSWER_BYTES: usize = 64 << 20;
+
+/// Which server, how it is recognised, and who is calling.
+#[derive(Clone, Debug)]
+pub struct ApiClient {
+    address: ApiAddress,
+    token: Option<String>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl ApiClient {
+    /// A client with the token, if one is given. Nothing is sent yet.
+    pub fn new(
+        address: ApiAddress,
+        token: Option<String>,
+        trust: &CertificateTrust,
+    ) -> Result<Self, ClientError> {
+        let tls = if address.has_tls { Some(trust.configure(&address, token.is_some())?) } else { None };
+        Ok(Self { address, token, tls })
+    }
+
+    pub fn address(&self) -> &ApiAddress {
+        &self.address
+    }
+
+    /// The answer to `GET PATH`.
+    pub fn get(&self, path: &str) -> Result<Value, ClientError> {
+        self.call("GET", path, "")
+    }
+
+    /// The answer to `POST PATH` with this body.
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
+        self.call("POST", path, &body.to_string())
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
+        let mut connection = self.send(method, path, body)?;
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer, MOST_ANSWER_BYTES)?;
+        answer_of(&self.address, &answer)
+    }
+
+    /// The events at this path, from now on.
+    pub fn follow(&self, path: &str) -> Result<EventStream, ClientError> {
+        let mut connection = self.send("GET", path, "")?;
+        let mut received = Vec::new();
+        let head = loop {
+            if let Some(head) = ResponseHead::read(&self.address, &received)? {
+                break head;
+            }
+            if connection.read_more(&mut received)? == 0 {
+                return Err(ClientError::not_http(&self.address));
+            }
+        };
+        if head.status != 200 {
+            connection.read_to_end(&mut received, MOST_ANSWER_BYTES)?;
+            answer_of(&self.address, &received)?;
+        }
+        Ok(EventStream::new(connection, head.is_chunked, received.split_off(head.length)))
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> Result<ApiConnection, ClientError> {
+        let mut connection = ApiConnection::open(&self.address, self.tls.as_ref(), SILENCE)?;
+        let host = self.address.authority();
+        let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n{}\r\n{body}",
+            body.len(),
+            token.unwrap_or_default()
+        );
+        connection.write(request.as_bytes())?;
+        Ok(connection)
+    }
+}

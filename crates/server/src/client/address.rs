@@ -1,0 +1,96 @@
+//! Where a server is: `https://127.0.0.1:8443`, `http://rig2:8080`, `127.0.0.1:8443`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A server's address. Without a scheme it has TLS, as `packetrig serve` has by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiAddress {
+    pub(super) has_tls: bool,
+    /// Without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl ApiAddress {
+    /// Host and port as in a URL.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Whether only this machine can be meant.
+    pub(super) fn is_loopback(&self) -> bool {
+        let ip = self.host.parse::<std::net::IpAddr>();
+        ip.map_or(self.host == "localhost", |ip| ip.to_canonical().is_loopback())
+    }
+}
+
+impl fmt::Display for ApiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.has_tls { "https" } else { "http" }, self.authority())
+    }
+}
+
+impl FromStr for ApiAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is not an address of a server; write 127.0.0.1:8443 or http://rig:8080");
+        let (has_tls, rest) = match text.split_once("://") {
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            Some(_) => return Err(wrong()),
+            None => (true, text),
+        };
+        // What users copy is the address of the page.
+        let rest = rest.strip_suffix("/ui/").or_else(|| rest.strip_suffix("/ui")).unwrap_or(rest);
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let is_valid = match bare {
+            Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.chars().all(is_host),
+        };
+        let port = port.parse().ok().filter(|port| *port > 0 && is_valid).ok_or_else(wrong)?;
+        Ok(Self { has_tls, host: bare.unwrap_or(host).to_owned(), port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_that_serve_prints() {
+        for (text, shown) in [
+            ("127.0.0.1:8443", "https://127.0.0.1:8443"),
+            ("http://127.0.0.1:8080/ui/", "http://127.0.0.1:8080"),
+            ("https://[::1]:8443/", "https://[::1]:8443"),
+            ("rig-2.lab:443", "https://rig-2.lab:443"),
+        ] {
+            assert_eq!(text.parse::<ApiAddress>().expect("an address").to_string(), shown);
+        }
+        for bad in [
+            "",
+            "rig",
+            "ftp://rig:1",
+            "rig:0",
+            ":80",
+            "rig:70000",
+            "a b:1",
+            "::1:80",
+            "http://u@rig:1",
+            "r/x:1",
+        ] {
+            assert!(bad.parse::<ApiAddress>().is_err(), "{bad}");
+        }
+        let is_local = |text: &str| text.parse::<ApiAddress>().expect("an address").is_loopback();
+        assert!(is_local("[::1]:1") && is_local("localhost:1") && !is_local("localhost.example:1"));
+    }
+}

@@ -1,0 +1,133 @@
+//! A connection to a server, with or without TLS.
+
+use super::{ApiAddress, ClientError};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for a connection to one address of a host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes that are read at once.
+const PIECE: usize = 64 << 10;
+
+pub(super) struct ApiConnection {
+    stream: Stream,
+    address: ApiAddress,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl ApiConnection {
+    /// Connects. Reading and writing fail after `silence` without progress.
+    pub(super) fn open(
+        address: &ApiAddress,
+        tls: Option<&Arc<ClientConfig>>,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        let no_server = |source| ClientError::NoServer { address: address.to_string(), source };
+        let socket = connect(address).map_err(no_server)?;
+        let limited =
+            socket.set_read_timeout(Some(silence)).and_then(|()| socket.set_write_timeout(Some(silence)));
+        limited.and_then(|()| socket.set_nodelay(true)).map_err(no_server)?;
+        let stream = match tls {
+            None => Stream::Plain(socket),
+            Some(config) => {
+                let name = ServerName::try_from(address.host.clone()).map_err(|_| {
+                    ClientError::Options(format!(
+                        "`{}` is not a host name that a certificate can have",
+                        address.host
+                    ))
+                })?;
+                let connection = ClientConnection::new(Arc::clone(config), name)
+                    .map_err(|error| ClientError::Options(error.to_string()))?;
+                Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
+            }
+        };
+        Ok(Self { stream, address: address.clone() })
+    }
+
+    pub(super) fn address(&self) -> &ApiAddress {
+        &self.address
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        let written = match &mut self.stream {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        };
+        written.map_err(|error| self.failure(error))
+    }
+
+    /// Appends what comes next and returns its length; 0 at the end.
+    pub(super) fn read_more(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = match &mut self.stream {
+                Stream::Plain(stream) => stream.read(&mut piece),
+                Stream::Tls(stream) => stream.read(&mut piece),
+            };
+            return match read {
+                Ok(length) => {
+                    bytes.extend_from_slice(&piece[..length]);
+                    Ok(length)
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // The server has closed TCP without the end of TLS; the length of the body tells whether something is missing.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
+                Err(error) => Err(self.failure(error)),
+            };
+        }
+    }
+
+    /// Appends everything up to the end. An answer of more than `most` bytes is refused.
+    pub(super) fn read_to_end(&mut self, bytes: &mut Vec<u8>, most: usize) -> Result<(), ClientError> {
+        while self.read_more(bytes)? > 0 {
+            if bytes.len() > most {
+                return Err(ClientError::not_http(&self.address));
+            }
+        }
+        Ok(())
+    }
+
+    fn failure(&self, error: io::Error) -> ClientError {
+        let (address, authority) = (self.address.to_string(), self.address.authority());
+        let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match of_tls {
+            Some(rustls::Error::InvalidCertificate(reason)) => {
+                ClientError::Untrusted { address, reason: format!("{reason:?}") }
+            }
+            Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { address, authority },
+            _ if error.kind() == ErrorKind::WouldBlock => {
+                let source = io::Error::new(ErrorKind::TimedOut, "the server is silent");
+                ClientError::Lost { address, source }
+            }
+            _ => ClientError::Lost { address, source: error },
+        }
+    }
+
+    /// From now on reading fails after this time without data.
+    pub(super) fn limit_silence(&self, silence: Duration) -> io::Result<()> {
+        match &self.stream {
+            Stream::Plain(stream) => stream.set_read_timeout(Some(silence)),
+            Stream::Tls(stream) => stream.get_ref().set_read_timeout(Some(silence)),
+        }
+    }
+}
+
+/// The first address of the host that answers.
+fn connect(address: &ApiAddress) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

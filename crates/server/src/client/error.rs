@@ -1,0 +1,70 @@
+//! Why a call of a client failed, and what its user can do.
+
+use super::ApiAddress;
+use packetrig_units::Blame;
+use std::io;
+
+/// A failed call.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing listens there.
+    #[error(
+        "no server at {address} ({source}); start one with `packetrig serve`, or name the address that it has printed"
+    )]
+    NoServer { address: String, source: io::Error },
+    /// The connection ended or went silent.
+    #[error("the connection to {address} is lost ({source})")]
+    Lost { address: String, source: io::Error },
+    #[error("{address} does not answer in TLS; if the server has `--plain-http`, write http://{authority}")]
+    NotTls { address: String, authority: String },
+    #[error("{address} does not answer as a packetrig server; if it serves HTTPS, write https://{authority}")]
+    NotHttp { address: String, authority: String },
+    /// The certificate is not one of those that are trusted.
+    #[error(
+        "the certificate of {address} cannot be verified ({reason}); name its authority, or the certificate itself, \
+         with --ca FILE, or connect anyway with --insecure"
+    )]
+    Untrusted { address: String, reason: String },
+    /// Nothing trusts a server elsewhere, or a token would be sent to an unknown server.
+    #[error("{0}")]
+    Options(String),
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File { path: String, source: io::Error },
+    /// 401 or 403.
+    #[error(
+        "{address} refuses: {message}; local users that the server does not admit, and other machines, need --token-file"
+    )]
+    Forbidden { address: String, message: String },
+    /// Any other refusal of the server.
+    #[error("{message}")]
+    Refused { status: u16, message: String },
+}
+
+impl ClientError {
+    pub(super) fn not_http(address: &ApiAddress) -> Self {
+        Self::NotHttp { address: address.to_string(), authority: address.authority() }
+    }
+
+    /// Whose fault it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NoServer { .. } | Self::Lost { .. } | Self::Untrusted { .. } => Blame::World,
+            Self::NotTls { .. } | Self::NotHttp { .. } | Self::Options(_) | Self::Refused { .. } => {
+                Blame::Usage
+            }
+            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::Forbidden { .. } => Blame::Rights,
+        }
+    }
+
+    /// Whether the same call can succeed later without a change by the user.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::NoServer { .. } | Self::Lost { .. } => true,
+            // Too many viewers, or a proxy without its server.
+            Self::Refused { status, .. } => *status >= 500,
+            _ => false,
+        }
+    }
+}

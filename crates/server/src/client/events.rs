@@ -1,0 +1,131 @@
+//! Server-sent events, as a server of this room sends them.
+
+use super::connection::ApiConnection;
+use super::response::BodyDecoder;
+use super::{ClientError, SILENCE};
+use serde_json::Value;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// Most bytes of one event: all rows of the largest run.
+const MOST_EVENT_BYTES: usize = 64 << 20;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerEvent {
+    /// `history`, `live`, `heartbeat`, `stopping`.
+    pub name: String,
+    pub data: Value,
+}
+
+/// The events of a server, until it ends or is silent.
+pub struct EventStream {
+    connection: ApiConnection,
+    body: BodyDecoder,
+    parser: EventParser,
+    quiet: Duration,
+}
+
+impl std::fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventStream").field("address", self.connection.address()).finish_non_exhaustive()
+    }
+}
+
+impl EventStream {
+    /// `received`: what came behind the head of the answer.
+    pub(super) fn new(connection: ApiConnection, is_chunked: bool, received: Vec<u8>) -> Self {
+        let mut body = BodyDecoder::new(is_chunked);
+        let mut parser = EventParser::default();
+        // A chunk that is wrong is wrong again with the next bytes.
+        drop(body.decode(&received, &mut parser.unread));
+        Self { connection, body, parser, quiet: Duration::ZERO }
+    }
+
+    /// The next event; `None` if there is none within `patience`. Fails when the server has ended or was silent for too long.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<ServerEvent>, ClientError> {
+        let lost = |source| ClientError::Lost { address: self.connection.address().to_string(), source };
+        self.connection.limit_silence(patience).map_err(lost)?;
+        loop {
+            if let Some(event) = self.parser.next() {
+                return Ok(Some(event));
+            }
+            let mut bytes = Vec::new();
+            match self.connection.read_more(&mut bytes) {
+                Ok(0) => return Err(self.lost(ErrorKind::UnexpectedEof, "the server has closed it")),
+                Ok(_) => self.quiet = Duration::ZERO,
+                Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
+                    self.quiet += patience;
+                    if self.quiet > SILENCE {
+                        return Err(self.lost(ErrorKind::TimedOut, "the server is silent"));
+                    }
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+            let decoded = self.body.decode(&bytes, &mut self.parser.unread);
+            if decoded.is_err() || self.parser.unread.len() > MOST_EVENT_BYTES {
+                return Err(self.lost(ErrorKind::InvalidData, "what came is not an event"));
+            }
+        }
+    }
+
+    fn lost(&self, kind: ErrorKind, reason: &str) -> ClientError {
+        let source = io::Error::new(kind, reason);
+        ClientError::Lost { address: self.connection.address().to_string(), source }
+    }
+}
+
+/// Reads events from bytes that come in pieces of any size.
+#[derive(Debug, Default)]
+struct EventParser {
+    unread: Vec<u8>,
+    /// Bytes at the beginning that have no end of an event.
+    searched: usize,
+}
+
+impl EventParser {
+    /// Takes the next whole event. What has no JSON is no event of this server, and is left out.
+    fn next(&mut self) -> Option<ServerEvent> {
+        loop {
+            let from = self.searched.saturating_sub(1).min(self.unread.len());
+            let Some(end) = self.unread[from..].windows(2).position(|pair| pair == b"\n\n") else {
+                self.searched = self.unread.len();
+                return None;
+            };
+            let rest = self.unread.split_off(from + end + 2);
+            let text = std::mem::replace(&mut self.unread, rest);
+            self.searched = 0;
+            if let Some(event) = read_event(&String::from_utf8_lossy(&text)) {
+                return Some(event);
+            }
+        }
+    }
+}
+
+fn read_event(text: &str) -> Option<ServerEvent> {
+    let member = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let data = serde_json::from_str(member("data: ")?).ok()?;
+    Some(ServerEvent { name: member("event: ").unwrap_or("message").to_owned(), data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn events_are_whole_however_they_are_cut() {
+        let text = b"id: 1\nevent: live\ndata: {\"a\":1}\n\nid: 2\ndata: oops\n\nid: 3\nevent: heartbeat\ndata: {}\n\n";
+        for size in 1..text.len() {
+            let (mut parser, mut events) = (EventParser::default(), Vec::new());
+            for piece in text.chunks(size) {
+                parser.unread.extend_from_slice(piece);
+                events.extend(std::iter::from_fn(|| parser.next()));
+            }
+            let wanted = [("live", json!({"a": 1})), ("heartbeat", json!({}))];
+            let wanted = wanted.map(|(name, data)| ServerEvent { name: name.to_owned(), data });
+            assert_eq!(events, wanted, "{size}");
+        }
+    }
+}

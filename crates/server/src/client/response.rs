@@ -1,0 +1,183 @@
+//! Reads answers of HTTP/1.1: the head, and a body with or without chunks.
+
+use super::{ApiAddress, ClientError};
+use serde_json::Value;
+
+/// Longest head of an answer.
+const MOST_HEAD_BYTES: usize = 64 << 10;
+/// Longest size line of a chunk.
+const MOST_SIZE_BYTES: usize = 64;
+
+/// What stands before the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResponseHead {
+    pub(super) status: u16,
+    pub(super) is_chunked: bool,
+    /// Bytes of the head itself.
+    pub(super) length: usize,
+}
+
+impl ResponseHead {
+    /// The head at the beginning of `bytes`; `None` if its end has not come yet.
+    pub(super) fn read(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
+        let seen = &bytes[..bytes.len().min(5)];
+        if seen != &b"HTTP/"[..seen.len()] {
+            return Err(ClientError::not_http(address));
+        }
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            return if bytes.len() > MOST_HEAD_BYTES {
+                Err(ClientError::not_http(address))
+            } else {
+                Ok(None)
+            };
+        };
+        let text = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| ClientError::not_http(address))?;
+        let is_chunked = text.lines().any(|line| {
+            line.strip_prefix("transfer-encoding:").is_some_and(|value| value.trim() == "chunked")
+        });
+        Ok(Some(Self { status, is_chunked, length: end + 4 }))
+    }
+}
+
+/// The document in a whole answer, or the refusal in it.
+pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
+    let head = ResponseHead::read(address, bytes)?.ok_or_else(|| ClientError::not_http(address))?;
+    let mut body = Vec::new();
+    let mut decoder = BodyDecoder::new(head.is_chunked);
+    decoder.decode(&bytes[head.length..], &mut body).map_err(|BadChunk| ClientError::not_http(address))?;
+    let document = serde_json::from_slice::<Value>(&body);
+    if head.status == 200 {
+        return document.map_err(|_| ClientError::not_http(address));
+    }
+    let errors = document.ok().and_then(|document| {
+        let errors = document["errors"].as_array()?.iter().filter_map(Value::as_str);
+        Some(errors.collect::<Vec<_>>().join("; "))
+    });
+    let message = errors.unwrap_or_else(|| format!("{address} answers with status {}", head.status));
+    Err(match head.status {
+        401 | 403 => ClientError::Forbidden { address: address.to_string(), message },
+        status => ClientError::Refused { status, message },
+    })
+}
+
+/// Takes the chunks of a body apart, in pieces of any size.
+#[derive(Debug)]
+pub(super) struct BodyDecoder {
+    is_chunked: bool,
+    state: ChunkState,
+    size_line: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkState {
+    Size,
+    /// Bytes of the chunk that are still to come.
+    Data(u64),
+    /// The line end after a chunk.
+    DataEnd,
+    /// After the last chunk.
+    Finished,
+}
+
+/// A size that is none.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadChunk;
+
+impl BodyDecoder {
+    pub(super) const fn new(is_chunked: bool) -> Self {
+        Self { is_chunked, state: ChunkState::Size, size_line: Vec::new() }
+    }
+
+    /// Appends the content in `bytes` to `content`.
+    pub(super) fn decode(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> Result<(), BadChunk> {
+        if !self.is_chunked {
+            content.extend_from_slice(bytes);
+            return Ok(());
+        }
+        while let Some((&first, rest)) = bytes.split_first() {
+            match self.state {
+                ChunkState::Size => {
+                    bytes = rest;
+                    if first == b'\n' {
+                        self.state = self.begin_chunk()?;
+                    } else {
+                        self.size_line.push(first);
+                    }
+                    if self.size_line.len() > MOST_SIZE_BYTES {
+                        return Err(BadChunk);
+                    }
+                }
+                ChunkState::Data(0) => self.state = ChunkState::DataEnd,
+                ChunkState::Data(length) => {
+                    let taken = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
+                    content.extend_from_slice(&bytes[..taken]);
+                    bytes = &bytes[taken..];
+                    self.state = ChunkState::Data(length - taken as u64);
+                }
+                ChunkState::DataEnd => {
+                    bytes = rest;
+                    if first == b'\n' {
+                        self.state = ChunkState::Size;
+                    }
+                }
+                ChunkState::Finished => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_chunk(&mut self) -> Result<ChunkState, BadChunk> {
+        let line = std::mem::take(&mut self.size_line);
+        let text = std::str::from_utf8(&line).map_err(|_| BadChunk)?;
+        let size = text.split(';').next().unwrap_or_default().trim();
+        match u64::from_str_radix(size, 16) {
+            Ok(0) => Ok(ChunkState::Finished),
+            Ok(size) => Ok(ChunkState::Data(size)),
+            Err(_) => Err(BadChunk),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address() -> ApiAddress {
+        "http://127.0.0.1:1".parse().expect("an address")
+    }
+
+    #[test]
+    fn a_body_is_whole_however_it_is_cut() {
+        let text = b"5\r\nhello\r\n7;x=1\r\n, world\r\n0\r\n\r\n";
+        for size in 1..text.len() {
+            let (mut decoder, mut content) = (BodyDecoder::new(true), Vec::new());
+            for piece in text.chunks(size) {
+                decoder.decode(piece, &mut content).expect("chunks");
+            }
+            assert_eq!(content, b"hello, world", "{size}");
+        }
+        assert_eq!(BodyDecoder::new(true).decode(b"zz\r\n", &mut Vec::new()), Err(BadChunk));
+        assert_eq!(BodyDecoder::new(true).decode(&[b'1'; 99], &mut Vec::new()), Err(BadChunk));
+    }
+
+    #[test]
+    fn refusals_have_the_words_of_the_server_and_what_to_do() {
+        let refused = |answer: &str| answer_of(&address(), answer.as_bytes()).expect_err("refused");
+        let body = "{\"code\":401,\"kind\":\"validation\",\"errors\":[\"send the token\"]}";
+        let error = refused(&format!("HTTP/1.1 401 Unauthorized\r\nA: b\r\n\r\n{body}"));
+        assert!(
+            matches!(error, ClientError::Forbidden { .. }) && error.to_string().contains("send the token")
+        );
+        let error = refused("HTTP/1.1 503 Busy\r\n\r\n{\"errors\":[\"32 viewers\"]}");
+        assert!(error.may_pass() && error.to_string() == "32 viewers", "{error}");
+        assert!(refused("\u{15}\u{3}").to_string().contains("https://127.0.0.1:1"));
+        assert!(matches!(refused("HTTP/1.1 200 OK\r\n\r\nnot JSON"), ClientError::NotHttp { .. }));
+        let good = answer_of(
+            &address(),
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        );
+        assert_eq!(good.expect("a document"), serde_json::json!({}));
+    }
+}

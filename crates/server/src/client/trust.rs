@@ -1,0 +1,129 @@
+//! Which certificates of a server a client accepts.
+
+use super::{ApiAddress, ClientError};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What makes a certificate acceptable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateTrust {
+    /// A server of this machine that gets no token may have any certificate: nothing leaves the machine, and nothing is secret.
+    ThisMachine,
+    /// The certificate, or that of its authority, is in this file (PEM).
+    Authorities(PathBuf),
+    /// Any certificate, also of another machine: the user has waived the check.
+    Anything,
+}
+
+impl CertificateTrust {
+    pub(super) fn configure(
+        &self,
+        address: &ApiAddress,
+        has_token: bool,
+    ) -> Result<Arc<ClientConfig>, ClientError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| ClientError::Options(error.to_string()))?;
+        let config = match self {
+            Self::Authorities(file) => {
+                builder.with_root_certificates(authorities(file)?).with_no_client_auth()
+            }
+            Self::ThisMachine if !address.is_loopback() || has_token => {
+                return Err(ClientError::Options(format!(
+                    "nothing says which certificate {address} must have{}; name it or its authority with --ca FILE, or \
+                     connect anyway with --insecure",
+                    if has_token { ", and the token must not reach another server" } else { "" }
+                )));
+            }
+            Self::ThisMachine | Self::Anything => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+                .with_no_client_auth(),
+        };
+        Ok(Arc::new(config))
+    }
+}
+
+fn authorities(file: &Path) -> Result<RootCertStore, ClientError> {
+    let unreadable = |source| ClientError::File { path: file.display().to_string(), source };
+    let invalid = |reason: String| unreadable(io::Error::new(io::ErrorKind::InvalidData, reason));
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| match error {
+        rustls::pki_types::pem::Error::Io(source) => unreadable(source),
+        other => invalid(other.to_string()),
+    })?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
+    }
+    if roots.is_empty() { Err(invalid("the file contains no certificate".to_owned())) } else { Ok(roots) }
+}
+
+/// Accepts every certificate whose key the server has.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_and_another_machine_need_a_known_certificate() {
+        let configure = |trust: CertificateTrust, address: &str, has_token| {
+            trust
+                .configure(&address.parse().expect("an address"), has_token)
+                .map_err(|error| error.to_string())
+        };
+        let local = "127.0.0.1:8443";
+        assert!(configure(CertificateTrust::ThisMachine, local, false).is_ok());
+        for (address, has_token) in [(local, true), ("198.18.0.1:1", false)] {
+            let refused = configure(CertificateTrust::ThisMachine, address, has_token).expect_err("refused");
+            assert!(refused.contains("--ca FILE") && refused.contains(address), "{refused}");
+            assert!(configure(CertificateTrust::Anything, address, has_token).is_ok());
+        }
+        let missing = CertificateTrust::Authorities("/no/such/file".into());
+        assert!(configure(missing, local, false).expect_err("refused").contains("/no/such/file"));
+    }
+}

@@ -1,0 +1,225 @@
+//! New rates for streams, in words that people type, as an update of OTG flows.
+
+use crate::tester::{RefusalKind, Tester, TesterRefusal};
+use crate::viewing::ViewRefusal;
+use packetrig_units::Rate;
+use serde_json::{Map, Value, json};
+
+/// Most percent of the current rate: one digit too many is a mistake.
+const MOST_PERCENT: u64 = 1000;
+/// OTG's default of `rate.pps`, and its limits of `rate.bps` and `rate.percentage`.
+const DEFAULT_PPS: u64 = 1000;
+const LEAST_BPS: u64 = 672;
+const WHOLE_LINK: f64 = 100.0;
+/// Places after the point of a percentage that the plan reads.
+const PERCENT_STEPS: f64 = 1e7;
+
+/// A new rate for some streams; for all if none is named.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RateChange {
+    streams: Vec<String>,
+    new_rate: NewRate,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum NewRate {
+    /// As OTG's `rate`.
+    Fixed(Value),
+    PercentOfCurrent(u64),
+}
+
+impl RateChange {
+    /// `{"rate": "2kpps", "streams": ["f1"]}`, or with `"percent": 110` in place of `rate`.
+    pub(super) fn read(body: &[u8]) -> Result<Self, ViewRefusal> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Body {
+            rate: Option<String>,
+            percent: Option<u64>,
+            #[serde(default)]
+            streams: Vec<String>,
+        }
+        let read: Body = serde_json::from_slice(body)
+            .map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+        let new_rate = match (read.rate, read.percent) {
+            (Some(rate), None) => NewRate::Fixed(otg_rate(&rate)?),
+            (None, Some(percent @ 1..=MOST_PERCENT)) => NewRate::PercentOfCurrent(percent),
+            (None, Some(percent)) => {
+                let message = format!("percent: {percent} is not between 1 and {MOST_PERCENT}");
+                return Err(ViewRefusal::Invalid(message));
+            }
+            _ => return Err(ViewRefusal::Invalid("the body: give one of `rate` and `percent`".to_owned())),
+        };
+        Ok(Self { streams: read.streams, new_rate })
+    }
+
+    /// Changes the rates. The streams that transmit continue with the new one.
+    pub(super) fn perform(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
+        let update = self.update(&tester.config())?;
+        tester.update_config(update)
+    }
+
+    /// OTG's `ConfigUpdate` for this configuration.
+    fn update(&self, config: &Value) -> Result<Value, TesterRefusal> {
+        let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let has_name = |name: &String| flows.iter().any(|flow| flow["name"] == name.as_str());
+        let unknown = self.streams.iter().filter(|name| !has_name(name));
+        let mut errors: Vec<String> =
+            unknown.map(|name| format!("streams: there is no stream `{name}`")).collect();
+        if flows.is_empty() && errors.is_empty() {
+            errors.push("there is no configuration, so no stream has a rate".to_owned());
+        }
+        if !errors.is_empty() {
+            return Err(TesterRefusal { kind: RefusalKind::Validation, errors });
+        }
+        let is_wanted = |flow: &&Value| {
+            self.streams.is_empty() || self.streams.iter().any(|name| flow["name"] == name.as_str())
+        };
+        let changed: Vec<Value> = flows
+            .iter()
+            .filter(is_wanted)
+            .map(|flow| {
+                let mut flow = flow.clone();
+                flow["rate"] = self.new_rate.of(&flow["rate"]);
+                flow
+            })
+            .collect();
+        Ok(json!({ "choice": "flows", "flows": { "property_names": ["rate"], "flows": changed } }))
+    }
+}
+
+impl NewRate {
+    /// OTG's `rate` that replaces this one.
+    fn of(&self, current: &Value) -> Value {
+        match self {
+            Self::Fixed(rate) => rate.clone(),
+            Self::PercentOfCurrent(percent) => scaled_rate(current, *percent),
+        }
+    }
+}
+
+/// OTG's `rate` for a rate as people write it.
+fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
+    let invalid = |message: String| ViewRefusal::Invalid(format!("rate: {message}"));
+    let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid(error.to_string()))?;
+    Ok(match rate {
+        Rate::Frames(rate) => {
+            let frames = (rate.seconds() == 1).then(|| rate.frames()).ok_or_else(|| {
+                invalid(format!("`{text}` is not a whole number of frames per second; write a bit rate"))
+            })?;
+            json!({ "choice": "pps", "pps": frames.to_string() })
+        }
+        Rate::Bits(rate) => json!({ "choice": "bps", "bps": rate.bits_per_second().to_string() }),
+        Rate::Share(share) => {
+            json!({ "choice": "percentage", "percentage": share.billionths() as f64 / PERCENT_STEPS })
+        }
+    })
+}
+
+/// A rate that is this many percent of another one. It is at least one step away from the other, unless a limit is in the way.
+fn scaled_rate(current: &Value, percent: u64) -> Value {
+    let unit = current["choice"].as_str().unwrap_or("pps");
+    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    if unit == "percentage" {
+        let share = current[unit].as_f64().unwrap_or(WHOLE_LINK) * percent as f64 / 100.0;
+        let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
+        return json!({ "choice": unit, "percentage": share.min(WHOLE_LINK) });
+    }
+    // The larger units are too coarse for small changes.
+    let (factor, least) = match unit {
+        "bps" => (1, LEAST_BPS),
+        "kbps" => (1_000, LEAST_BPS),
+        "mbps" => (1_000_000, LEAST_BPS),
+        "gbps" => (1_000_000_000, LEAST_BPS),
+        _ => (1, 1),
+    };
+    let default = if least == LEAST_BPS { 1_000_000_000 / factor } else { DEFAULT_PPS };
+    let before = number(&current[unit]).unwrap_or(default).saturating_mul(factor);
+    let scaled = u128::from(before) * u128::from(percent) / 100;
+    let mut after = u64::try_from(scaled).unwrap_or(u64::MAX);
+    if after == before && percent > 100 {
+        after += 1;
+    }
+    let (choice, after) = (if least == LEAST_BPS { "bps" } else { "pps" }, after.max(least).to_string());
+    let mut rate = Map::new();
+    rate.insert("choice".to_owned(), choice.into());
+    rate.insert(choice.to_owned(), after.into());
+    Value::Object(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(body: &str) -> Result<Value, String> {
+        let config = json!({"flows": [
+            {"name": "a", "rate": {"choice": "pps", "pps": "5"}, "size": {}},
+            {"name": "b", "rate": {"choice": "mbps", "mbps": "10"}},
+            {"name": "c", "rate": {"choice": "percentage", "percentage": 60.0}},
+            {"name": "d"},
+        ]});
+        let change = RateChange::read(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        change.update(&config).map_err(|refusal| refusal.to_string())
+    }
+
+    fn rates(body: &str) -> Vec<Value> {
+        let update = update(body).expect("an update");
+        assert_eq!(update["flows"]["property_names"], json!(["rate"]));
+        let flows = update["flows"]["flows"].as_array().expect("flows");
+        flows.iter().map(|flow| flow["rate"].clone()).collect()
+    }
+
+    #[test]
+    fn a_rate_as_people_write_it_becomes_that_of_otg() {
+        for (text, rate) in [
+            ("2kpps", json!({"choice": "pps", "pps": "2000"})),
+            ("1.5Mbit/s", json!({"choice": "bps", "bps": "1500000"})),
+            ("12.5%", json!({"choice": "percentage", "percentage": 12.5})),
+        ] {
+            assert_eq!(rates(&format!("{{\"rate\":\"{text}\",\"streams\":[\"a\"]}}")), [rate]);
+        }
+        for bad in ["fast", "0.1pps", "0pps", ""] {
+            assert!(update(&format!("{{\"rate\":\"{bad}\"}}")).expect_err("refused").starts_with("rate: "));
+        }
+    }
+
+    #[test]
+    fn percent_scales_each_rate_in_its_unit_and_always_moves() {
+        assert_eq!(
+            rates("{\"percent\":110}"),
+            [
+                json!({"choice": "pps", "pps": "6"}),
+                json!({"choice": "bps", "bps": "11000000"}),
+                json!({"choice": "percentage", "percentage": 66.0}),
+                json!({"choice": "pps", "pps": "1100"}),
+            ]
+        );
+        assert_eq!(
+            rates("{\"percent\":1}"),
+            [
+                json!({"choice": "pps", "pps": "1"}),
+                json!({"choice": "bps", "bps": "100000"}),
+                json!({"choice": "percentage", "percentage": 0.6}),
+                json!({"choice": "pps", "pps": "10"}),
+            ]
+        );
+        assert_eq!(rates("{\"percent\":1000,\"streams\":[\"c\"]}")[0]["percentage"], 100.0);
+    }
+
+    #[test]
+    fn wrong_requests_are_refused_by_name() {
+        for (body, named) in [
+            ("{}", "`rate` and `percent`"),
+            ("{\"rate\":\"1pps\",\"percent\":5}", "`rate` and `percent`"),
+            ("{\"percent\":0}", "between 1 and 1000"),
+            ("{\"percent\":5,\"streams\":[\"a\",\"x\"]}", "no stream `x`"),
+            ("[]", "the body"),
+        ] {
+            assert!(update(body).expect_err("refused").contains(named), "{body}");
+        }
+        let change = RateChange::read(b"{\"percent\":50}").expect("reads");
+        assert!(
+            change.update(&json!({})).is_err_and(|refusal| refusal.to_string().contains("configuration"))
+        );
+    }
+}
