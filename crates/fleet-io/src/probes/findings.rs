@@ -135,12 +135,7 @@ impl EstimatedLine<'_> {
         match (&self.answer, &self.end) {
             // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
             (Ok(estimate), Ok(TrainEnd::Done | TrainEnd::Stopped)) => MeasuredCapacity {
-                rate: Some(CapacityRange {
-                    bits_per_s: estimate.bits_per_s as u64,
-                    low: estimate.low as u64,
-                    high: estimate.high as u64,
-                    packet_bits_per_s: estimate.packet_bits_per_s() as u64,
-                }),
+                rate: Some(range(estimate)),
                 why_not: None,
                 trains,
                 used: estimate.quality.used as u64,
@@ -153,6 +148,16 @@ impl EstimatedLine<'_> {
                 MeasuredCapacity { rate: None, why_not: Some(format!("{none}{late}")), trains, used: 0 }
             }
         }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate; `as` saturates at 0")]
+fn range(estimate: &RateEstimate) -> CapacityRange {
+    CapacityRange {
+        bits_per_s: estimate.bits_per_s as u64,
+        low: estimate.low as u64,
+        high: estimate.high as u64,
+        packet_bits_per_s: estimate.packet_bits_per_s() as u64,
     }
 }
 

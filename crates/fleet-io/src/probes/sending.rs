@@ -143,7 +143,7 @@ impl SenderJob {
         let sent = match self.probes.method {
             PlannedMethod::Send => self.send(ready, start),
             PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => self.ask(ready, start),
-            PlannedMethod::Capacity => self.estimate(ready, start),
+            PlannedMethod::Capacity => Ok(self.estimate(ready, start)),
         };
         sent.unwrap_or_else(|error| {
             let end = ProbeLineEnd::Failed(error.to_string());
@@ -246,20 +246,20 @@ impl SenderJob {
     }
 
     /// Estimates the capacity of each line in its time, one after the other.
-    fn estimate(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+    fn estimate(&self, ready: ReadySender, start: MonoTime) -> SentLines {
         let ReadySender { mut lines, listener, own_port, about, number } = ready;
         lines.sort_by_key(|line| line.shift);
         let own = OwnIdentity { port: own_port.port(), about, number };
         let mut sent = SentLines::default();
-        let Some(mut ear) = listener else { return Ok(sent) };
+        let Some(mut ear) = listener else { return sent };
         for line in lines {
             let begins = start + line.shift;
             self.await_turn(begins);
             let found;
-            (found, ear) = self.estimate_line(line, &own, ear, begins)?;
+            (found, ear) = self.estimate_line(line, &own, ear, begins);
             sent.join(found);
         }
-        Ok(sent)
+        sent
     }
 
     fn await_turn(&self, begins: MonoTime) {
@@ -275,10 +275,10 @@ impl SenderJob {
         own: &OwnIdentity,
         ear: PacketListener,
         begins: MonoTime,
-    ) -> Result<(SentLines, PacketListener), packetrig_probe_io::Error> {
+    ) -> (SentLines, PacketListener) {
         let method = self.method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
         let ReadyLine { number, way, dispatcher, departures, mechanism, .. } = line;
-        let LineDepartures::Asked(shape) = departures else { return Ok((SentLines::default(), ear)) };
+        let LineDepartures::Asked(shape) = departures else { return (SentLines::default(), ear) };
         let mut estimator = PairEstimator::new(PairPick::Mode, self.probes.count as usize, shape);
         let over = begins + self.probes.slot;
         let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
@@ -295,7 +295,7 @@ impl SenderJob {
         let mut row = findings::of_estimate(number, mechanism, &found, self.is_over());
         row.end = findings::with_lease(row.end, lost_lease);
         let first = findings::first(trains.records());
-        Ok((SentLines { lines: vec![row], first }, trains.into_ear()))
+        (SentLines { lines: vec![row], first }, trains.into_ear())
     }
 
     /// Sends trains that nobody answers.

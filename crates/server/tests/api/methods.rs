@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(crate) struct MockMethods;
 
 impl MockMethods {
-    fn state(&self) -> Value {
+    fn state() -> Value {
         json!({
             "id": "r1", "name": "", "method": "bisect", "state": "running", "started_wall_ns": 7, "trials": 1, "trial": {},
             "known": "nothing", "to_go": null, "result": null, "verdict": null, "error": null,
@@ -23,16 +23,16 @@ impl MethodService for MockMethods {
         match request["name"].as_str() {
             Some("second") => Err(MethodRefusal::Busy("test r1 is in progress".to_owned())),
             Some("wrong") => Err(MethodRefusal::Invalid("options: missing".to_owned())),
-            _ => Ok(self.state()),
+            _ => Ok(Self::state()),
         }
     }
 
     fn list(&self) -> Vec<Value> {
-        vec![self.state()]
+        vec![Self::state()]
     }
 
     fn progress(&self, id: &str) -> Option<Value> {
-        (id == "r1").then(|| self.state())
+        (id == "r1").then(Self::state)
     }
 
     fn stop(&self, id: &str) -> Option<Value> {

@@ -65,6 +65,7 @@ impl LatencyError {
 }
 
 /// What the method says of a forwarder, and what the forwarder says of itself.
+#[expect(clippy::struct_field_names, reason = "each is in nanoseconds")]
 struct MeasuredLatency {
     mean_ns: f64,
     bound_ns: f64,
