@@ -22,7 +22,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
-	eval-safety eval-methods eval-loop \
+	eval-safety eval-methods eval-page eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -188,6 +188,10 @@ eval-safety: ## Measure what hostile senders, nodes, controllers and clients rea
 eval-methods: ## Measure the test methods: MLRsearch beside the reference library, time and error of the searches (EVAL_QUICK=1; EVAL_ONLY=times; EVAL_SEED)
 	@scripts/setup.sh eval
 	eval/run.sh methods
+
+eval-page: ## Measure the pages: bytes, first drawing, what 20 viewers cost the server and the run, report pages (EVAL_QUICK=1; EVAL_ONLY=viewers)
+	@scripts/setup.sh eval
+	eval/run.sh page
 
 eval-loop: ## Measure how long contributors and CI wait: demo and tests cold and warm, one changed line (EVAL_QUICK=1: what is warm)
 	eval/loop.sh

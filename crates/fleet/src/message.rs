@@ -331,8 +331,8 @@ mod tests {
         let object = value.as_object().expect("an object");
         let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
         names.sort_unstable();
-        let wanted = "back_end capture_all capture_dir clock confirmed document limits part_of places run say_every \
-                      seed steered tag_key";
+        let wanted = "back_end capture_all capture_dir clock confirmed document keep_ports_ns limits part_of places run \
+                      say_every seed steered tag_key";
         assert_eq!(names.join(" "), wanted);
         assert_eq!((&value["document"], &value["tag_key"]), (&"p".into(), &u64::MAX.into()));
         assert_eq!(serde_json::from_value::<RunPreparation>(value).expect("decodes"), preparation);

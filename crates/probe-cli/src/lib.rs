@@ -1,4 +1,4 @@
-//! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the crates below ([`commands`]), and what they
+//! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the crates below (`commands`), and what they
 //! return becomes text. Two programs have them: `packetrig`, and `packetrig-probe`, which has nothing else
 //! (docs/decisions/0034-the-small-program.md).
 //!

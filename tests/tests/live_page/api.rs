@@ -1,7 +1,7 @@
 //! The API of the live page, as a script uses it.
 
-use crate::rig::ServedLab;
 use packetrig_tests::program::Running;
+use packetrig_tests::served_lab::ServedLab;
 use serde_json::{Value, json};
 
 fn number(value: &Value, pointer: &str) -> u64 {

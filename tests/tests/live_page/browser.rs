@@ -1,7 +1,7 @@
 //! A run is driven from the page, in a real browser.
 
-use crate::rig::ServedLab;
 use packetrig_tests::browser::Browser;
+use packetrig_tests::served_lab::ServedLab;
 use packetrig_tests::skip;
 use serde_json::Value;
 

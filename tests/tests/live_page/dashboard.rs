@@ -1,7 +1,7 @@
 //! The dashboard for Grafana asks only for metrics that exist.
 
-use crate::rig::ServedLab;
 use packetrig_tests::program::Running;
+use packetrig_tests::served_lab::ServedLab;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;

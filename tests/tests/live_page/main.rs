@@ -3,6 +3,5 @@
 mod api;
 mod browser;
 mod dashboard;
-mod rig;
 mod screen;
 mod terminal;

@@ -1,8 +1,8 @@
 //! A run is steered from a terminal, as somebody who has logged in over ssh does it.
 
-use crate::rig::ServedLab;
 use crate::screen::WatchedTerminal;
 use packetrig_tests::program::Running;
+use packetrig_tests::served_lab::ServedLab;
 use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::Value;

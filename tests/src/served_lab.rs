@@ -1,9 +1,9 @@
 //! `packetrig serve` on two ports around a bridge, its configuration, and a client of its API.
 
+use crate::program::Running;
+use crate::{hosts, skip};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
-use packetrig_tests::program::Running;
-use packetrig_tests::{hosts, skip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,16 +13,17 @@ use std::path::Path;
 const PATIENCE_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
 
-pub(crate) struct ServedLab {
+#[derive(Debug)]
+pub struct ServedLab {
     lab: skip::OwnLab,
-    pub(crate) server: Running,
-    pub(crate) port: u16,
+    pub server: Running,
+    pub port: u16,
     store: tempfile::TempDir,
 }
 
 impl ServedLab {
     /// A server at this port; `None` without rights for a lab.
-    pub(crate) fn start(port: u16) -> Option<Self> {
+    pub fn start(port: u16) -> Option<Self> {
         let lab = skip::lab(|| Lab::bridged(2))?;
         let store = tempfile::tempdir().expect("there is room for a store");
         let server = serve(port, store.path());
@@ -30,7 +31,7 @@ impl ServedLab {
     }
 
     /// Ends the server in good order and starts another one at the same address.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.server.signal(Signal::TERM);
         while !self.server.has_ended() {
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
@@ -38,12 +39,12 @@ impl ServedLab {
         self.server = serve(self.port, self.store.path());
     }
 
-    pub(crate) fn origin(&self) -> String {
+    pub fn origin(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// A configuration with one stream of 500 frames per second that does not end, and one that is quiet.
-    pub(crate) fn configuration(&self) -> Value {
+    pub fn configuration(&self) -> Value {
         let flow = |name: &str| {
             json!({
                 "name": name,
@@ -69,18 +70,18 @@ impl ServedLab {
     }
 
     /// Disconnects the second port from the bridge: frames are sent and do not arrive.
-    pub(crate) fn cut_the_path(&self) {
+    pub fn cut_the_path(&self) {
         let device = self.lab.device_netns().expect("a bridge has a namespace");
         hosts::tool(device, "ip", "link set port1 nomaster").expect("the bridge lets a port go");
     }
 
-    pub(crate) fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         let answer = self.request("GET", path, "");
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
     }
 
     /// The first answer for which `condition` holds: a result is stored after the end of its run was answered.
-    pub(crate) fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    pub fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         loop {
             let answer = self.get(path);
@@ -92,13 +93,13 @@ impl ServedLab {
         }
     }
 
-    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+    pub fn post(&self, path: &str, body: &Value) -> Value {
         let answer = self.request("POST", path, &body.to_string());
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
     }
 
     /// The body of an answer that must be a success.
-    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> String {
+    pub fn request(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = self.send(method, path, body);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("the server answers");
@@ -120,16 +121,30 @@ impl ServedLab {
     }
 
     /// Follows the events of the run.
-    pub(crate) fn follow(&self, query: &str) -> Events {
+    pub fn follow(&self, query: &str) -> Events {
         Events(BufReader::new(self.send("GET", &format!("/api/v1/events{query}"), "")))
     }
 }
 
-pub(crate) struct Events(BufReader<TcpStream>);
+/// The events that a client follows.
+#[derive(Debug)]
+pub struct Events(BufReader<TcpStream>);
 
 impl Events {
+    /// Reads until an event has ended. `false`: the server has closed the connection.
+    pub fn skip_event(&mut self) -> bool {
+        let mut line = String::new();
+        while self.0.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            if line.starts_with("data: ") {
+                return true;
+            }
+            line.clear();
+        }
+        false
+    }
+
     /// The next `live` event for which `condition` holds.
-    pub(crate) fn await_live(&mut self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    pub fn await_live(&mut self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         let mut event = String::new();
         let mut latest = Value::Null;
