@@ -98,6 +98,9 @@ impl Released {
     }
 }
 
+/// How often a busy machine may be too late.
+const MOST_TRIES: usize = 5;
+
 /// A row of `PACKETRIG_REPORTS`.
 #[derive(Debug)]
 pub(crate) struct Row {
@@ -205,11 +208,20 @@ fn libc_returns_the_same_with_the_preload_library() {
     assert!(without.status.success(), "{}", complaints(&without));
     assert!(said(&without).ends_with(&format!("datagrams: {expected} \n")), "{}", said(&without));
     let schedule = ("PACKETRIG_SCHEDULE", "every=1ms,ahead=3ms,per=program");
-    let with = released.preload(&calls, &[FAR], &[schedule, ("PACKETRIG_WAIT", "1")]);
-    assert_eq!(said(&with), said(&without), "{}", complaints(&with));
-    assert_eq!(complaints(&with), "");
-    assert_eq!(released.datagrams(), expected);
-    let reports = released.reports();
+    let mut reports = Vec::new();
+    for _ in 0..MOST_TRIES {
+        // Absent before the first try.
+        drop(std::fs::remove_file(released.path("reports.csv")));
+        let with = released.preload(&calls, &[FAR], &[schedule, ("PACKETRIG_WAIT", "1")]);
+        assert_eq!(said(&with), said(&without), "{}", complaints(&with));
+        assert_eq!(released.datagrams(), expected, "{}", complaints(&with));
+        reports = released.reports();
+        // On a busy machine a packet can come too late for its slot: the program then sends it without the service.
+        if reports.len() == expected && reports.iter().all(|row| row.outcome == "sent") {
+            assert_eq!(complaints(&with), "");
+            break;
+        }
+    }
     assert_eq!(reports.len(), expected, "each datagram is reported once");
     assert!(reports.iter().all(|row| row.outcome == "sent" && row.target == FAR), "{reports:?}");
 }
