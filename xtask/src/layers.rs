@@ -73,7 +73,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "eval",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "probe-io", "page",
             "release", "method", "store", "fleet-io", "nats", "testkit", "tests",
         ],
     ),
