@@ -113,8 +113,8 @@ fn finish(rig: &ServedLab) -> anyhow::Result<Value> {
     rig.post("/api/v1/streams", &json!({ "change": "stop" }));
     rig.post("/config", &json!({}));
     let runs =
-        rig.await_get("/api/v1/runs", |runs| runs["rows"].as_array().is_some_and(|rows| !rows.is_empty()));
-    let id = runs["rows"][0]["id"].as_str().context("a run has an id")?;
+        rig.await_get("/api/v1/runs", |runs| runs["results"].as_array().is_some_and(|rows| !rows.is_empty()));
+    let id = runs["results"][0]["id"].as_str().context("a run has an id")?;
     Ok(rig.get(&format!("/api/v1/runs/{id}")))
 }
 
