@@ -145,9 +145,9 @@ vm | test-all)
 esac
 # Without a package index there are no clients; tests that need one are skipped and listed.
 case $level in
-test | vm) clients="nextest deny nats" ;;
+test | vm) clients="nextest deny nats axe" ;;
 eval) clients="nextest deny nats mlrsearch" ;;
-test-all) clients="nextest deny nats snappi old gosnappi otgen readers kafka stamp" ;;
+test-all) clients="nextest deny nats axe snappi old gosnappi otgen readers kafka stamp" ;;
 *) clients= ;;
 esac
 for client in $clients; do
