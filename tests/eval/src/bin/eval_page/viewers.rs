@@ -50,51 +50,41 @@ pub(super) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         costs.push(with - without);
     }
     let report = finish(&rig)?;
-    let errors = STREAMS.map(|name| SendErrors::of(&report, name));
-    let mut table = Table::new(&[
-        "window",
-        "load, % of a processor",
-        "send error p50, us",
-        "p99, us",
-        "most, us",
-        "late frames",
-    ]);
-    for (what, windows, error) in [("no viewer", &alone, &errors[0]), ("20 viewers", &watched, &errors[1])] {
-        let load = median(&windows.load).unwrap_or_default();
-        let error = error.as_ref().with_context(|| format!("no send errors in {report}"))?;
-        table.rows.push(vec![
-            what.to_owned(),
-            format!("{load:.2}"),
-            format!("{:.1}", error.p50 / 1e3),
-            format!("{:.1}", error.p99 / 1e3),
-            format!("{:.1}", error.max / 1e3),
-            error.late.to_string(),
-        ]);
-    }
-    output.table("viewers", &table)?;
-    let cost = median(&costs).unwrap_or_default();
+    let read =
+        |name| SendErrors::of(&report, name).with_context(|| format!("no send errors of {name} in {report}"));
+    let errors = [read(STREAMS[0])?, read(STREAMS[1])?];
+    output.table("viewers", &table_of([&alone, &watched], &errors))?;
     let per_second = events as f64 / (rounds * seconds * VIEWERS as u64) as f64;
     output.say(&format!("Each viewer received {per_second:.1} events/s.\n"))?;
+    let cost = median(&costs).unwrap_or_default();
     output.goal(
         "viewers.cost",
         &format!("{cost:.2} % of a processor for {VIEWERS} viewers at {per_second:.1} events/s"),
         "< 5 %",
         &(cost < WANTED).into(),
     );
-    if let [Some(alone), Some(watched)] = errors {
-        let ratio = watched.p99 / alone.p99.max(1.0);
-        output.goal(
-            "viewers.send errors",
-            &format!(
-                "p99 {ratio:.2} times that without viewers ({:.1} and {:.1} us)",
-                watched.p99 / 1e3,
-                alone.p99 / 1e3
-            ),
-            "none measurable (at most 1.25 times)",
-            &(ratio <= 1.25).into(),
-        );
-    }
+    let [alone, watched] = errors.map(|error| error.p99 / 1e3);
+    let ratio = watched / alone.max(0.001);
+    output.goal(
+        "viewers.send errors",
+        &format!("p99 {ratio:.2} times that without viewers ({watched:.1} and {alone:.1} us)"),
+        "none measurable (at most 1.25 times)",
+        &(ratio <= 1.25).into(),
+    );
     Ok(())
+}
+
+fn table_of(windows: [&Windows; 2], errors: &[SendErrors; 2]) -> Table {
+    let head =
+        ["window", "load, % of a processor", "send error p50, us", "p99, us", "most, us", "late frames"];
+    let mut table = Table::new(&head);
+    for ((what, windows), error) in ["no viewer", "20 viewers"].into_iter().zip(windows).zip(errors) {
+        let mut row = vec![what.to_owned(), format!("{:.2}", median(&windows.load).unwrap_or_default())];
+        row.extend([error.p50, error.p99, error.max].map(|ns| format!("{:.1}", ns / 1e3)));
+        row.push(error.late.to_string());
+        table.rows.push(row);
+    }
+    table
 }
 
 /// Processor time of the server in percent of one processor while a stream sends.
