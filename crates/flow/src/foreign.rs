@@ -181,7 +181,7 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 /// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     // As numbers, because the collector reads them back.
-    let of_group = enterprise == ENTERPRISE && (own::GROUP..=own::CUT_FRAME_BYTES_BACK).contains(&id);
+    let of_group = enterprise == ENTERPRISE && own::OF_GROUP.contains(&id);
     registered(enterprise, id)
         .map_or(if of_group { DataKind::Unsigned } else { DataKind::Bytes }, |element| element.kind)
 }

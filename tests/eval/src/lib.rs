@@ -8,6 +8,7 @@ pub mod draw;
 pub mod fleet;
 pub mod mix;
 pub mod output;
+pub mod parts;
 pub mod peers;
 pub mod plot;
 pub mod process;

@@ -258,7 +258,33 @@ fn a_lease_that_ends_stops_probes_and_reflector_and_the_report_says_so() {
     });
     assert_eq!(mesh.code, Some(7), "{}", mesh.said);
     mesh.assert_pair_is_whole("s2", "r1", LONG);
-    // Its result waits on the node until it can be collected.
+    for line in collected(&fleet).iter().filter(|line| line["from"] == "s1") {
+        assert_eq!(line["found"]["end"]["why"], "lease_ended", "{line}");
+        assert!(line["found"]["counts"]["sent"].as_u64() < Some(LONG), "{line}");
+    }
+}
+
+/// The estimate takes longer than the lease, whose end is no end of its time.
+#[test]
+fn a_lease_that_ends_stops_a_capacity_and_the_report_says_so() {
+    let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
+    let Some(fleet) = Fleet::up(wish) else { return };
+    fleet.give_addresses();
+    fleet.narrow("r1", "2mbit");
+    let flags = ["--from", "s1", "--to", "r1", "--count", "500", "--interval", "500ms", "--slot", "60s"];
+    let all = [&["fleet", "probe", "capacity", "--json"], &flags[..]].concat();
+    let mesh = disturbed(&fleet, &all, |fleet| {
+        fleet.cable("s1", false);
+        fleet.await_quiet("s1");
+    });
+    assert_eq!(mesh.code, Some(7), "{}", mesh.said);
+    let lines = collected(&fleet);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["found"]["end"]["why"], "lease_ended", "{}", lines[0]);
+}
+
+/// The lines of the last run once the results that waited on `s1` have been collected.
+fn collected(fleet: &Fleet) -> Vec<Value> {
     fleet.cable("s1", true);
     let lines = || fleet.latest().0["probes"]["lines"].as_array().cloned().unwrap_or_default();
     crate::lab::await_that(
@@ -269,10 +295,7 @@ fn a_lease_that_ends_stops_probes_and_reflector_and_the_report_says_so() {
         },
         || format!("{:?}", fleet.latest().0["coverage"]),
     );
-    for line in lines().iter().filter(|line| line["from"] == "s1") {
-        assert_eq!(line["found"]["end"]["why"], "lease_ended", "{line}");
-        assert!(line["found"]["counts"]["sent"].as_u64() < Some(LONG), "{line}");
-    }
+    lines()
 }
 
 /// Probes of each pair in a run that something happens to.
@@ -293,10 +316,15 @@ fn long_mesh(fleet: &Fleet, fault: impl FnOnce(&Fleet)) -> Mesh {
         "--count",
         &count,
     ];
+    disturbed(fleet, &all, fault)
+}
+
+/// A run to which `fault` happens when it has begun.
+fn disturbed(fleet: &Fleet, all: &[&str], fault: impl FnOnce(&Fleet)) -> Mesh {
     let mut fault = Some(fault);
     for number in 0..STARTS {
         let log = format!("mesh-{number}");
-        let mut child = fleet.begin_command(&all, &log);
+        let mut child = fleet.begin_command(all, &log);
         let mut ended = || child.try_wait().expect("a child can be waited for");
         let has_begun = || fleet.said(&log).contains("run: sending");
         crate::lab::await_that("it begins or ends", || ended().is_some() || has_begun(), || fleet.said(&log));

@@ -82,27 +82,19 @@ pub(crate) struct CapacityProbes {
     pub(crate) longest: u32,
     /// Time for each pair of nodes; the pairs that share no node are measured at the same time
     /// [default: 60 more --interval than --count, and --wait]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     pub(crate) slot: Option<Nanos>,
     /// Largest number of packet pairs for each pair of nodes
-    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    #[arg(short, long, value_name = "N", default_value_t = 50, help_heading = "Schedule", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub(crate) count: u32,
     /// Shortest pause between two trains
-    #[arg(short, long, value_name = "TIME", default_value = "100ms")]
+    #[arg(short, long, value_name = "TIME", default_value = "100ms", help_heading = "Schedule")]
     pub(crate) interval: Nanos,
     /// Frame size in bytes, FCS included
-    #[arg(short, long, value_name = "SIZE", default_value = "1518")]
+    #[arg(short, long, value_name = "SIZE", default_value = "1518", help_heading = "Schedule")]
     pub(crate) size: FrameSize,
-    /// Time to wait for the answer to a probe
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub(crate) wait: Nanos,
-    /// UDP port of the reflectors that the nodes run for each other, and of hosts without a port of their own
-    /// [default: 18620 for nodes]
-    #[arg(long, value_name = "PORT", value_parser = port)]
-    pub(crate) port: Option<u16>,
-    /// How probes are released on time; see `packetrig probe send --help`
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub(crate) mechanism: MechanismArg,
+    #[command(flatten)]
+    pub(crate) exchange: ProbeExchange,
     #[command(flatten)]
     pub(crate) nodes: ProbingNodes,
     #[command(flatten)]
@@ -174,6 +166,14 @@ pub(crate) struct ProbingSchedule {
     /// Frame size in bytes, FCS included
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub(crate) size: FrameSize,
+    #[command(flatten)]
+    pub(crate) exchange: ProbeExchange,
+}
+
+/// How probes leave, and where and how long they are answered.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Schedule")]
+pub(crate) struct ProbeExchange {
     /// Time to wait for the answer to a probe
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) wait: Nanos,

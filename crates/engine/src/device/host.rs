@@ -111,7 +111,7 @@ impl DeviceHost {
         if !is_allowed {
             self.out.clear();
             // What the interface did not take while it was down does not leave later.
-            if self.tx.pending() > 0 {
+            if self.tx.untaken() > 0 {
                 self.tx.withdraw();
                 self.stuck_since = None;
             }
@@ -149,7 +149,7 @@ impl DeviceHost {
         let give_up = self.clock.now() + PATIENCE;
         self.send(self.clock.now())?;
         // An interface that is down keeps frames pending; without the deadline the run could not end.
-        while self.tx.pending() > 0 && self.clock.now() < give_up {
+        while self.tx.untaken() > 0 && self.clock.now() < give_up {
             self.send(self.clock.now())?;
         }
         Ok(())
@@ -169,7 +169,7 @@ impl DeviceHost {
             sent += 1;
         }
         self.out.drain(..sent);
-        if self.tx.pending() > 0 {
+        if self.tx.untaken() > 0 {
             match self.tx.kick() {
                 // The interface is down: it may come up again.
                 Err(error) if error.errno() == Some(NETDOWN) => {}
@@ -177,14 +177,14 @@ impl DeviceHost {
             }
             self.tx.reap();
             let since = *self.stuck_since.get_or_insert(now);
-            if self.tx.pending() == 0 {
+            if self.tx.untaken() == 0 {
                 self.stuck_since = None;
             } else if now.since(since) > PATIENCE {
                 self.tx.withdraw();
                 self.stuck_since = None;
             }
         }
-        self.aside.store(self.tx.counts().taken, Ordering::Release);
+        self.aside.store(self.tx.handed_over(), Ordering::Release);
         Ok(())
     }
 }

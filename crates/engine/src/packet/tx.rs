@@ -35,15 +35,12 @@ impl PacketTx {
 
     /// Gives up frames that have not been taken for too long.
     fn drop_stuck_frames(&mut self) {
-        let finished = self.handed_over() + self.ring.counts().refused;
-        if self.patience.is_over(self.ring.untaken(), finished) {
+        let untaken = self.ring.untaken();
+        let counts = self.ring.counts();
+        let on_their_way = (self.ring.pending() - untaken) as u64;
+        if self.patience.is_over(untaken, counts.taken + counts.refused + on_their_way) {
             self.ring.withdraw();
         }
-    }
-
-    /// Frames that the kernel has taken, also if their slots have not come back.
-    fn handed_over(&self) -> u64 {
-        self.ring.counts().taken + (self.ring.pending() - self.ring.untaken()) as u64
     }
 }
 
@@ -106,7 +103,7 @@ impl FrameTx for PacketTx {
     fn counters(&mut self) -> Result<TxCounters, Error> {
         self.ring.reap();
         let refused = self.ring.counts().refused;
-        let handed_over = self.handed_over();
+        let handed_over = self.ring.handed_over();
         // Read after our own counts, so that the interface is never behind them for want of time.
         let interface = self.meter.read();
         Ok(TxCounters {

@@ -3,7 +3,7 @@
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
 use packetrig_probe::estimate::{NoAnswer, RateEstimate};
-use packetrig_probe::series::{ProbeSeries, SeriesTimes};
+use packetrig_probe::series::{ProbeSeries, SeriesSummary, SeriesTimes};
 use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
 use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
@@ -54,22 +54,11 @@ pub(super) fn of_answers(
     compares: bool,
 ) -> ProbeLineResult {
     let summary = outcome.series.summary();
-    let counts = summary.counts;
     let records = outcome.series.records();
     let directions = session.map(|session| SessionFindings::of(session, records, clock, compares));
     let lost = session.map(StampSender::directions).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
-        counts: ProbeCounts {
-            planned: line.planned,
-            sent: counts.sent,
-            answered: counts.answered,
-            lost: counts.lost,
-            refused: counts.refused,
-            duplicates: counts.duplicates,
-            reordered: counts.reordered,
-            corrupted: counts.corrupted,
-            doubtful: summary.doubtful,
-        },
+        counts: counts_of(&summary, line.planned),
         session_lost: lost,
         round_trip: summary.rtt.map(times),
         path: directions.as_ref().and_then(|found| found.path),
@@ -82,6 +71,21 @@ pub(super) fn of_answers(
     }
 }
 
+fn counts_of(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
+    let counts = summary.counts;
+    ProbeCounts {
+        planned,
+        sent: counts.sent,
+        answered: counts.answered,
+        lost: counts.lost,
+        refused: counts.refused,
+        duplicates: counts.duplicates,
+        reordered: counts.reordered,
+        corrupted: counts.corrupted,
+        doubtful: summary.doubtful,
+    }
+}
+
 /// A line whose trains were asked for by an estimator.
 pub(super) struct EstimatedLine<'a> {
     pub(super) series: &'a ProbeSeries,
@@ -91,7 +95,7 @@ pub(super) struct EstimatedLine<'a> {
     pub(super) slot: Nanos,
 }
 
-/// What an estimator found about a line. `is_stopped`: somebody has stopped the run.
+/// What an estimator found about a line. `is_stopped`: the run was stopped, or the lease has ended.
 pub(super) fn of_estimate(
     number: usize,
     mechanism: ChosenMechanism,
@@ -99,7 +103,7 @@ pub(super) fn of_estimate(
     is_stopped: bool,
 ) -> ProbeLineResult {
     let summary = line.series.summary();
-    let counts = summary.counts;
+    let sent = summary.counts.sent;
     let end = match &line.end {
         Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEnd::Stopped,
         Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEnd::Done,
@@ -109,23 +113,14 @@ pub(super) fn of_estimate(
         Err(error) => ProbeLineEnd::Failed(error.to_string()),
     };
     ProbeLineResult {
-        counts: ProbeCounts {
-            sent: counts.sent,
-            answered: counts.answered,
-            lost: counts.lost,
-            refused: counts.refused,
-            duplicates: counts.duplicates,
-            reordered: counts.reordered,
-            corrupted: counts.corrupted,
-            doubtful: summary.doubtful,
-            planned: counts.sent,
-        },
+        // The estimator decides how many are sent.
+        counts: counts_of(&summary, sent),
         round_trip: summary.rtt.map(times),
         capacity: Some(line.capacity()),
         release_error: release_error(line.series.records()),
         mechanism: mechanism.mechanism.to_string(),
         why: mechanism.why,
-        ..ProbeLineResult::unsent(number, counts.sent, end)
+        ..ProbeLineResult::unsent(number, sent, end)
     }
 }
 

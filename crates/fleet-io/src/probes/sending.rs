@@ -285,6 +285,7 @@ impl SenderJob {
         let mut trains = TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Far);
         trains.patience = self.probes.wait;
         let end = trains.run(&mut estimator, &is_over, &mut |_| {});
+        let is_stopped = self.must_stop();
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
         let found = EstimatedLine {
             series: trains.series(),
@@ -292,7 +293,7 @@ impl SenderJob {
             answer: estimator.answer(),
             slot: self.probes.slot,
         };
-        let mut row = findings::of_estimate(number, mechanism, &found, self.is_over());
+        let mut row = findings::of_estimate(number, mechanism, &found, is_stopped);
         row.end = findings::with_lease(row.end, lost_lease);
         let first = findings::first(trains.records());
         (SentLines { lines: vec![row], first }, trains.into_ear())

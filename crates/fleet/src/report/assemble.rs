@@ -26,25 +26,20 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let results = plausible_results(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let lookup = ResultLookup::of(&results);
-    let findings = StreamFindings {
-        plan,
-        results: &results,
-        lookup: &lookup,
-        criteria: &facts.criteria,
-        timelines: &timelines,
-    };
+    let criteria = &facts.criteria;
+    let findings =
+        StreamFindings { plan, results: &results, lookup: &lookup, criteria, timelines: &timelines };
     let StreamRows { streams, lost } = stream_rows(findings);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = port_rows(plan, &results);
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
-    let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
+    let skew = SkewReport::of(&nodes, criteria.max_skew);
     let probes = probes::report(plan, &facts.places, &results, &lookup);
     let mut caveats = caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), &outcome));
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
-    let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
     let evidence = VerdictEvidence {
         streams: &streams,
         imbalances: &imbalances,
@@ -55,8 +50,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         skew: skew.as_ref(),
         probes: probes.as_ref(),
     };
-    let judgement = judge(&evidence, &facts.criteria);
-    let rig_limits = limits::of_ports(&ports, &facts.limits);
+    let judgement = judge(&evidence, criteria);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,7 +59,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         plan_sha256: facts.plan.clone(),
         started_wall_ns: facts.started_wall_ns,
         seed: facts.seed,
-        sending,
+        sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
         times: None,
         verdict: judgement.verdict,
         criteria: facts.criteria.clone(),
@@ -75,6 +69,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         skew,
         load: LoadFactor::of(plan, &streams, &timelines),
         unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
+        rig_limits: limits::of_ports(&ports, &facts.limits),
         ports,
         probes,
         streams,
@@ -83,7 +78,6 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         lost,
         captures,
         caveats,
-        rig_limits,
         outcome,
     }
 }

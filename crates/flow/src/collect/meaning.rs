@@ -286,7 +286,7 @@ fn of_ours(id: u16) -> Option<FieldMeaning> {
         own::OUTER_DESTINATION => FieldMeaning::OuterDestination,
         own::SECOND_TTL => FieldMeaning::MplsTtl(1),
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
-        own::GROUP..=own::CUT_FRAME_BYTES_BACK => FieldMeaning::History(id),
+        id if own::OF_GROUP.contains(&id) => FieldMeaning::History(id),
         id if by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })

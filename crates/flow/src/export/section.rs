@@ -28,6 +28,8 @@ pub(crate) const VARIABLE: u16 = u16::MAX;
 
 /// Numbers of our own elements in flow records; those of the ledger begin at 100.
 pub(crate) mod own {
+    use std::ops::RangeInclusive;
+
     /// How many records of this flow came before: 16 bits.
     pub(crate) const PART: u16 = 1;
     /// Whether packets were lost before the meter while the flow lived: boolean.
@@ -88,6 +90,8 @@ pub(crate) mod own {
     pub(crate) const CUT_PACKETS_BACK: u16 = 38;
     pub(crate) const CUT_BYTES_BACK: u16 = 39;
     pub(crate) const CUT_FRAME_BYTES_BACK: u16 = 40;
+    /// All elements of groups of meters.
+    pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=CUT_FRAME_BYTES_BACK;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).

@@ -146,6 +146,11 @@ impl TxRing {
         self.slots.untaken()
     }
 
+    /// Frames that the kernel has taken, also those whose slots have not come back.
+    pub fn handed_over(&self) -> u64 {
+        self.slots.handed_over()
+    }
+
     /// Slots of the ring.
     pub fn capacity(&self) -> usize {
         self.slots.shape.slots

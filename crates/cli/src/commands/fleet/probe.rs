@@ -56,9 +56,7 @@ const fn capacity_schedule(probes: &CapacityProbes) -> ProbingSchedule {
         poisson: false,
         seed: None,
         size: probes.size,
-        wait: probes.wait,
-        port: probes.port,
-        mechanism: probes.mechanism,
+        exchange: probes.exchange,
     }
 }
 
@@ -164,7 +162,7 @@ impl<'a> ProbeRequest<'a> {
         set("count", schedule.count.into());
         set("interval", schedule.interval.to_string().into());
         set("size", schedule.size.bytes().into());
-        set("wait", schedule.wait.to_string().into());
+        set("wait", schedule.exchange.wait.to_string().into());
         if schedule.poisson {
             set("poisson", true.into());
         }
@@ -177,10 +175,10 @@ impl<'a> ProbeRequest<'a> {
         if let Some(slot) = self.slot {
             set("slot", slot.to_string().into());
         }
-        if let Some(port) = schedule.port {
+        if let Some(port) = schedule.exchange.port {
             set("port", port.into());
         }
-        if let MechanismArg::Only(mechanism) = schedule.mechanism {
+        if let MechanismArg::Only(mechanism) = schedule.exchange.mechanism {
             set("mechanism", mechanism.name().into());
         }
         probes

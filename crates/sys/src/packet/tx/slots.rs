@@ -166,6 +166,11 @@ impl TxSlots {
         self.filled
     }
 
+    /// Frames that the kernel has taken, also those whose slots have not come back.
+    pub(super) fn handed_over(&self) -> u64 {
+        self.counts.taken + (self.filled - self.untaken()) as u64
+    }
+
     fn copy_frame(&mut self, from: usize, to: usize) {
         // Not the status word at 0, which alone says who owns the slot.
         let from = self.shape.offset(from) + AT_LENGTH;

@@ -204,19 +204,19 @@ fn frames_in_a_queue_of_the_device_are_taken_although_their_slots_are_not_back()
     }
     assert_eq!(slots.untaken(), 4);
     kernel.take(&mut slots, 3);
-    assert_eq!((slots.untaken(), slots.filled), (1, 4));
+    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (1, 4, 3));
     kernel.take(&mut slots, 1);
-    assert_eq!((slots.untaken(), slots.filled), (0, 4));
+    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (0, 4, 4));
     assert!(fill(&mut slots, &[5]) && fill(&mut slots, &[6]));
     assert!(!fill(&mut slots, &[7]), "the ring is full");
     assert_eq!(slots.untaken(), 2);
     kernel.give_back(&slots, 1);
     slots.reap();
-    assert_eq!((slots.untaken(), slots.filled), (2, 5));
+    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (2, 5, 4));
     assert!(fill(&mut slots, &[0xff]), "one that the kernel refuses");
     kernel.take(&mut slots, 9);
     assert_eq!(slots.untaken(), 1, "it is not taken");
     kernel.give_back(&slots, 9);
     slots.reap();
-    assert_eq!((slots.untaken(), slots.filled, slots.counts.refused), (0, 0, 1));
+    assert_eq!((slots.untaken(), slots.filled, slots.counts.refused, slots.handed_over()), (0, 0, 1, 6));
 }

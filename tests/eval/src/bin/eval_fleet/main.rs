@@ -17,7 +17,7 @@ mod start;
 mod thousand;
 
 use packetrig_eval::output::{Goal, Output};
-use packetrig_eval::{Effort, directory};
+use packetrig_eval::{Effort, directory, parts};
 
 type Part = fn(Effort, &mut Output) -> anyhow::Result<()>;
 
@@ -40,8 +40,7 @@ fn main() -> anyhow::Result<()> {
         }
         return output.finish();
     }
-    let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 7] = [
+    let all: [(&str, Part); 7] = [
         ("thousand", thousand::evaluate),
         ("growth", growth::evaluate),
         ("paper", paper::evaluate),
@@ -50,15 +49,6 @@ fn main() -> anyhow::Result<()> {
         ("kills", kills::evaluate),
         ("carried", carried::evaluate),
     ];
-    for (name, evaluate) in parts {
-        if only.as_deref().is_some_and(|only| only != name) {
-            continue;
-        }
-        // What the other parts found is worth something without this one.
-        if let Err(error) = evaluate(effort, &mut output) {
-            output.say(&format!("Part `{name}` came to no end: {error:#}\n"))?;
-            output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
-        }
-    }
+    parts::evaluate(all, effort, &mut output)?;
     output.finish()
 }

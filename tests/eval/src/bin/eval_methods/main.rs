@@ -13,8 +13,8 @@ mod searches;
 mod times;
 
 use anyhow::Context;
-use packetrig_eval::output::{Goal, Output};
-use packetrig_eval::{Effort, directory};
+use packetrig_eval::output::Output;
+use packetrig_eval::{Effort, directory, parts};
 
 type Part = fn(Effort, u64, &mut Output) -> anyhow::Result<()>;
 
@@ -33,16 +33,8 @@ fn main() -> anyhow::Result<()> {
         std::env::var("EVAL_SEED").map_or(Ok(DEFAULT_SEED), |seed| seed.parse()).context("EVAL_SEED")?;
     let mut output = Output::new("methods", &directory("methods"), effort)?;
     output.say(&format!("Seed {seed}.\n"))?;
-    let only = std::env::var("EVAL_ONLY").ok();
-    for (name, evaluate) in PARTS {
-        if only.as_deref().is_some_and(|only| only.split(',').all(|part| part != name)) {
-            continue;
-        }
-        // The other parts are worth something without this one.
-        if let Err(error) = evaluate(effort, seed, &mut output) {
-            output.say(&format!("Part `{name}` came to no end: {error:#}\n"))?;
-            output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
-        }
-    }
+    let seeded =
+        PARTS.map(|(name, part)| (name, move |effort, output: &mut Output| part(effort, seed, output)));
+    parts::evaluate(seeded, effort, &mut output)?;
     output.finish()
 }

@@ -5,8 +5,8 @@ mod drawing;
 mod reports;
 mod viewers;
 
-use packetrig_eval::output::{Goal, Output};
-use packetrig_eval::{Effort, directory};
+use packetrig_eval::output::Output;
+use packetrig_eval::{Effort, directory, parts};
 
 type Part = fn(Effort, &mut Output) -> anyhow::Result<()>;
 
@@ -16,16 +16,6 @@ const PARTS: [(&str, Part); 3] =
 fn main() -> anyhow::Result<()> {
     let effort = Effort::from_environment();
     let mut output = Output::new("page", &directory("page"), effort)?;
-    let only = std::env::var("EVAL_ONLY").ok();
-    for (name, evaluate) in PARTS {
-        if only.as_deref().is_some_and(|only| only.split(',').all(|part| part != name)) {
-            continue;
-        }
-        // The other parts are worth something without this one.
-        if let Err(error) = evaluate(effort, &mut output) {
-            output.say(&format!("Part `{name}` came to no end: {error:#}\n"))?;
-            output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
-        }
-    }
+    parts::evaluate(PARTS, effort, &mut output)?;
     output.finish()
 }
