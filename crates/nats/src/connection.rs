@@ -11,10 +11,12 @@ use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// A dead server is noticed after two of these.
 const PING_EVERY: Duration = Duration::from_secs(2);
@@ -87,18 +89,34 @@ impl std::fmt::Debug for FleetCredentials {
 
 /// Troubles of a connection, until they are taken. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionTroubles(Arc<Mutex<Vec<Error>>>);
+pub(crate) struct ConnectionTroubles {
+    kept: Arc<Mutex<Vec<Error>>>,
+    /// How often the connection was lost.
+    losses: watch::Sender<u64>,
+}
 
 impl ConnectionTroubles {
+    /// Does a request. It ends with the connection that carried it: nobody answers it on the next one.
+    pub(crate) async fn unless_lost<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut losses = self.losses.subscribe();
+        tokio::select! {
+            answer = request => answer,
+            Ok(()) = losses.changed() => Err(Error::Unanswered("the connection was lost".to_owned())),
+        }
+    }
+
     pub(crate) fn add(&self, error: Error) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
             kept.push(error);
         }
     }
 
     pub(crate) fn take(&self) -> Vec<Error> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes away the refusal of a subject, if there was one.
@@ -112,7 +130,7 @@ impl ConnectionTroubles {
     }
 
     fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at =
             kept.iter().position(|error| matches!(error, Error::NotPermitted(which) if wanted(which)))?;
         Some(kept.remove(at))
@@ -245,7 +263,12 @@ fn note(troubles: &ConnectionTroubles, event: &Event) {
         Event::ServerError(ServerError::AuthorizationViolation) => {
             troubles.add(Error::NotPermitted("connection".to_owned()));
         }
-        other => troubles.add(Error::Down(other.to_string())),
+        other => {
+            if matches!(other, Event::Disconnected) {
+                troubles.losses.send_modify(|losses| *losses += 1);
+            }
+            troubles.add(Error::Down(other.to_string()));
+        }
     }
 }
 
@@ -307,6 +330,19 @@ mod tests {
         let listen = violation("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
         assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
         assert_eq!(violation("stale connection"), Error::Down("stale connection".into()));
+    }
+
+    #[test]
+    fn a_request_ends_with_the_connection_that_carried_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let troubles = ConnectionTroubles::default();
+        note(&troubles, &Event::Disconnected);
+        assert_eq!(runtime.block_on(troubles.unless_lost(async { Ok(7) })), Ok(7), "an earlier loss");
+        let answered = runtime.block_on(troubles.unless_lost(async {
+            note(&troubles, &Event::Disconnected);
+            std::future::pending::<Result<(), Error>>().await
+        }));
+        assert!(matches!(answered, Err(Error::Unanswered(_))), "{answered:?}");
     }
 
     #[test]

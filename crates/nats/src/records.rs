@@ -71,7 +71,9 @@ impl NatsRecords {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let done = self.runtime.wait(self.patience, work).ok_or_else(|| unanswered("the records"));
+        let troubles = self.troubles.clone();
+        let asking = async move { troubles.unless_lost(work).await };
+        let done = self.runtime.wait(self.patience, asking).ok_or_else(|| unanswered("the records"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.refused_any().unwrap_or(error),
             other => other,

@@ -27,8 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const FAILURES: u32 = 3;
 /// After this long a wait for nodes, places for the plan's ports are looked for again: other nodes may have joined.
 const SETTLE_AGAIN: Nanos = Nanos::from_secs(3);
-/// How often a refresh of the own record is waited for before the attempt fails.
-const REFRESH_LOOKS: u32 = 50;
+/// How often a refresh of the own record is waited for before the attempt fails: longer than one refresh without an answer and the next
+/// one take together.
+const REFRESH_LOOKS: u32 = 100;
 /// Leads that are read at each look. More of them are read more rarely: the cost of a second stays the same.
 const LEADS_PER_LOOK: usize = 100;
 

@@ -41,6 +41,8 @@ impl Drop for Control {
 /// What `ip` printed.
 pub(super) fn ip(arguments: &[&str]) -> String {
     let output = Command::new("ip").args(arguments).output().expect("ip runs");
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // A program that was run in a namespace may have said on standard output why it failed.
+    assert!(output.status.success(), "ip {arguments:?}: {error}{out}");
+    out.into_owned()
 }
