@@ -3,14 +3,16 @@
 use crate::commands::{open_catalogue_to_read, page_of, shown_nodes};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
+use packetrig_fleet::report::{PortReport, RunReport, SCHEMA_VERSION, StreamReport};
 use packetrig_server::{NodeDirectory, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
 use packetrig_stats::figure::FigureLimits;
-use packetrig_store::results::ComparisonReport;
+use packetrig_store::results::{ComparableResult, ComparisonReport, read_result_file};
 use packetrig_store::{
     CatalogueEntry, CatalogueQuery, Error as StoreError, RunCatalogue, StoredSummary, files, methods,
 };
 use serde_json::{Value, json};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +21,8 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct CatalogueArchive {
     /// `None` is the default one.
     place: Option<PathBuf>,
-    // Viewers wait for each other here, and for nobody else: runs have their own connections.
+    // Viewers wait for each other here, and for nobody else: runs have their own connections. Files are read without the lock, because
+    // reports may be large.
     open: Mutex<Option<RunCatalogue>>,
 }
 
@@ -47,6 +50,71 @@ impl CatalogueArchive {
     ) -> Result<T, ViewRefusal> {
         self.ask(question)?.ok_or_else(|| refusal(StoreError::Unknown(id.to_owned())))
     }
+
+    /// The run or method with this id, or the newest for `last`.
+    fn stored(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
+        self.ask_about(id, |catalogue| find(catalogue, id))
+    }
+
+    /// What the result with this id is compared by.
+    fn comparable(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
+        let stored = self.stored(id)?;
+        match read_result_file(&result_file(&stored)) {
+            Ok(read) => Ok(ComparableResult {
+                id: Some(stored.id().to_owned()),
+                name: stored.name().to_owned(),
+                kind: stored.kind().to_owned(),
+                verdict: stored.verdict().to_owned(),
+                ..read
+            }),
+            Err(StoreError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Err(no_result(id))
+            }
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// The page of a result that has none in its directory.
+    fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
+        // With a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that were
+        // kept without a page, need it.
+        let own = open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_of(&error))?;
+        let own = own.ok_or_else(|| refusal(StoreError::Unknown(stored.id().to_owned())))?;
+        page_of(&own, stored).map_err(|error| refusal_of(&error))
+    }
+}
+
+/// The file with the whole result. It is there once the run or method has ended.
+fn result_file(stored: &StoredSummary) -> PathBuf {
+    let name = if matches!(stored, StoredSummary::Run(_)) { files::REPORT } else { methods::RESULT };
+    stored.directory().join(name)
+}
+
+/// The text of the whole result. The user has named it `id`.
+fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> {
+    let path = result_file(stored);
+    fs::read_to_string(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => no_result(id),
+        _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
+    })
+}
+
+fn no_result(id: &str) -> ViewRefusal {
+    ViewRefusal::Unknown(format!("{id} has no result yet"))
+}
+
+/// The report of a run from its text.
+fn parse_report(stored: &StoredSummary, text: &str) -> Result<RunReport, ViewRefusal> {
+    let path = result_file(stored);
+    let report: RunReport = match serde_json::from_str(text) {
+        Ok(report) => report,
+        Err(source) => return Err(refusal(StoreError::Damaged { path, source })),
+    };
+    if report.schema_version > SCHEMA_VERSION {
+        let found = report.schema_version;
+        return Err(refusal(StoreError::TooNew { path, found, known: SCHEMA_VERSION }));
+    }
+    Ok(report)
 }
 
 /// The run or method with this id, or the newest for `last`.
@@ -90,26 +158,15 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn result(&self, id: &str) -> Result<String, ViewRefusal> {
-        let path = self.ask_about(id, |catalogue| {
-            let stored = find(catalogue, id)?;
-            let name = if matches!(stored, StoredSummary::Run(_)) { files::REPORT } else { methods::RESULT };
-            Ok(stored.directory().join(name))
-        })?;
-        // Read without the lock: reports may be large.
-        fs::read_to_string(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => ViewRefusal::Unknown(format!("{id} has no result yet")),
-            _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
-        })
+        read_result(&self.stored(id)?, id)
     }
 
     fn page(&self, id: &str) -> Result<String, ViewRefusal> {
-        let stored = self.ask_about(id, |catalogue| find(catalogue, id))?;
+        let stored = self.stored(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
             // A result of an earlier version, or one that was kept without its page.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self
-                .ask_about(id, |catalogue| Ok(page_of(catalogue, &stored)))?
-                .map_err(|error| refusal_of(&error)),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.make_page(&stored),
             read => {
                 read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
             }
@@ -117,11 +174,12 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn series(&self, id: &str) -> Result<Value, ViewRefusal> {
-        let report = self.ask_about(id, |catalogue| match find(catalogue, id)? {
-            StoredSummary::Run(run) => catalogue.show(&run.run.0).map(|(_, report)| report),
-            StoredSummary::Method(method) => Err(StoreError::NoResult(method.id)),
-        })?;
-        let stream = |stream: &packetrig_fleet::report::StreamReport| {
+        let stored = self.stored(id)?;
+        if matches!(stored, StoredSummary::Method(_)) {
+            return Err(refusal(StoreError::NoResult(stored.id().to_owned())));
+        }
+        let report = parse_report(&stored, &read_result(&stored, id)?)?;
+        let stream = |stream: &StreamReport| {
             json!({
                 "name": stream.name,
                 "sent": stream.sent.as_ref().map(|sent| &sent.series),
@@ -129,7 +187,7 @@ impl ResultArchive for CatalogueArchive {
                 "quality": stream.received.as_ref().map(|received| &received.quality),
             })
         };
-        let port = |port: &packetrig_fleet::report::PortReport| json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series });
+        let port = |port: &PortReport| json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series });
         Ok(json!({
             "id": report.run,
             "streams": report.streams.iter().map(stream).collect::<Vec<_>>(),
@@ -138,11 +196,9 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
-        let comparable =
-            |id: &str| self.ask_about(id, |catalogue| catalogue.comparable(&find(catalogue, id)?));
         let report = ComparisonReport::of(
-            &comparable(before)?,
-            &comparable(after)?,
+            &self.comparable(before)?,
+            &self.comparable(after)?,
             &FigureLimits::new(Vec::new()),
             anyway,
         );
@@ -187,5 +243,61 @@ pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 impl NodeDirectory for FleetNodes {
     fn nodes(&self) -> Result<Value, ViewRefusal> {
         shown_nodes(&self.0).map_err(|error| refusal_of(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_store::{MethodOutcome, MethodState, NewMethod};
+    use std::io::Write as _;
+    use std::path::Path;
+    use std::process::Command;
+
+    const RESULT_TEXT: &str =
+        r#"{"name": "nightly", "verdict": "PASS", "options": {"method": "bisect"}, "figures": []}"#;
+
+    /// Stores a method that is complete.
+    fn store_method(place: &Path, id: &str) {
+        let catalogue = RunCatalogue::open(place).expect("a catalogue");
+        let head = json!({});
+        let new = NewMethod { id, started_wall_ns: 1, name: "nightly", method: "bisect", head: &head };
+        let draft = catalogue.begin_method(&new).expect("it begins");
+        let files = [(methods::RESULT, RESULT_TEXT)];
+        let outcome = MethodOutcome { state: MethodState::Complete, verdict: "PASS", files: &files };
+        draft.finish(&catalogue, &outcome).expect("it is stored");
+    }
+
+    #[test]
+    fn a_result_that_is_slow_to_read_keeps_no_other_viewer_waiting() {
+        let store = tempfile::tempdir().expect("a directory");
+        for id in ["before", "after"] {
+            store_method(store.path(), id);
+        }
+        let archive = CatalogueArchive::new(Some(store.path().to_owned()));
+        let slow = store.path().join("methods/before").join(methods::RESULT);
+        fs::remove_file(&slow).expect("it is there");
+        assert!(Command::new("mkfifo").arg(&slow).status().expect("mkfifo starts").success());
+        std::thread::scope(|scope| {
+            let compared = scope.spawn(|| archive.compare("before", "after", false));
+            // Returns once the comparison has opened the other end.
+            let mut writer = fs::OpenOptions::new().write(true).open(&slow).expect("it opens");
+            assert!(archive.open.try_lock().is_ok(), "the catalogue is locked while a file is read");
+            writer.write_all(RESULT_TEXT.as_bytes()).expect("it is written");
+            drop(writer);
+            let report = compared.join().expect("no panic").expect("a comparison");
+            assert_eq!(report["before"]["id"], "before");
+            assert_eq!(report["after"]["kind"], "bisect");
+        });
+    }
+
+    #[test]
+    fn a_method_without_a_result_is_unknown_to_a_comparison() {
+        let store = tempfile::tempdir().expect("a directory");
+        store_method(store.path(), "one");
+        fs::remove_file(store.path().join("methods/one").join(methods::RESULT)).expect("it is there");
+        let archive = CatalogueArchive::new(Some(store.path().to_owned()));
+        let refused = archive.compare("one", "one", false).expect_err("there is no result");
+        assert_eq!(refused, ViewRefusal::Unknown("one has no result yet".to_owned()));
     }
 }

@@ -129,7 +129,7 @@ const fn replacement(c: char) -> Option<&'static str> {
         '>' => Some("&gt;"),
         '"' => Some("&quot;"),
         '\'' => Some("&#39;"),
-        '\n' | '\t' => None,
+        '\n' | '\t' | '\r' => None,
         // Control characters; and marks that would turn around the text beside a name.
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             Some("\u{fffd}")

@@ -83,7 +83,7 @@ pub fn short_percent(part: u64, whole: u64) -> String {
     percent(part, whole)
 }
 
-/// Bytes with a binary prefix, which is written out.
+/// Bytes with a decimal prefix.
 pub fn bytes(value: u64) -> String {
     match value {
         0..10_000 => format!("{}{THIN}B", count(value)),

@@ -70,6 +70,17 @@ pub struct TestConsole<R> {
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 250;
 
+/// Puts the real locations of ports into a document that may have other names for them.
+pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>) {
+    let ports = document.get_mut("ports").and_then(Value::as_array_mut);
+    for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
+        let alias = location.as_str().and_then(|alias| aliases.get(alias));
+        if let Some(meant) = alias {
+            *location = Value::String(meant.clone());
+        }
+    }
+}
+
 impl<R> std::fmt::Debug for TestConsole<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TestConsole").field("aliases", &self.aliases).finish_non_exhaustive()
@@ -137,13 +148,7 @@ impl<R: RunSource> TestConsole<R> {
     fn read(&self, config: &Value) -> Result<PlanDocument, TesterRefusal> {
         // Clients get the locations back that they sent; only this copy has the real ones.
         let mut document = config.clone();
-        let ports = document.get_mut("ports").and_then(Value::as_array_mut);
-        for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
-            let alias = location.as_str().and_then(|alias| self.aliases.get(alias));
-            if let Some(meant) = alias {
-                *location = Value::String(meant.clone());
-            }
-        }
+        replace_aliases(&mut document, &self.aliases);
         Ok(PlanDocument::read(document.to_string(), self.rigs.reading())?)
     }
 

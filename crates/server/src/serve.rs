@@ -40,12 +40,10 @@ pub async fn serve(
     let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
     // Bound and set up completely before `bound` is called: a caller that prints "ready" must not fail afterwards.
-    let (stopped, stops) = watch::channel(false);
+    let stops = transports.stopping.subscribe();
     bound(addresses);
     let until_stop = async {
         stop.await;
-        stopped.send_replace(true);
-        // Viewers would otherwise keep their connections until the grace time ends.
         transports.stopping.send_replace(true);
     };
     let over_http = async {
@@ -68,7 +66,8 @@ pub(crate) struct ServerTransports {
     options: ServerOptions,
     rig: ServedRig,
     dispatcher: Option<CallDispatcher>,
-    /// Ends the events of viewers.
+    /// Tells listeners to stop, and ends the events of viewers: they would otherwise keep their connections until the grace time
+    /// ends.
     stopping: watch::Sender<bool>,
     access: AccessRules,
     memory: Arc<BodyMemory>,

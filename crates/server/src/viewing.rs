@@ -195,7 +195,7 @@ pub trait ResultArchive: Send + Sync + 'static {
 /// The results that a viewer requests. An empty text matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultQuery {
-    /// A part of the name or of the id, in any case.
+    /// A part of the name or of the id; ASCII letters in any case.
     pub text: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,

@@ -3,6 +3,7 @@
 //! One table, [`RULES`], says which accounts must add up. A rule is checked when every account of it was measured in
 //! every part that was merged; otherwise it is listed as unchecked, never passed over.
 
+use crate::port::{RxCounters, TxCounters};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -173,6 +174,28 @@ impl FrameLedger {
             Some(frames) => self.add(account, frames),
             None => drop(self.unknown.insert(account)),
         }
+    }
+
+    /// Adds what a sending port counted.
+    pub fn add_sender(&mut self, tx: &TxCounters) {
+        self.add(LedgerAccount::Refused, tx.refused);
+        self.add(LedgerAccount::HandedOver, tx.handed_over);
+        // An interface may have no such counter. A rule with an absent account is listed as unchecked, never as balanced.
+        self.add_measured(LedgerAccount::OnWire, tx.on_wire);
+        self.add_measured(LedgerAccount::TxDropped, tx.dropped);
+    }
+
+    /// Adds what a receiving port counted, without its streams.
+    pub fn add_receiver(&mut self, rx: &RxCounters) {
+        self.add_measured(LedgerAccount::Arrived, rx.arrived);
+        self.add(LedgerAccount::RingDropped, rx.ring_dropped);
+        self.add(LedgerAccount::Seen, rx.seen);
+        self.add(LedgerAccount::Foreign, rx.foreign);
+        self.add(LedgerAccount::Protocol, rx.protocol);
+        self.add(LedgerAccount::Misdelivered, rx.misdelivered);
+        self.add(LedgerAccount::OtherRuns, rx.other_runs);
+        self.add(LedgerAccount::Recognised, rx.unnumbered);
+        self.add(LedgerAccount::Unnumbered, rx.unnumbered);
     }
 
     /// What an account holds; `None` if no part measured it.

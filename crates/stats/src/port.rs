@@ -83,6 +83,11 @@ pub struct TxCounters {
 }
 
 impl TxCounters {
+    /// Whether frames of this run were sent here, so that what the interface transmitted belongs to its ledger.
+    pub const fn has_sent(&self) -> bool {
+        self.handed_over > 0 || self.refused > 0
+    }
+
     /// Frames that the port was given and that its interface did not transmit, by its own counters.
     pub fn unsent_by_interface(&self) -> Option<u64> {
         // The drop counter and the difference may count the same frames: the larger one, not the sum.

@@ -33,7 +33,10 @@ use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::private_files;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, RowIndex, ToSql, params};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -74,6 +77,17 @@ pub struct RunSummary {
     pub directory: PathBuf,
 }
 
+/// Makes the file private, and keeps it open until the process ends: whoever closes a file drops all locks of its process on it,
+/// also those of other connections to the same catalogue.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    static KEPT: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !kept.contains_key(path) || !path.exists() {
+        kept.insert(path.to_owned(), private_files::open_or_create(path)?);
+    }
+    Ok(())
+}
+
 impl RunCatalogue {
     /// Opens the catalogue in `place`, and creates it if there is none.
     pub fn open(place: &Path) -> Result<Self, Error> {
@@ -85,7 +99,7 @@ impl RunCatalogue {
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
-        private_files::open_or_create(&path).map_err(Error::file("open", &path))?;
+        make_private(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
         write_ahead(&connection, PATIENCE).map_err(Error::catalogue(&path))?;
         // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is

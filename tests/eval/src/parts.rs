@@ -2,6 +2,8 @@
 
 use crate::Effort;
 use crate::output::{Goal, Output};
+use anyhow::ensure;
+use std::collections::BTreeSet;
 
 /// Measures the parts that are asked for, in their order. What the others found is worth something without a part that fails, so
 /// that becomes a goal without a measurement.
@@ -11,8 +13,9 @@ pub fn evaluate(
     output: &mut Output,
 ) -> anyhow::Result<()> {
     let only = std::env::var("EVAL_ONLY").ok();
+    let mut wanted: BTreeSet<&str> = only.iter().flat_map(|only| only.split(',')).collect();
     for (name, part) in parts {
-        if only.as_deref().is_some_and(|only| only.split(',').all(|one| one != name)) {
+        if only.is_some() && !wanted.remove(name) {
             continue;
         }
         if let Err(error) = part(effort, output) {
@@ -20,5 +23,6 @@ pub fn evaluate(
             output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
         }
     }
+    ensure!(wanted.is_empty(), "EVAL_ONLY names parts that do not exist: {wanted:?}");
     Ok(())
 }

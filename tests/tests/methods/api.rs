@@ -88,10 +88,13 @@ fn a_client_starts_a_search_follows_it_and_reads_its_result() {
     assert_eq!(ended["state"], "complete", "{ended}");
     let (stored, status) = call("GET", &format!("runs/{id}"), None);
     assert_eq!((status.as_str(), &stored["result"]), ("200", &ended["result"]), "{stored}");
-    // A busy rig may not have held a trial: then the result is only "at least".
     if ended["verdict"] == "PASS" {
         let found = ended["result"]["lower_bound_frames_per_second"].as_f64().unwrap();
         assert!((9_600.0..=10_900.0).contains(&found), "{found}");
+    } else {
+        // A busy rig may not have held a trial: then the result is only "at least".
+        assert_eq!(ended["verdict"], "INCONCLUSIVE", "{ended}");
+        assert_eq!(ended["result"]["limited_by"], "rig", "{ended}");
     }
     let (listed, _) = call("GET", "methods", None);
     assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
@@ -108,9 +111,25 @@ fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
     let id = started["id"].as_str().unwrap_or_else(|| panic!("{started}")).to_owned();
     let (unknown, status) = call("DELETE", "methods/no-such-test", None);
     assert_eq!(status, "404", "{unknown}");
-    call("DELETE", &format!("methods/{id}"), None);
+    let (stopping, status) = call("DELETE", &format!("methods/{id}"), None);
+    assert_eq!((status.as_str(), &stopping["state"]), ("200", &json!("stopping")), "{stopping}");
+    assert_eq!(stopping["id"], id, "{stopping}");
     let ended = await_state(&id, &["complete", "failed", "stopped"]);
     assert_eq!(ended["state"], "stopped", "{ended}");
+    // It was in its first trial, which says nothing once it is stopped.
+    assert_eq!(ended["trials"], 0, "{ended}");
+    assert_eq!(ended["known"], "throughput: nothing known yet", "{ended}");
+    for absent in ["trial", "to_go", "verdict", "error"] {
+        assert!(ended[absent].is_null(), "{absent}: {ended}");
+    }
+    let result = &ended["result"];
+    assert_eq!((&result["method"], &result["is_over"]), (&json!("bisect"), &json!(false)), "{ended}");
+    for bound in ["lower_bound_frames_per_second", "upper_bound_frames_per_second"] {
+        assert!(result[bound].is_null(), "{bound}: {ended}");
+    }
+    // A test without trials is not kept: there is nothing to resume.
+    let (stored, status) = call("GET", &format!("runs/{id}"), None);
+    assert_eq!(status, "404", "{stored}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ use packetrig_sys::owner::overflow_user;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Time for late frames when a configuration is replaced. It is short because the client waits for it.
@@ -78,6 +78,7 @@ fn method_runner(
         fleet: fleet.map(|place| place.directory().to_owned()),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
         back_end: arguments.back_end.map(Into::into),
+        aliases: aliases(arguments),
     };
     Arc::new(MethodRunner::new(terms, thread))
 }
@@ -110,6 +111,12 @@ fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     ServedTerms { options: Box::new(options), seed }
 }
 
+/// The interfaces that documents call by other names.
+fn aliases(arguments: &ServeArgs) -> BTreeMap<String, String> {
+    let ports = arguments.ports.iter();
+    ports.map(|alias| (alias.location.clone(), alias.interface.to_string())).collect()
+}
+
 /// Serves until a signal comes.
 fn offer<R: RunSource>(
     arguments: &ServeArgs,
@@ -117,8 +124,7 @@ fn offer<R: RunSource>(
     (runs, methods): (R, Arc<MethodRunner>),
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
-    let console = Arc::new(TestConsole::new(runs, aliases.collect()));
+    let console = Arc::new(TestConsole::new(runs, aliases(arguments)));
     let rig = ServedRig {
         tester: Some(Arc::clone(&console) as _),
         live: Some(Arc::clone(&console) as _),

@@ -175,7 +175,6 @@ impl DeviceHost {
                 Err(error) if error.errno() == Some(NETDOWN) => {}
                 other => other?,
             }
-            self.tx.reap();
             let since = *self.stuck_since.get_or_insert(now);
             if self.tx.untaken() == 0 {
                 self.stuck_since = None;

@@ -322,12 +322,7 @@ fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCoun
     ledger.add(LedgerAccount::Planned, planned);
     ledger.add(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
     ledger.add(LedgerAccount::Built, built);
-    ledger.add(LedgerAccount::Refused, port.refused);
-    ledger.add(LedgerAccount::HandedOver, port.handed_over);
-    // "Measured" accounts may be absent, where an interface has no such counter. A rule with an absent account is
-    // listed as unchecked, never as balanced.
-    ledger.add_measured(LedgerAccount::OnWire, port.on_wire);
-    ledger.add_measured(LedgerAccount::TxDropped, port.dropped);
+    ledger.add_sender(port);
 }
 
 fn sum(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
@@ -335,16 +330,9 @@ fn sum(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
 }
 
 fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
-    ledger.add_measured(LedgerAccount::Arrived, port.arrived);
-    ledger.add(LedgerAccount::RingDropped, port.ring_dropped);
-    ledger.add(LedgerAccount::Seen, port.seen);
-    ledger.add(LedgerAccount::Foreign, port.foreign);
-    ledger.add(LedgerAccount::Protocol, port.protocol);
-    ledger.add(LedgerAccount::Misdelivered, port.misdelivered);
-    ledger.add(LedgerAccount::OtherRuns, port.other_runs);
-    ledger.add(LedgerAccount::Recognised, sum(received, |r| r.counts.frames) + port.unnumbered);
+    ledger.add_receiver(port);
+    ledger.add(LedgerAccount::Recognised, sum(received, |r| r.counts.frames));
     ledger.add(LedgerAccount::Counted, sum(received, |r| r.counts.sequence.unique));
     ledger.add(LedgerAccount::Duplicate, sum(received, |r| r.counts.sequence.duplicates));
     ledger.add(LedgerAccount::Stale, sum(received, |r| r.counts.sequence.stale));
-    ledger.add(LedgerAccount::Unnumbered, port.unnumbered);
 }

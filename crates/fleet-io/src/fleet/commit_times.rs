@@ -21,8 +21,7 @@ const LEAST: Nanos = Nanos::from_millis(15);
 pub(super) struct CommitTimes(VecDeque<Nanos>);
 
 impl CommitTimes {
-    /// Takes note of a run. One whose start was tried several times counts with its last attempt and makes the others forgotten: they
-    /// have led to a lead that was too short.
+    /// Takes note of a run. One whose start was tried several times makes all forgotten: they have led to a lead that was too short.
     pub(super) fn add(&mut self, times: &RunTimes) {
         let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
         let (Some(committed), Some(confirmed)) =

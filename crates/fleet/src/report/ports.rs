@@ -88,29 +88,33 @@ impl LossPlaces {
         out_of_order: &OutOfOrderLosses,
         ports: &[&PortResult],
     ) -> Self {
-        // Sender first, then receiver, then doubt, each at most what is left: a frame is placed once.
-        let senders = ports.iter().filter(|port| port.tx.handed_over > 0 || port.tx.refused > 0);
-        let sender =
-            senders.map(|port| port.tx.unsent_by_interface()).collect::<Option<Vec<u64>>>().map(sum_of);
-        let sender = sender.map(|dropped| dropped.min(total));
-        let left = total - sender.unwrap_or(0);
-        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
-        // and then found no other use for.
-        let receiver = sum_of(ports.iter().map(|port| port.rx.unseen())).min(left);
+        let places = Self::of_ends(total, ports.iter().map(|port| (&port.tx, &port.rx)));
+        let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
         // What a port dropped while it was not in order is counted there.
         let explained = |port: &&PortResult| {
             port.rx.unseen() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
         };
         let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
-        let at_sender = out_of_order.all_sending().min(sender.unwrap_or(0));
-        let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left - receiver);
-        Self {
-            total,
-            sender,
-            receiver: Some(receiver),
-            in_doubt,
-            path: sender.map(|_| left - receiver - in_doubt),
-        }
+        let at_sender = out_of_order.all_sending().min(sender);
+        let left = total - sender - receiver;
+        let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left);
+        Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
+    }
+
+    /// The same by what the ends say alone, without the times of losses.
+    pub fn of_ends<'a>(
+        total: u64,
+        ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
+    ) -> Self {
+        // Sender first, then receiver, each at most what is left: a frame is placed once.
+        let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
+        let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
+        let sender = sender.map(|dropped| sum_of(dropped).min(total));
+        let left = total - sender.unwrap_or(0);
+        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us
+        // and then found no other use for.
+        let receiver = sum_of(ports.map(|(_, rx)| rx.unseen())).min(left);
+        Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }
 }
 

@@ -67,14 +67,19 @@ export async function configure(configuration) {
 
 let asking = null;
 
+const dialog = document.getElementById("token-dialog");
+// Nothing works without the token, so the question stays. Browsers close a dialog at the second Escape whatever the page says.
+dialog.addEventListener("cancel", (event) => event.preventDefault());
+dialog.addEventListener("close", () => {
+  if (asking && !dialog.open) dialog.showModal();
+});
+
 /** Asks the user once, however many calls wait for the token. */
 function askForToken(wasWrong) {
   asking ??= new Promise((resolve) => {
-    const dialog = document.getElementById("token-dialog");
     const input = document.getElementById("token");
     document.getElementById("token-problem").textContent = wasWrong ? "The server did not accept this token." : "";
     input.value = "";
-    dialog.addEventListener("cancel", (event) => event.preventDefault());
     document.getElementById("token-form").addEventListener("submit", () => {
       sessionStorage.setItem(KEY, input.value.trim());
       asking = null;

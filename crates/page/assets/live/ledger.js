@@ -1,5 +1,5 @@
 // The ledger as a drawing: a trunk of fixed width through our sender, the device and our receiver. What is lost leaves at its place;
-// what does not belong to the streams joins. Not to scale: 3 of 10^9 frames would not be seen, so widths follow the logarithm.
+// what the receiver sets aside leaves there. Not to scale: 3 of 10^9 frames would not be seen, so widths follow the logarithm.
 
 import { el, setAttribute, setText, svg } from "./dom.js";
 import { ABSENT, count, share } from "./format.js";
@@ -12,31 +12,40 @@ const TRUNK_X = 34;
 const TRUNK_WIDTH = 26;
 const LABEL_X = 112;
 
-/** The steps of a frame. `station`: an account on the way. `exit`: frames leave. `entry`: frames of others join. */
+const station = (account, name) => ({ station: account, name });
+const exit = (account, name) => ({ exit: account, name });
+/** Frames that the receiver sets aside: they are of others, or copies, or at a wrong port. */
+const other = (account, name) => ({ exit: account, name, isOther: true });
+
+/**
+ * The steps of a frame. `station`: an account on the way. `exit`: frames leave. `isPlace`: the number is one of the places of losses.
+ * `isOptional`: not drawn if there is no number.
+ */
 const STEPS = [
   { box: "Our sender" },
-  { station: "planned", name: "planned", isOptional: true },
-  { exit: "unsent", name: "not built before the end", isOptional: true },
-  { station: "built", name: "built" },
-  { exit: "refused", name: "refused by the kernel" },
-  { station: "handed_over", name: "handed over to the kernel" },
-  { exit: "tx_dropped", name: "dropped by the sending interface" },
-  { station: "on_wire", name: "on the wire" },
+  { ...station("planned", "planned"), isOptional: true },
+  { ...exit("unsent", "not built before the end"), isOptional: true },
+  station("built", "built"),
+  exit("refused", "refused by the kernel"),
+  station("handed_over", "handed over to the kernel"),
+  exit("tx_dropped", "dropped by the sending interface"),
+  station("on_wire", "on the wire"),
   { box: "Device under test and path" },
-  { exit: "path", name: "lost on the path", isLoss: true },
+  { ...exit("path", "lost on the path"), isPlace: true, isLoss: true },
+  { ...exit("in_doubt", "lost in doubt"), isPlace: true, isOptional: true },
   { box: "Our receiver" },
-  { station: "arrived", name: "arrived" },
-  { exit: "ring_dropped", name: "dropped by our full ring" },
-  { station: "seen", name: "seen by the receiver" },
-  { entry: "foreign", name: "of others" },
-  { entry: "protocol", name: "ARP and other protocols" },
-  { entry: "other_runs", name: "of other runs" },
-  { entry: "misdelivered", name: "of this run, at a wrong port" },
-  { station: "recognised", name: "recognised" },
-  { entry: "duplicate", name: "copies" },
-  { exit: "stale", name: "too late to tell" },
-  { exit: "unnumbered", name: "with a damaged tag" },
-  { station: "counted", name: "counted" },
+  station("arrived", "arrived"),
+  exit("ring_dropped", "dropped by our full ring"),
+  station("seen", "seen by the receiver"),
+  other("foreign", "of others"),
+  other("protocol", "ARP and other protocols"),
+  other("other_runs", "of other runs"),
+  exit("misdelivered", "of this run, at a wrong port"),
+  station("recognised", "recognised"),
+  other("duplicate", "copies"),
+  exit("stale", "too late to tell"),
+  exit("unnumbered", "with a damaged tag"),
+  station("counted", "counted"),
 ];
 
 /** Width of an exit in pixels: none for 0, else 3 to 24 by the logarithm. */
@@ -58,10 +67,14 @@ export class LedgerDrawing {
     this.shown = "";
   }
 
-  /** `accounts` by name; `path`: frames lost on the path, null if that is not known; `isPreliminary`: some are still on the way. */
-  update(accounts, path, isPreliminary) {
-    const steps = STEPS.filter((step) => !step.isOptional || accounts[step.station ?? step.exit] !== undefined);
-    const key = steps.length;
+  /**
+   * `accounts` by name; `places`: frames lost on the `path`, null if that is not known, and those `in_doubt` if the run has ended;
+   * `isPreliminary`: some are still on the way.
+   */
+  update(accounts, places, isPreliminary) {
+    const valueOf = (step) => (step.isPlace ? places : accounts)[step.station ?? step.exit];
+    const steps = STEPS.filter((step) => !step.isOptional || valueOf(step) !== undefined);
+    const key = steps.map((step) => step.box ?? step.name).join();
     if (this.shown !== key) {
       this.shown = key;
       this.build(steps);
@@ -70,7 +83,7 @@ export class LedgerDrawing {
     const says = [];
     for (const part of this.parts) {
       const { step } = part;
-      const value = step.exit === "path" ? path : accounts[step.station ?? step.exit ?? step.entry];
+      const value = valueOf(step);
       const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
       const text = value === null || value === undefined ? ABSENT : count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
@@ -125,7 +138,7 @@ export class LedgerDrawing {
       shapes.unshift(svg("line", { class: "ledger-station", x1: TRUNK_X - 6, x2: TRUNK_X + TRUNK_WIDTH + 6, y1: y, y2: y }));
     } else {
       const [from, to] = [TRUNK_X + TRUNK_WIDTH, LABEL_X - 12];
-      flow = { line: svg("path", { d: `M${from} ${y}L${to - 4} ${y}`, fill: "none" }), head: svg("path", { d: headPath(step.exit ? to : from, y, step.exit ? 6 : -6), fill: "none", "stroke-width": 2 }) };
+      flow = { line: svg("path", { d: `M${from} ${y}L${to - 4} ${y}`, fill: "none" }), head: svg("path", { d: headPath(to, y), fill: "none", "stroke-width": 2 }) };
       shapes.unshift(flow.line, flow.head);
     }
     return { step, y, value, name, flow, shapes, item: el("li") };
@@ -133,19 +146,19 @@ export class LedgerDrawing {
 }
 
 function kindWord(step) {
-  if (step.exit) return "leaves: ";
-  return step.entry ? "joins: " : "";
+  if (step.station) return "";
+  return step.isOther ? "set aside: " : "leaves: ";
 }
 
-/** The head of an arrow that points where the frames go. */
-function headPath(x, y, size) {
-  return `M${x - size} ${y - 6}L${x} ${y}L${x - size} ${y + 6}`;
+/** The head of an arrow that points out of the flow. */
+function headPath(x, y) {
+  return `M${x - 6} ${y - 6}L${x} ${y}L${x - 6} ${y + 6}`;
 }
 
 function drawFlow(part, value) {
   const isAbsent = value === null || value === undefined;
   setAttribute(part.flow.line, "stroke-width", isAbsent ? 6 : Math.max(1, exitWidth(value) / 2));
-  const kind = part.step.exit ? "ledger-exit" : "ledger-entry";
+  const kind = part.step.isOther ? "ledger-exit is-other" : "ledger-exit";
   for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isAbsent ? " is-absent" : ""}${!isAbsent && Number(value) === 0 ? " is-none" : ""}`);
 }
 

@@ -175,16 +175,22 @@ class LiveView {
     if (state === "open") this.isOtherWindow = false;
   }
 
+  /** With another configuration, all counters and names are new. */
+  noteConfiguration(configuration) {
+    if (this.configuration === configuration) return;
+    this.configuration = configuration;
+    this.totals.clear();
+    this.streams.selected.clear();
+    if (this.mayControl) this.nameSelection();
+  }
+
   onHistory(data) {
+    this.noteConfiguration(data.configuration);
     this.totals.load(data.columns);
   }
 
   onLive(data) {
-    if (this.configuration !== data.configuration) {
-      this.configuration = data.configuration;
-      this.streams.selected.clear();
-      if (this.mayControl) this.nameSelection();
-    }
+    this.noteConfiguration(data.configuration);
     if (data.run) this.totals.add(data.run);
     this.latest = data;
     // One drawing for each frame of the screen, with the newest state: a slow screen skips states.
@@ -216,7 +222,7 @@ class LiveView {
     setText(this.ended, run.ended ? `The run has ended: ${run.ended}` : "");
     this.drawFigures(run);
     this.drawPlots();
-    this.ledger.update(run.ledger, run.losses.path, run.losses.in_motion);
+    this.ledger.update(run.ledger, run.losses, run.losses.in_motion);
     setText(this.lossNote, run.losses.in_motion
       ? "Streams transmit: counters are read one after the other, and some of the missing frames are still on the way."
       : "Nothing moves: what is missing is lost.");

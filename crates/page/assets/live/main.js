@@ -1,10 +1,10 @@
 // The frame of the page: which view an address shows, and what the server has.
 
-import { get } from "./api.js";
+import { get, getText, hasToken } from "./api.js";
 import { announce, el } from "./dom.js";
 import { showLive } from "./live.js";
 import { showNodes } from "./nodes.js";
-import { showComparison, showResult, showResults } from "./results.js";
+import { save, showComparison, showResult, showResults } from "./results.js";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
@@ -20,11 +20,31 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 
+// A browser sends no token with a link, so with a token the description is saved.
+document.querySelector("#pages a[data-page=api]").addEventListener("click", async (event) => {
+  if (!hasToken()) return;
+  event.preventDefault();
+  try {
+    save("openapi.json", await getText("openapi.json"), "application/json");
+  } catch (error) {
+    setLink("lost", `✗ ${error.message}`);
+  }
+});
+
 /** `#/runs/ID?a=b` as path segments and parameters. */
 function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const segments = path.split("/").filter(Boolean).map(decodeURIComponent);
   return { segments, query: new URLSearchParams(query ?? "") };
+}
+
+/** Marks the link to the page that is shown. */
+function markPage(page) {
+  for (const anchor of document.querySelectorAll("#pages a")) {
+    const isHere = anchor.dataset.page === page || (page === "compare" && anchor.dataset.page === "runs");
+    if (isHere) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
 }
 
 function setLink(state, text) {
@@ -41,16 +61,14 @@ async function show() {
   leave = () => {};
   viewNumber += 1;
   const view = viewNumber;
-  const { segments, query } = readAddress();
-  const page = segments[0] ?? homePage();
-  for (const anchor of document.querySelectorAll("#pages a")) {
-    const isHere = anchor.dataset.page === page || (page === "compare" && anchor.dataset.page === "runs");
-    if (isHere) anchor.setAttribute("aria-current", "page");
-    else anchor.removeAttribute("aria-current");
-  }
+  let page = null;
+  markPage(page);
   main.replaceChildren(el("p", { class: "muted", role: "status" }, "Loading…"));
   const context = { server, setLink, isCurrent: () => view === viewNumber, place: (...nodes) => view === viewNumber && main.replaceChildren(...nodes) };
   try {
+    const { segments, query } = readAddress();
+    page = segments[0] ?? homePage();
+    markPage(page);
     const shown = await showPage(context, page, segments[1], query);
     // The user may have gone on while it was loading.
     if (view === viewNumber) leave = shown;

@@ -141,7 +141,8 @@ export async function showResult(context, id) {
     return () => {};
   }
   const drawing = new LedgerDrawing();
-  drawing.update(accountsOf(result.ledger), result.lost.path, false);
+  // Reports of older versions do not have `in_doubt`.
+  drawing.update(accountsOf(result.ledger), { in_doubt: 0, ...result.lost }, false);
   const plot = new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps"));
   context.place(el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict))),
     factsCard(result, download),
@@ -185,7 +186,8 @@ function reportLink(id) {
   return el("button", { type: "button", onclick: async () => save(`${id}.html`, await getText(path), "text/html") }, "Save the report as a page");
 }
 
-function save(name, text, type) {
+/** Saves a text as a file. */
+export function save(name, text, type) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
@@ -204,6 +206,7 @@ function factsCard(report, download) {
     ["Lost on the path", count(report.lost.path)],
     ["Lost by our sender", count(report.lost.sender)],
     ["Lost by our receiver", count(report.lost.receiver)],
+    ["Lost in doubt", count(report.lost.in_doubt ?? 0)],
     ["Seed", String(report.seed)],
     ["Plan (SHA-256)", el("code", {}, report.plan_sha256.slice(0, 12))],
     ["Version", report.packetrig_version],

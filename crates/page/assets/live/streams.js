@@ -78,6 +78,10 @@ export class StreamTable {
 
   readFilter() {
     this.filter = this.filterBox.value.trim();
+    this.showFirstRows();
+  }
+
+  showFirstRows() {
     this.from = 0;
     this.box.scrollTop = 0;
     this.onWindow();
@@ -101,13 +105,14 @@ export class StreamTable {
       const direction = { [column]: "ascending", [`-${column}`]: "descending" }[this.sort];
       setAttribute(head, "aria-sort", direction ?? null);
     }
-    this.from = 0;
-    this.onWindow();
+    this.showFirstRows();
   }
 
   update(streams) {
     const { total, matching, from, columns } = streams;
     this.matching = matching;
+    // Another configuration or filter may have fewer rows than this window skips.
+    if (this.from > 0 && this.from >= matching) this.showFirstRows();
     const names = columns.name;
     setText(this.counter, matching === total ? `${count(total)} streams` : `${count(matching)} of ${count(total)} streams`);
     setAttribute(this.table, "aria-rowcount", matching + 1);

@@ -146,6 +146,11 @@ impl FlowStation {
             _ => FlowZone::Receiver,
         }
     }
+
+    /// Whether the device and the path are behind it.
+    pub(super) fn is_before_path(&self) -> bool {
+        self.account == LedgerAccount::OnWire
+    }
 }
 
 fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<FlowExit> {
@@ -329,6 +334,20 @@ mod tests {
         assert_eq!(states[0], &FlowBalance::Balanced);
         assert_eq!(states[2], &FlowBalance::NotChecked);
         assert!(matches!(states[4], FlowBalance::Broken(how) if how.contains("990 against 991")));
+    }
+
+    #[test]
+    fn a_sum_that_is_wrong_at_the_end_is_seen_in_both_drawings() {
+        let mut ledger = FrameLedger::default();
+        let counts =
+            [(LedgerAccount::Counted, 985), (LedgerAccount::Expected, 1000), (LedgerAccount::Lost, 10)];
+        for (account, frames) in counts {
+            ledger.add(account, frames);
+        }
+        let places =
+            LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
+        let drawn = LedgerFlow::of(&ledger, &ledger.balance(), &places).draw().into_string();
+        assert_eq!(drawn.matches("does not add up").count(), 2, "{drawn}");
     }
 
     #[test]

@@ -88,6 +88,11 @@ fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f6
     let middle = x.midpoint(next) + 30.0;
     piece(x, middle - 8.0);
     piece(middle + 8.0, next);
+    draw_wide_break(svg, middle, rule);
+}
+
+/// Where a rule of the ledger does not hold.
+fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
     let mark = format!(
         "M{} {}l12 12m0-12l-12 12",
         coordinate(middle - 6.0),
@@ -104,6 +109,9 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
     let head = format!("M{x} {TRUNK_TOP}h44v-12l34 34l-34 34v-12h-44z");
     svg.empty("path", &[("class", class), ("d", &head)]);
+    if let FlowBalance::Broken(rule) = &last.balance {
+        draw_wide_break(svg, x + 22.0, rule);
+    }
     let lines = [
         ("expected", flow.expected.map_or_else(|| "not known".to_owned(), count)),
         ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), count)),
@@ -141,8 +149,7 @@ fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
 /// Exits go down. The first one goes deepest, so that no exit crosses the text of another.
 fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, station_x: f64) {
     // The exits of the path are in its own box.
-    let is_path = station.exits.first().is_some_and(|exit| exit.name == "lost on the path");
-    let left = if is_path { 638.0 } else { station_x + 16.0 };
+    let left = if station.is_before_path() { 638.0 } else { station_x + 16.0 };
     let count = station.exits.len();
     for (index, exit) in station.exits.iter().enumerate() {
         let row = count - 1 - index;
@@ -168,22 +175,23 @@ fn count_class(exit: &FlowExit) -> &'static str {
     }
 }
 
+fn exit_class(exit: &FlowExit) -> &'static str {
+    match (exit.frames, exit.kind) {
+        (None, _) => "exit exit-unknown",
+        (Some(0), _) => "exit exit-none",
+        (Some(_), ExitKind::Lost) => "exit exit-lost",
+        (Some(_), ExitKind::SetAside) => "exit exit-aside",
+    }
+}
+
 fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
-    let Some(frames) = exit.frames else {
-        let path = format!("M{x} {TRUNK_BASE}V{}", coordinate(y - 2.0));
-        svg.empty("path", &[("class", "exit exit-unknown"), ("d", &path)]);
-        return;
-    };
-    let width = exit_width(frames);
+    let class = exit_class(exit);
+    let width = exit.frames.map_or(0.0, exit_width);
     if width == 0.0 {
         let path = format!("M{x} {TRUNK_BASE}V{}", coordinate(y - 2.0));
-        svg.empty("path", &[("class", "exit exit-none"), ("d", &path)]);
+        svg.empty("path", &[("class", class), ("d", &path)]);
         return;
     }
-    let class = match exit.kind {
-        ExitKind::Lost => "exit exit-lost",
-        ExitKind::SetAside => "exit exit-aside",
-    };
     // A thick exit grows to the left: the text is on its right.
     let x = x + 1.5 - width / 2.0;
     let path = format!("M{} {}V{}", coordinate(x), coordinate(TRUNK_BASE - 10.0), coordinate(y + 1.0));
@@ -233,7 +241,7 @@ pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
     let mut body = Markup::new();
     let mut y = 4.0;
     for (index, station) in flow.stations.iter().enumerate() {
-        let is_path = index == 3;
+        let is_path = station.is_before_path();
         if index == 0 || index == 4 {
             let name = if station.zone() == FlowZone::Sender { "Our sender" } else { "Our receiver" };
             y = draw_narrow_zone(&mut body, name, y, index > 0);
@@ -315,12 +323,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = TRUNK_X + NARROW_TRUNK;
-    let class = match (exit.frames, exit.kind) {
-        (None, _) => "exit exit-unknown",
-        (Some(0), _) => "exit exit-none",
-        (Some(_), ExitKind::Lost) => "exit exit-lost",
-        (Some(_), ExitKind::SetAside) => "exit exit-aside",
-    };
+    let class = exit_class(exit);
     let width = exit.frames.map_or(0.0, exit_width);
     let path = format!("M{} {}H{}", edge - 6.0, coordinate(middle), edge + 20.0);
     if width > 0.0 {

@@ -1,4 +1,4 @@
-//! What each kind of caveat means and what to do, as the book says it (`docs/book/caveats.md`).
+//! What each kind of caveat means and what to do, in short; `docs/book/caveats.md` has more.
 
 use packetrig_stats::caveat::CaveatKind;
 

@@ -1,7 +1,7 @@
 //! The page of a test method: verdict, results, the search with its bounds, each trial.
 
-use super::elements::{Cell, Heading, Sign, fact, section, table, verdict, wall_time};
-use super::shell::{self, ContentsEntry};
+use super::elements::{Cell, Heading, Sign, fact, table, verdict, wall_time};
+use super::shell::{self, PageParts};
 use super::{method_charts, setup};
 use crate::markup::Markup;
 use crate::quantity;
@@ -45,25 +45,16 @@ const FILES: [(&str, &str); 5] = [
 
 /// The page of a method, complete in itself.
 pub fn render_method(page: MethodPage<'_>) -> String {
-    let mut body = Markup::new();
-    section(&mut body, "verdict", "Verdict", |part| write_verdict(part, page));
-    section(&mut body, "charts", "Charts", |part| method_charts::write(part, page.report, page.trials));
-    section(&mut body, "results", "Results", |part| write_results(part, page.report));
-    section(&mut body, "trials", "Trials", |part| write_trials(part, page.trials));
-    section(&mut body, "caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
-    section(&mut body, "setup", "Environment", |part| write_setup(part, page));
-    section(&mut body, "plan", "Options, plan and files", |part| write_plan(part, page));
-    let contents = [
-        ContentsEntry { id: "verdict", title: "Verdict" },
-        ContentsEntry { id: "charts", title: "Charts" },
-        ContentsEntry { id: "results", title: "Results" },
-        ContentsEntry { id: "trials", title: "Trials" },
-        ContentsEntry { id: "caveats", title: "Caveats" },
-        ContentsEntry { id: "setup", title: "Environment" },
-        ContentsEntry { id: "plan", title: "Plan" },
-    ];
+    let mut parts = PageParts::default();
+    parts.add("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
+    parts.add("charts", "Charts", "Charts", |part| method_charts::write(part, page.report, page.trials));
+    parts.add("results", "Results", "Results", |part| write_results(part, page.report));
+    parts.add("trials", "Trials", "Trials", |part| write_trials(part, page.trials));
+    parts.add("caveats", "Caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
+    parts.add("setup", "Environment", "Environment", |part| write_setup(part, page));
+    parts.add("plan", "Plan", "Options, plan and files", |part| write_plan(part, page));
     let title = format!("{}: {} – packetrig", page.verdict, heading(page));
-    shell::render(&title, &head(page), &contents, &body, page.version)
+    shell::render(&title, &head(page), &parts, page.version)
 }
 
 fn heading(page: MethodPage<'_>) -> String {
@@ -105,7 +96,8 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
         (true, true) => "No criterion was asked for, and everything that was asked for is known.",
         (true, false) => "Something that was asked for is not known.",
-        (false, _) => "The worst criterion decides.",
+        (false, true) => "The worst criterion decides.",
+        (false, false) => "The worst criterion decides; something that was asked for is not known.",
     };
     part.text(" ").element("span", &[], meaning).close("p");
     if !page.report.is_complete {

@@ -1,4 +1,4 @@
-//! Charts of a test method: the search with its bounds closing, throughput, loss curves, latency against load.
+//! Charts of a test method: the search with the loads of trials that passed and failed, throughput, loss curves, latency against load.
 
 use super::figures::{LegendEntry, write_absent, write_figure};
 use crate::draw::chart::{Axis, AxisUnit, Chart, ChartLine, ChartPoint, MarkShape};
@@ -120,7 +120,10 @@ fn highest_load(trials: &[&JournalEntry]) -> f64 {
 fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss]) {
     let count = group.trials.len() as f64;
     let mut chart = Chart::new(
-        format!("Trials of the search, {}, with the bounds after each", group.name),
+        format!(
+            "Trials of the search, {}, with the highest load that passed and the lowest that failed after each",
+            group.name
+        ),
         axis("trial of the search", AxisUnit::Number, Scale::exactly(0.0, count + 0.5)),
         axis(
             "offered load, frames/s",
@@ -143,10 +146,16 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             |entry| entry.result.loss_share() <= goal.ratio && entry.result.sent > 0,
             f64::max,
         );
-        let failed = running_bounds(group, |entry| entry.result.loss_share() > goal.ratio, f64::min);
-        for (name, style, line) in
-            [("highest load carried", style, carried), ("lowest load not carried", style + 1, failed)]
-        {
+        // A trial that the rig did not hold says nothing of the device.
+        let failed = running_bounds(
+            group,
+            |entry| entry.result.loss_share() > goal.ratio && entry.result.rig_fault.is_none(),
+            f64::min,
+        );
+        for (name, style, line) in [
+            ("highest load of a trial that passed", style, carried),
+            ("lowest load of a trial that failed", style + 1, failed),
+        ] {
             let Some(last) = line.last() else { continue };
             let text = Load::new(last.y).to_string();
             legend.push(LegendEntry { name: format!("{}{name}", goal.name), style, is_level: false, text });

@@ -1,7 +1,7 @@
 //! The page of a run.
 
-use super::elements::{section, verdict, wall_time};
-use super::shell::{self, ContentsEntry};
+use super::elements::{verdict, wall_time};
+use super::shell::{self, PageParts};
 use super::{caveats, setup, streams, verdict as verdict_part};
 use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
 use crate::markup::Markup;
@@ -29,26 +29,17 @@ const FILES: [(&str, &str); 8] = [
 /// The page of a run, complete in itself.
 pub fn render_run(run: RunPage<'_>) -> String {
     let report = run.report;
-    let mut body = Markup::new();
-    section(&mut body, "verdict", "Verdict", |page| verdict_part::write(page, report));
-    section(&mut body, "ledger", "Where the frames are", |page| write_ledger(page, report));
-    section(&mut body, "streams", "Streams", |page| streams::write_table(page, report));
-    section(&mut body, "charts", "Stream by stream", |page| streams::write_single(page, report));
-    section(&mut body, "caveats", "Caveats", |page| caveats::write(page, &report.caveats));
-    section(&mut body, "setup", "Environment, calibration and clocks", |page| {
+    let mut parts = PageParts::default();
+    parts.add("verdict", "Verdict", "Verdict", |page| verdict_part::write(page, report));
+    parts.add("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
+    parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
+    parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+    parts.add("caveats", "Caveats", "Caveats", |page| caveats::write(page, &report.caveats));
+    parts.add("setup", "Environment", "Environment, calibration and clocks", |page| {
         setup::write_environment(page, report);
     });
-    section(&mut body, "plan", "Plan and files", |page| write_plan_and_files(page, run));
-    let contents = [
-        ContentsEntry { id: "verdict", title: "Verdict" },
-        ContentsEntry { id: "ledger", title: "Ledger" },
-        ContentsEntry { id: "streams", title: "Streams" },
-        ContentsEntry { id: "charts", title: "Charts" },
-        ContentsEntry { id: "caveats", title: "Caveats" },
-        ContentsEntry { id: "setup", title: "Environment" },
-        ContentsEntry { id: "plan", title: "Plan" },
-    ];
-    shell::render(&title(report), &head(report), &contents, &body, &report.packetrig_version)
+    parts.add("plan", "Plan", "Plan and files", |page| write_plan_and_files(page, run));
+    shell::render(&title(report), &head(report), &parts, &report.packetrig_version)
 }
 
 /// The verdict stands first, because it is what a tab or a list of files shows.

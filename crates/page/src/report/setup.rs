@@ -271,7 +271,7 @@ pub(super) fn write_files(page: &mut Markup, files: &[(&'static str, &'static st
 /// A plan, folded.
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
     page.open("details", &[]).element("summary", &[], title);
-    let shown = document.get(..floor_char_boundary(document, MOST_PLAN)).unwrap_or(document);
+    let shown = &document[..document.floor_char_boundary(MOST_PLAN)];
     page.open("pre", &[("tabindex", "0")]).text(shown).close("pre");
     if shown.len() < document.len() {
         let text = format!(
@@ -282,12 +282,4 @@ pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
         page.element("p", &[("class", "muted")], &text);
     }
     page.close("details");
-}
-
-fn floor_char_boundary(text: &str, most: usize) -> usize {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    end
 }

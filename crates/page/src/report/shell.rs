@@ -1,5 +1,6 @@
 //! The page around the content: head, policy, styles, script.
 
+use super::elements::section;
 use crate::markup::Markup;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
@@ -7,21 +8,30 @@ use sha2::{Digest as _, Sha256};
 const REPORT_STYLE: &str = include_str!("../../assets/report.css");
 const SCRIPT: &str = include_str!("../../assets/report.js");
 
-/// A part of the page that its contents list names.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ContentsEntry {
-    pub(super) id: &'static str,
-    pub(super) title: &'static str,
+/// The sections of a page, and the list of contents that leads to them.
+#[derive(Debug, Default)]
+pub(super) struct PageParts {
+    body: Markup,
+    /// Id and name of each.
+    contents: Vec<(&'static str, &'static str)>,
+}
+
+impl PageParts {
+    /// Adds a section, called `name` in the list of contents.
+    pub(super) fn add(
+        &mut self,
+        id: &'static str,
+        name: &'static str,
+        title: &str,
+        fill: impl FnOnce(&mut Markup),
+    ) {
+        section(&mut self.body, id, title, fill);
+        self.contents.push((id, name));
+    }
 }
 
 /// A whole page. `head` comes above the list of contents.
-pub(super) fn render(
-    title: &str,
-    head: &Markup,
-    contents: &[ContentsEntry],
-    body: &Markup,
-    version: &str,
-) -> String {
+pub(super) fn render(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
     page.own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", &policy())]);
@@ -33,12 +43,12 @@ pub(super) fn render(
     page.own_text("\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n");
     page.open("header", &[("class", "page-head")]).append(head).close("header");
     page.open("nav", &[("class", "contents no-print"), ("aria-label", "Contents")]).open("ul", &[]);
-    for entry in contents {
+    for (id, name) in &parts.contents {
         page.open("li", &[]);
-        page.element("a", &[("href", &format!("#{}", entry.id))], entry.title).close("li");
+        page.element("a", &[("href", &format!("#{id}"))], name).close("li");
     }
     page.close("ul").close("nav");
-    page.open("main", &[]).append(body).close("main");
+    page.open("main", &[]).append(&parts.body).close("main");
     page.open("footer", &[("class", "page-foot muted")]);
     page.open("p", &[]).text("Made by packetrig ").text(version);
     page.text(". This page is complete in itself and loads nothing. Exact data is in the files beside it.")

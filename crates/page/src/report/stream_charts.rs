@@ -70,10 +70,14 @@ const fn figure(name: &'static str, text: Option<String>) -> Figure {
     Figure { name, text, value: None, addition: String::new() }
 }
 
+const BEYOND: &str = "The run went on for longer than seconds are kept: later ones are only in the sums.";
+
 /// The time axis that all charts of a stream share.
 struct StreamTime {
     seconds: usize,
     most: usize,
+    /// A series had no room for all seconds.
+    is_cut: bool,
     /// Where sending ended within its last second, which therefore holds fewer frames.
     partial: Option<(f64, f64)>,
 }
@@ -84,9 +88,17 @@ impl StreamTime {
         let received = stream.received.as_ref().map_or(0, |received| received.series.seconds.len());
         let quality = stream.received.as_ref().map_or(0, |received| received.quality.seconds.len());
         let seconds = sent.max(received).max(quality).max(1);
-        let last = stream.sent.as_ref().and_then(|sent| sent.last).map(Nanos::as_secs_f64);
-        let partial = last.filter(|last| last.fract() < 0.95).map(|last| (last.floor(), seconds as f64));
-        Self { seconds, most, partial: partial.filter(|(from, until)| from < until) }
+        let series = [
+            stream.sent.as_ref().map(|sent| &sent.series),
+            stream.received.as_ref().map(|received| &received.series),
+        ];
+        let is_cut = series.into_iter().flatten().any(|series| series.beyond.0 > 0);
+        Self {
+            seconds,
+            most,
+            is_cut,
+            partial: partial_second(stream).filter(|(_, until)| *until <= seconds as f64),
+        }
     }
 
     fn axis(&self) -> Axis {
@@ -97,8 +109,11 @@ impl StreamTime {
         }
     }
 
+    /// All series of a stream have columns of the same seconds: frames may arrive after the last one was sent.
     fn columns(&self, samples: &[Option<u64>]) -> Columns {
-        Columns::of(samples, self.most)
+        let mut whole = samples.to_vec();
+        whole.resize(self.seconds.max(samples.len()), None);
+        Columns::of(&whole, self.most)
     }
 
     fn mark_partial(&self, chart: &mut Chart) {
@@ -107,6 +122,14 @@ impl StreamTime {
             chart.spans.push(MarkedSpan { from, until, text, is_partial: true });
         }
     }
+}
+
+/// The second in which sending ended, unless all of its frames had left.
+fn partial_second(stream: &StreamReport) -> Option<(f64, f64)> {
+    let last = stream.sent.as_ref()?.last?.as_secs_f64();
+    let gap = stream.asked_milli.filter(|milli| *milli > 0).map_or(0.0, |milli| 1000.0 / milli as f64);
+    let is_whole = (last + gap).floor() > last.floor() || last.fract() >= 0.95;
+    (!is_whole).then(|| (last.floor(), last.floor() + 1.0))
 }
 
 fn frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
@@ -143,13 +166,8 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         chart.lines.push(ChartLine::Level { name: format!("asked: {text}"), style: 5, value });
         legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
     }
-    write_figure(
-        page,
-        "Rate",
-        &chart,
-        &legend,
-        time.partial.map(|_| "Shaded: a second in which sending ended."),
-    );
+    let shaded = time.partial.map(|_| "Shaded: a second in which sending ended.");
+    write_figure(page, "Rate", &chart, &legend, time.is_cut.then_some(BEYOND).or(shaded));
 }
 
 /// Counts of one kind for each second, as far as it was measured.
@@ -169,7 +187,7 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
             "the report does not say in which second frames were lost.",
         );
     }
-    // Seconds after the last loss are not in the series; in all of them nothing was lost.
+    // Seconds after the last loss are not in the series. As long as it had room, nothing was lost in them.
     lost.resize(time.seconds.max(lost.len()), Some(0));
     let columns = time.columns(&lost);
     let most = columns.high().unwrap_or(0);
@@ -267,8 +285,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
 fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
     let caveats = report.caveats.iter().filter(|caveat| {
         use packetrig_stats::caveat::CaveatKind;
-        matches!(caveat.doubt, CaveatKind::NoSendTime | CaveatKind::Clock)
-            && caveat.subject.contains(&stream.name)
+        matches!(caveat.doubt, CaveatKind::NoSendTime | CaveatKind::Clock) && caveat.subject == stream.name
     });
     let reasons: Vec<&str> = caveats.map(|caveat| caveat.text.as_str()).collect();
     match reasons.first() {
@@ -417,4 +434,17 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
         .collect();
     table(page, &format!("Stream {} by receiving port", stream.name), None, &headings, &rows);
     page.close("details");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_of_different_lengths_have_columns_of_the_same_seconds() {
+        let time = StreamTime { seconds: 61, most: 60, is_cut: false, partial: None };
+        let [sent, received] = [60, 61].map(|seconds| time.columns(&vec![Some(1); seconds]));
+        assert_eq!(sent.step, received.step);
+        assert_eq!(sent.values.len(), received.values.len());
+    }
 }

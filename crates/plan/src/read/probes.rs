@@ -177,6 +177,8 @@ fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
     }
     if plan.method == PlannedMethod::Capacity {
         check_capacity(item, plan);
+    } else if object.get("slot").is_some() {
+        item.error("only the method `capacity` has a `slot`");
     }
     if plan.train_length() > LONGEST_TRAIN {
         item.error(format!(
@@ -195,7 +197,9 @@ fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     let most_lines = senders.into_iter().map(|port| plan.lines_of(port)).max().unwrap_or(0);
-    let probes = u64::from(plan.count).saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
+    let first = if plan.method.is_alone() { FIRST_TRAINS } else { 0 };
+    let trains = u64::from(plan.count.saturating_add(first));
+    let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MOST_PROBES {
         item.error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
     }
@@ -205,6 +209,13 @@ fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     if plan.count < FEWEST_PAIRS || plan.train < SHORTEST_LONGEST {
         item.error(format!(
             "a capacity needs a `count` of at least {FEWEST_PAIRS} pairs and a `train` of at least {SHORTEST_LONGEST} probes"
+        ));
+    }
+    let least = plan.interval.as_u64().saturating_mul(FEWEST_PAIRS.into());
+    if plan.slot.as_u64() <= least {
+        item.error(format!(
+            "a `slot` of {} is too short: {FEWEST_PAIRS} pairs, one each {}, take longer",
+            plan.slot, plan.interval
         ));
     }
     if plan.poisson || plan.gap > Nanos::ZERO {
@@ -260,6 +271,10 @@ mod tests {
         assert!(problems("method: ping, from: [a], to: [b], train: 3").contains("only the methods `send`"));
         assert!(problems("method: capacity, from: [a], to: [b], count: 9").contains("at least 10 pairs"));
         assert!(problems("method: capacity, from: [a], to: [b], gap: 1us").contains("have no place here"));
+        assert!(problems("method: capacity, from: [a], to: [b], slot: 1s").contains("is too short"));
+        assert!(
+            problems("method: ping, from: [a], to: [b], slot: 1s").contains("only the method `capacity`")
+        );
         assert!(problems("method: send, from: [a], to: [b], train: 3, gap: 6ms").contains("is too long"));
         assert!(problems("method: ping, from: [a], targets: [nowhere]").contains("x_probes.targets[0]"));
         let many = "method: ping, from: [a], to: [b], count: 1000000, interval: 1ms";

@@ -8,11 +8,11 @@ use crate::tester::{LatencyFigures, TransmitState};
 use crate::viewing::{
     LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
 };
+use packetrig_fleet::report::LossPlaces;
 use packetrig_fleet::served::RunSource;
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, StreamTxCounts};
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
-use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
 use std::sync::Arc;
 
@@ -164,10 +164,10 @@ fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     ledger.add(LedgerAccount::Built, live.history.latest().frames_tx);
     for (_, tx, rx) in &sample.ports {
-        if has_sent(tx) {
-            add_sender(&mut ledger, tx);
+        if tx.has_sent() {
+            ledger.add_sender(tx);
         }
-        add_receiver(&mut ledger, rx);
+        ledger.add_receiver(rx);
     }
     for (.., received) in &sample.rx {
         ledger.add(LedgerAccount::Recognised, received.frames);
@@ -178,31 +178,7 @@ fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     ledger
 }
 
-/// Whether a port has sent frames of this run, so that what its interface transmitted belongs to the ledger.
-const fn has_sent(tx: &TxCounters) -> bool {
-    tx.handed_over > 0 || tx.refused > 0
-}
-
-fn add_sender(ledger: &mut FrameLedger, tx: &TxCounters) {
-    ledger.add(LedgerAccount::Refused, tx.refused);
-    ledger.add(LedgerAccount::HandedOver, tx.handed_over);
-    ledger.add_measured(LedgerAccount::OnWire, tx.on_wire);
-    ledger.add_measured(LedgerAccount::TxDropped, tx.dropped);
-}
-
-fn add_receiver(ledger: &mut FrameLedger, rx: &RxCounters) {
-    ledger.add_measured(LedgerAccount::Arrived, rx.arrived);
-    ledger.add(LedgerAccount::RingDropped, rx.ring_dropped);
-    ledger.add(LedgerAccount::Seen, rx.seen);
-    ledger.add(LedgerAccount::Foreign, rx.foreign);
-    ledger.add(LedgerAccount::Protocol, rx.protocol);
-    ledger.add(LedgerAccount::Misdelivered, rx.misdelivered);
-    ledger.add(LedgerAccount::OtherRuns, rx.other_runs);
-    ledger.add(LedgerAccount::Recognised, rx.unnumbered);
-    ledger.add(LedgerAccount::Unnumbered, rx.unnumbered);
-}
-
-/// Splits what is missing by place, by the same rules as the report (`LossPlaces`): the sender first, then the receiver, then the rest.
+/// Splits what is missing by place.
 fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
     let missing: u64 = plan
         .streams
@@ -211,12 +187,14 @@ fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
         .filter(|(_, stream)| stream.metrics.enable)
         .map(|(index, stream)| missing_of(stream, index, sample))
         .sum();
-    let senders = sample.ports.iter().filter(|(_, tx, _)| has_sent(tx));
-    let sender = senders.map(|(_, tx, _)| tx.unsent_by_interface()).sum::<Option<u64>>();
-    let sender = sender.map(|dropped| dropped.min(missing));
-    let left = missing - sender.unwrap_or(0);
-    let receiver = sample.ports.iter().map(|(.., rx)| rx.unseen()).fold(0, u64::saturating_add).min(left);
-    LiveLosses { missing, in_motion, sender, receiver, path: sender.map(|_| left - receiver) }
+    let places = LossPlaces::of_ends(missing, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
+    LiveLosses {
+        missing,
+        in_motion,
+        sender: places.sender,
+        receiver: places.receiver.unwrap_or(0),
+        path: places.path,
+    }
 }
 
 fn missing_of(stream: &Stream, index: usize, sample: &CountSample) -> u64 {

@@ -86,3 +86,35 @@ pub(crate) fn is_viewing(head: &Parts) -> bool {
     let path = head.uri.path();
     matches!(head.method, Method::GET | Method::HEAD) && (path.starts_with("/api/v1/") || path == "/metrics")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Names of methods as the description writes them.
+    const METHODS: [(MethodFilter, &str); 3] =
+        [(MethodFilter::GET, "get"), (MethodFilter::POST, "post"), (MethodFilter::DELETE, "delete")];
+
+    #[test]
+    fn the_description_has_exactly_the_calls_that_are_served() {
+        let served: BTreeSet<String> = PageCall::ALL
+            .into_iter()
+            .map(|call| {
+                let named = METHODS.iter().find(|(filter, _)| *filter == call.method());
+                let (_, method) = named.expect("a method that has a name here");
+                format!("{method} {}", call.path())
+            })
+            .collect();
+        assert_eq!(served.len(), PageCall::ALL.len(), "two calls have the same method and path");
+        let openapi: Value = serde_json::from_str(include_str!("openapi.json")).expect("JSON");
+        let mut described = BTreeSet::new();
+        for (path, methods) in openapi["paths"].as_object().expect("paths") {
+            for method in methods.as_object().expect("methods").keys() {
+                described.insert(format!("{method} {path}"));
+            }
+        }
+        assert_eq!(described, served);
+    }
+}

@@ -4,7 +4,7 @@
 use super::live_json::{StreamWindow, history_json, live_json};
 use crate::viewing::{LiveSource, LiveState};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -56,7 +56,7 @@ impl LiveFeed {
             states: self.subscribe(),
             stopping: self.stopping.clone(),
             events: sender,
-            window,
+            window: Arc::new(window),
             period: period.max(PERIOD),
             has_history,
             number: 0,
@@ -111,7 +111,7 @@ struct LiveViewer {
     states: watch::Receiver<Option<Arc<LiveState>>>,
     stopping: watch::Receiver<bool>,
     events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
-    window: StreamWindow,
+    window: Arc<StreamWindow>,
     period: Duration,
     /// Whether it wants the history of the configuration in force.
     has_history: bool,
@@ -131,13 +131,13 @@ impl LiveViewer {
                 changed = tokio::time::timeout(HEARTBEAT, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
-                self.send("stopping", &json!({})).await.ok();
+                self.send("stopping", "{}").await.ok();
                 return;
             };
             let sent = match changed {
                 Ok(Ok(())) => self.send_state(&mut configuration).await,
                 Ok(Err(_)) => return,
-                Err(_) => self.send("heartbeat", &json!({})).await,
+                Err(_) => self.send("heartbeat", "{}").await,
             };
             if sent.is_err() {
                 return;
@@ -150,22 +150,35 @@ impl LiveViewer {
         // Of each configuration, a viewer first gets what it has missed.
         let before = configuration.replace(state.configuration);
         if before != Some(state.configuration) && (before.is_some() || self.has_history) {
-            self.send("history", &history_json(&state)).await?;
+            let missed = Arc::clone(&state);
+            self.make_and_send("history", move || history_json(&missed)).await?;
         }
-        self.send("live", &live_json(&state, &self.window)).await?;
+        let window = Arc::clone(&self.window);
+        self.make_and_send("live", move || live_json(&state, &window)).await?;
         tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
         Ok(())
     }
 
+    /// Makes the data on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
+    async fn make_and_send(
+        &mut self,
+        event: &str,
+        make: impl FnOnce() -> Value + Send + 'static,
+    ) -> Result<(), ViewerLeft> {
+        let made = tokio::task::spawn_blocking(move || make().to_string()).await;
+        // A panic is a bug. It ends the events of this viewer, not the server.
+        self.send(event, &made.map_err(|_| ViewerLeft)?).await
+    }
+
     /// Waits until the client has taken the event before the last one.
-    async fn send(&mut self, event: &str, data: &Value) -> Result<(), ViewerLeft> {
+    async fn send(&mut self, event: &str, data: &str) -> Result<(), ViewerLeft> {
         self.number += 1;
         let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);
         self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerLeft)
     }
 }
 
-/// The client has closed its connection.
+/// The client has closed its connection, or its events cannot be made any more.
 struct ViewerLeft;
 
 #[cfg(test)]

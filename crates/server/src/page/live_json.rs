@@ -245,8 +245,12 @@ pub(super) fn count(count: u64) -> Value {
 
 /// A rate or a time with three digits after the point; what is not finite is absent.
 fn rate(value: f64) -> Value {
-    let rounded = (value * 1000.0).round() / 1000.0;
-    serde_json::Number::from_f64(rounded).map_or(Value::Null, Value::Number)
+    float((value * 1000.0).round() / 1000.0)
+}
+
+/// A number with all its digits; what is not finite is absent.
+fn float(value: f64) -> Value {
+    serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
 fn of(row: &LiveStream, value: impl Fn(&ReceivedStream) -> Value) -> Value {
@@ -261,7 +265,8 @@ fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
     if row.frames_tx == 0 {
         return Value::Null;
     }
-    rate(rx.missing as f64 * 100.0 / (rx.missing + rx.frames).max(1) as f64)
+    // Not rounded: 3 lost frames of 10^9 must not read as none.
+    float(rx.missing as f64 * 100.0 / (rx.missing + rx.frames).max(1) as f64)
 }
 
 /// The word for a state in every answer.
@@ -315,6 +320,14 @@ mod tests {
         assert!(
             StreamWindow::read(&mut query).is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
         );
+    }
+
+    #[test]
+    fn a_small_loss_is_not_rounded_to_none() {
+        let received = ReceivedStream { frames: 999_999_997, missing: 3, ..ReceivedStream::default() };
+        let row = LiveStream { frames_tx: 1_000_000_000, ..LiveStream::default() };
+        assert_eq!(loss_percent(&row, &received), json!(3e-7));
+        assert_eq!(loss_percent(&LiveStream::default(), &received), Value::Null);
     }
 
     #[test]

@@ -136,7 +136,10 @@ async fn perform(
 ) -> Result<Response, PageFailure> {
     let mut query = QueryParameters::read(request.uri().query())?;
     match call {
-        PageCall::OpenApi => Ok(json_text(include_str!("openapi.json").to_owned())),
+        PageCall::OpenApi => {
+            query.finish()?;
+            Ok(json_text(include_str!("openapi.json").to_owned()))
+        }
         PageCall::State => {
             query.finish()?;
             Ok(json_value(&state(&context, &request)))
@@ -148,12 +151,20 @@ async fn perform(
             blocking(move || Ok(live_json(&source.live(), &window))).await
         }
         PageCall::Events => events(&context, query),
-        PageCall::Streams => steer(context, request).await,
-        PageCall::Rates => change_rates(context, request).await,
+        PageCall::Streams => {
+            // `?streams=f1` in place of the body's member would otherwise change all streams.
+            query.finish()?;
+            steer(context, request).await
+        }
+        PageCall::Rates => {
+            query.finish()?;
+            change_rates(context, request).await
+        }
         PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
             query.finish()?;
             methods::perform(&context, call, id, request).await
         }
+        // Scrapers may be told to send parameters to all their targets.
         PageCall::Metrics => metrics(context).await,
         PageCall::Nodes => {
             query.finish()?;

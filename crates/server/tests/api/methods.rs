@@ -1,9 +1,7 @@
 //! Test methods behind the API, with a mock of what makes them.
 
-use crate::http::{request, send};
-use crate::mock::strict;
-use crate::page::ServedPage;
-use packetrig_server::{MethodRefusal, MethodService, ServerOptions};
+use crate::page::{OWNER, ServedPage, VIEWER};
+use packetrig_server::{MethodRefusal, MethodService};
 use serde_json::{Value, json};
 
 /// One test, which takes any request.
@@ -42,25 +40,17 @@ impl MethodService for MockMethods {
 
 #[test]
 fn test_methods_are_started_followed_and_stopped_by_those_who_may() {
-    let options = ServerOptions {
-        token: Some("the-token-of-the-owner".into()),
-        view_token: Some("the-token-of-a-viewer".into()),
-        ..strict()
-    };
-    let page = ServedPage::start(options);
-    let with = |token: &str, method: &str, path: &str, body: &str| {
-        let header = format!("Authorization: Bearer {token}\r\n");
-        send(page.served.bound.http, &request(method, path, &header, body)).status
-    };
-    let [owner, viewer] = ["the-token-of-the-owner", "the-token-of-a-viewer"];
-    assert_eq!(with(owner, "POST", "/api/v1/methods", "{}"), 200);
-    assert_eq!(with(owner, "POST", "/api/v1/methods", "{\"name\":\"second\"}"), 409);
-    assert_eq!(with(owner, "POST", "/api/v1/methods", "{\"name\":\"wrong\"}"), 400);
-    assert_eq!(with(owner, "POST", "/api/v1/methods", "no JSON"), 400);
-    assert_eq!(with(owner, "DELETE", "/api/v1/methods/r1", ""), 200);
-    assert_eq!(with(owner, "DELETE", "/api/v1/methods/r2", ""), 404);
-    assert_eq!(with(viewer, "GET", "/api/v1/methods/r1", ""), 200);
-    assert_eq!(with(viewer, "GET", "/api/v1/methods?colour=red", ""), 400);
-    assert_eq!(with(viewer, "POST", "/api/v1/methods", "{}"), 403);
-    assert_eq!(with(viewer, "DELETE", "/api/v1/methods/r1", ""), 403);
+    let page = ServedPage::start_with_tokens();
+    let status =
+        |token: &str, method: &str, path: &str, body: &str| page.call_with(token, method, path, body).status;
+    assert_eq!(status(OWNER, "POST", "/api/v1/methods", "{}"), 200);
+    assert_eq!(status(OWNER, "POST", "/api/v1/methods", "{\"name\":\"second\"}"), 409);
+    assert_eq!(status(OWNER, "POST", "/api/v1/methods", "{\"name\":\"wrong\"}"), 400);
+    assert_eq!(status(OWNER, "POST", "/api/v1/methods", "no JSON"), 400);
+    assert_eq!(status(OWNER, "DELETE", "/api/v1/methods/r1", ""), 200);
+    assert_eq!(status(OWNER, "DELETE", "/api/v1/methods/r2", ""), 404);
+    assert_eq!(status(VIEWER, "GET", "/api/v1/methods/r1", ""), 200);
+    assert_eq!(status(VIEWER, "GET", "/api/v1/methods?colour=red", ""), 400);
+    assert_eq!(status(VIEWER, "POST", "/api/v1/methods", "{}"), 403);
+    assert_eq!(status(VIEWER, "DELETE", "/api/v1/methods/r1", ""), 403);
 }

@@ -133,6 +133,27 @@ fn two_writers_take_turns() {
     assert_eq!(ids(&catalogue).len(), 40);
 }
 
+/// Locks of this process on a file, as the kernel lists them.
+fn locks_on(path: &Path) -> usize {
+    use std::os::unix::fs::MetadataExt;
+    let file = format!(":{} ", fs::metadata(path).unwrap().ino());
+    let of_process = format!(" {} ", std::process::id());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().filter(|line| line.contains(&of_process) && line.contains(&file)).count()
+}
+
+/// A server keeps the catalogue open for those who look while its runs open it for themselves.
+#[test]
+fn a_second_connection_leaves_the_locks_of_the_first_one() {
+    let (directory, first) = store();
+    assert_eq!(ids(&first), Vec::<String>::new());
+    let path = directory.path().join("catalogue.sqlite");
+    let before = locks_on(&path);
+    assert!(before > 0, "{}", fs::read_to_string("/proc/locks").unwrap());
+    drop(RunCatalogue::open(directory.path()).unwrap());
+    assert_eq!(locks_on(&path), before);
+}
+
 #[test]
 fn many_open_a_new_catalogue_at_once() {
     // Many rounds: each new catalogue is made once, and only then can two meet.

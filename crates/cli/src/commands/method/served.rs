@@ -13,14 +13,16 @@ use packetrig_method::rfc2544::Rfc2544Test;
 use packetrig_method::{
     CostRange, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialOrder, TrialResult,
 };
-use packetrig_server::{MethodRefusal, MethodService};
+use packetrig_server::{MethodRefusal, MethodService, replace_aliases};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::files::PageChoice;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +40,8 @@ pub(crate) struct ServedTestTerms {
     pub(crate) fleet: Option<PathBuf>,
     pub(crate) confirmed: Vec<String>,
     pub(crate) back_end: Option<BackEnd>,
+    /// Locations that have other names in documents.
+    pub(crate) aliases: BTreeMap<String, String>,
 }
 
 /// What a client asks for.
@@ -135,6 +139,25 @@ struct ServedTest {
 }
 
 impl ServedTest {
+    /// Of a test that starts now.
+    fn new(head: &MethodHead) -> Self {
+        let progress = TestProgress {
+            id: head.id.clone(),
+            name: head.name.clone(),
+            method: head.options.name(),
+            state: TestState::Running,
+            started_wall_ns: head.started_wall_ns,
+            trials: 0,
+            trial: None,
+            known: String::new(),
+            to_go: None,
+            result: None,
+            verdict: None,
+            error: None,
+        };
+        Self { progress: Mutex::new(progress), is_stopped: AtomicBool::new(false) }
+    }
+
     fn progress(&self) -> MutexGuard<'_, TestProgress> {
         // No panic can leave it half changed: each change is an assignment.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
@@ -253,8 +276,11 @@ struct StartedTest {
 
 /// Reads the request, begins the test and starts its thread.
 fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
-    let request: TestRequest =
+    let mut request: TestRequest =
         serde_json::from_value(request).map_err(|error| TestRefusal::Invalid(error.to_string()))?;
+    for plan in &mut request.plans {
+        replace_aliases(plan, &terms.aliases);
+    }
     let options = read_options(request.options)?;
     check_plans(&options, &request.plans, terms, request.link_bits_per_second)?;
     let setup = TestSetup {
@@ -267,33 +293,41 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
     };
     let store = terms.store.clone();
     let running = begin(MethodHead::new(request.name, options, setup), store.as_deref())?;
-    let progress = TestProgress {
-        id: running.head.id.clone(),
-        name: running.head.name.clone(),
-        method: running.head.options.name(),
-        state: TestState::Running,
-        started_wall_ns: running.head.started_wall_ns,
-        trials: 0,
-        trial: None,
-        known: String::new(),
-        to_go: None,
-        result: None,
-        verdict: None,
-        error: None,
-    };
-    let test = Arc::new(ServedTest { progress: Mutex::new(progress), is_stopped: AtomicBool::new(false) });
+    let test = Arc::new(ServedTest::new(&running.head));
     let of_thread = Arc::clone(&test);
     let thread = Builder::new().name("method".to_owned()).spawn(move || {
         let kept = ResultCopies { out: None, page: PageChoice::Write };
-        let ended = running.carry_out(store.as_deref(), kept, &mut ProgressWatcher(&of_thread));
-        note_end(&of_thread, ended);
+        let mut watcher = ProgressWatcher(&of_thread);
+        carry_out(&of_thread, || running.carry_out(store.as_deref(), kept, &mut watcher));
     });
     let thread =
         thread.map_err(|error| TestRefusal::Failed(packetrig_fleet_io::Error::Thread(error).into()))?;
     Ok(StartedTest { test, thread })
 }
 
-fn note_end(test: &ServedTest, ended: Result<TestEnd, Error>) {
+/// Does the work of a test and notes how it ended, also after a panic: otherwise the test would stay `running`, and no other one
+/// could start.
+fn carry_out(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
+    // After a panic, only the progress is used, and that is whole after each of its changes.
+    let ended = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(ended) => ended.map_err(|error| packetrig_units::message_with_causes(&error)),
+        Err(panic) => Err(format!(
+            "bug: an assumption of packetrig failed: {}; please report what the server has printed",
+            panic_text(&*panic)
+        )),
+    };
+    note_end(test, ended);
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        return text;
+    }
+    panic.downcast_ref::<String>().map_or("no message", String::as_str)
+}
+
+/// An error comes as its text.
+fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     let mut progress = test.progress();
     progress.trial = None;
     progress.to_go = None;
@@ -305,7 +339,7 @@ fn note_end(test: &ServedTest, ended: Result<TestEnd, Error>) {
         }
         Ok(TestEnd::Stopped) => progress.state = TestState::Stopped,
         Err(error) => {
-            progress.error = Some(packetrig_units::message_with_causes(&error));
+            progress.error = Some(error);
             progress.state = TestState::Failed;
         }
     }

@@ -89,10 +89,8 @@ pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
         return Err(Error::Usage(message));
     }
     if facts.uid() != own_user() && facts.uid() != 0 {
-        return Err(Error::Usage(format!(
-            "the token in {name} belongs to user {}, not to the user of this server",
-            facts.uid()
-        )));
+        let message = format!("the token in {name} belongs to user {}, not to you", facts.uid());
+        return Err(Error::Usage(message));
     }
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable(path, source))?;
@@ -163,6 +161,19 @@ mod tests {
         assert_eq!(fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
         assert_eq!(token(&file).expect("it is read"), made);
         assert_ne!(token(&directory.path().join("other")).expect("another"), made);
+    }
+
+    #[test]
+    fn a_token_of_another_user_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("token");
+        token(&file).expect("one is made");
+        // Only root may give a file away.
+        if std::os::unix::fs::chown(&file, Some(65534), None).is_err() {
+            return;
+        }
+        let refused = read(&file).expect_err("it belongs to somebody else").to_string();
+        assert!(refused.ends_with("belongs to user 65534, not to you"), "{refused}");
     }
 
     #[test]

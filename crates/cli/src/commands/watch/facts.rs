@@ -170,9 +170,14 @@ impl StreamFacts {
         })
     }
 
-    /// The place of the stream with this name, if its row was sent.
-    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
-        self.columns.name.iter().position(|other| other == name).map(|at| self.from + at)
+    /// The place of the stream with this name, if its row was sent. A flow with several routes has a row of this name for each: then
+    /// the place is the one nearest to `near`.
+    pub(super) fn place_of(&self, name: &str, near: usize) -> Option<usize> {
+        let names = self.columns.name.iter().enumerate();
+        names
+            .filter(|(_, other)| other.as_str() == name)
+            .map(|(at, _)| self.from + at)
+            .min_by_key(|place| place.abs_diff(near))
     }
 }
 

@@ -163,18 +163,18 @@ struct ScreenEnded;
 
 impl Follower {
     fn run(self) {
-        let mut has_history = self.request().has_history;
+        let mut needs_history = self.request().has_history;
         while !self.is_ending() {
             let request = self.request();
-            match self.follow(&request, has_history) {
-                // Other rows were requested; the history is known.
-                Ok(()) => has_history = false,
+            match self.follow(&request, &mut needs_history) {
+                // Other rows were requested.
+                Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
                 Err(FollowFailure::Client(error)) if error.may_pass() => {
                     if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
                         return;
                     }
-                    has_history = request.has_history;
+                    needs_history = request.has_history;
                     self.wait();
                 }
                 Err(FollowFailure::Client(error)) => {
@@ -185,12 +185,13 @@ impl Follower {
         }
     }
 
-    /// Passes events on until other rows are requested.
-    fn follow(&self, request: &EventRequest, has_history: bool) -> Result<(), FollowFailure> {
-        let mut stream = self.client.follow(&request.path(has_history))?;
+    /// Passes events on until other rows are requested. Once the history has come, `needs_history` is false.
+    fn follow(&self, request: &EventRequest, needs_history: &mut bool) -> Result<(), FollowFailure> {
+        let mut stream = self.client.follow(&request.path(*needs_history))?;
         self.pass(WatchEvent::Connected)?;
         while !self.is_ending() && self.request() == *request {
             if let Some(event) = EventStream::next(&mut stream, LOOK)? {
+                *needs_history &= event.name != "history";
                 self.pass(WatchEvent::Server(event))?;
             }
         }

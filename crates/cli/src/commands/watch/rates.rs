@@ -12,6 +12,8 @@ const POINT_MS: u64 = 1000;
 /// Sent and received frames per second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateHistory {
+    /// Number of the configuration that the points belong to.
+    configuration: u64,
     points: VecDeque<RatePoint>,
 }
 
@@ -31,8 +33,17 @@ struct HistoryColumns {
 }
 
 impl RateHistory {
+    /// Forgets the points of another configuration.
+    pub(super) fn begin_configuration(&mut self, number: u64) {
+        if self.configuration != number {
+            self.configuration = number;
+            self.points.clear();
+        }
+    }
+
     /// Begins anew with the data of the event `history`.
     pub(super) fn restart(&mut self, data: &Value) {
+        self.configuration = data["configuration"].as_u64().unwrap_or_default();
         let columns: HistoryColumns = serde_json::from_value(data["columns"].clone()).unwrap_or_default();
         let counts = columns.frames_tx.iter().zip(&columns.frames_rx);
         let points: Vec<(u64, u64, u64)> =

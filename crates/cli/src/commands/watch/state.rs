@@ -190,6 +190,8 @@ impl WatchState {
         if facts.configuration != self.latest.facts.configuration {
             self.selected_name = None;
         }
+        // The server sends no history to a connection that did not ask for it: without this, the curves of the last run would stay.
+        self.latest.rates.begin_configuration(facts.configuration);
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
             self.latest.rates.add(run);
@@ -197,14 +199,16 @@ impl WatchState {
         self.follow_selection();
     }
 
-    /// The selection stays with its stream when rows move.
+    /// The selection stays with its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
+    /// selected: keys act only on what is highlighted.
     fn follow_selection(&mut self) {
         let streams = self.run().map(|run| &run.streams);
-        let place =
-            streams.zip(self.selected_name.as_ref()).and_then(|(streams, name)| streams.place_of(name));
+        let place = streams
+            .zip(self.selected_name.as_ref())
+            .and_then(|(streams, name)| streams.place_of(name, self.selected));
         let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
         self.selected = place.unwrap_or(self.selected).min(last);
-        if self.selected_name.is_none() {
+        if place.is_none() {
             self.selected_name = self.selected_row().map(|row| row.name);
         }
     }

@@ -60,7 +60,7 @@ fn history() -> Value {
     let sum = |count: &u64| count * count * 1000;
     let counts: Vec<u64> = seconds.iter().map(sum).collect();
     let times: Vec<u64> = seconds.iter().map(|second| second * 1000).collect();
-    json!({"columns": {"elapsed_ms": times, "frames_tx": counts, "frames_rx": counts}})
+    json!({"configuration": 1, "columns": {"elapsed_ms": times, "frames_tx": counts, "frames_rx": counts}})
 }
 
 fn watched() -> WatchState {
@@ -206,14 +206,62 @@ fn the_selection_stays_with_its_stream_when_rows_move() {
     press(&mut state, "j");
     assert_eq!(state.selected(), 1);
     let mut moved = live();
-    let columns = moved["run"]["streams"]["columns"].as_object_mut().expect("columns");
-    for column in columns.values_mut() {
-        column.as_array_mut().expect("a column").reverse();
-    }
+    change_columns(&mut moved, |column| column.reverse());
     state.on_event(server_event("live", moved));
     assert_eq!(state.selected(), 0);
     press(&mut state, "G");
     assert_eq!(state.selected_row().expect("a row").name, "video");
+}
+
+/// Changes the rows of streams, column by column.
+fn change_columns(live: &mut Value, change: fn(&mut Vec<Value>)) {
+    let streams = &mut live["run"]["streams"];
+    for column in streams["columns"].as_object_mut().expect("columns").values_mut() {
+        change(column.as_array_mut().expect("a column"));
+    }
+    let rows = streams["columns"]["name"].as_array().expect("names").len();
+    streams["matching"] = json!(rows);
+}
+
+#[test]
+fn a_stream_that_vanishes_leaves_the_selection_to_the_one_under_the_highlight() {
+    let mut state = watched();
+    assert_eq!(state.target(), "video");
+    let mut changed = live();
+    change_columns(&mut changed, |column| drop(column.remove(0)));
+    state.on_event(server_event("live", changed.clone()));
+    assert_eq!(state.selected(), 0);
+    let stopped = press(&mut state, "x").expect("an order");
+    assert_eq!(stopped.streams, ["voice \u{1b}[31mred\u{202e}"]);
+    change_columns(&mut changed, Vec::clear);
+    state.on_event(server_event("live", changed));
+    assert_eq!(press(&mut state, "x"), None);
+    assert!(state.message.contains("no stream is selected"), "{}", state.message);
+}
+
+#[test]
+fn the_selection_passes_the_rows_of_a_flow_with_several_routes() {
+    let mut state = watched();
+    let mut routes = live();
+    routes["run"]["streams"]["columns"]["name"][1] = json!("video");
+    state.on_event(server_event("live", routes.clone()));
+    press(&mut state, "j");
+    state.on_event(server_event("live", routes));
+    assert_eq!(state.selected(), 1);
+}
+
+#[test]
+fn curves_of_an_earlier_configuration_do_not_stay() {
+    let mut state = watched();
+    let points = |state: &WatchState| state.shown().rates.last(usize::MAX).count();
+    assert_eq!(points(&state), 12);
+    let mut next = live();
+    next["configuration"] = json!(2);
+    next["run"]["elapsed_ms"] = json!(200);
+    state.on_event(server_event("live", next));
+    assert_eq!(points(&state), 1);
+    state.on_event(server_event("live", json!({"configuration": 3, "run": null})));
+    assert_eq!(points(&state), 0);
 }
 
 #[test]

@@ -89,12 +89,11 @@ impl LaneExit {
         if self.ring.pending() == 0 {
             return;
         }
-        let counts = self.ring.counts();
         // A frame for an interface that is down is given up, as a cable does with it. Kept, it would leave minutes
         // later.
-        if self.ring.kick().is_err()
-            || self.patience.is_over(self.ring.pending(), counts.taken + counts.refused)
-        {
+        let is_down = self.ring.kick().is_err();
+        let finished = self.ring.handed_over() + self.ring.counts().refused;
+        if is_down || self.patience.is_over(self.ring.untaken(), finished) {
             self.down += self.ring.withdraw() as u64;
         }
     }

@@ -147,6 +147,16 @@ fn a_test_that_is_stopped_in_its_first_trial_leaves_nothing() {
 }
 
 #[test]
+fn a_test_that_panics_fails_and_says_why() {
+    let options = read_options(bisection()).unwrap();
+    let test = ServedTest::new(&MethodHead::new("nightly".to_owned(), options, TestSetup::default()));
+    carry_out(&test, || panic!("on purpose"));
+    let ended = test.progress().clone();
+    assert_eq!(ended.state, TestState::Failed, "{ended:?}");
+    assert!(ended.error.as_ref().is_some_and(|error| error.contains("on purpose")), "{ended:?}");
+}
+
+#[test]
 fn a_trial_that_fails_fails_the_test_and_says_why() {
     let Some(lab) = pair() else { return };
     let store = tempfile::tempdir().unwrap();
