@@ -4,7 +4,7 @@ use crate::commands::{open_catalogue_to_read, page_of, shown_nodes};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_fleet::report::{PortReport, RunReport, SCHEMA_VERSION, StreamReport};
-use packetrig_server::{NodeDirectory, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
+use packetrig_server::{FactSource, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
 use packetrig_stats::figure::FigureLimits;
 use packetrig_store::results::{ComparableResult, ComparisonReport, read_result_file};
 use packetrig_store::{
@@ -240,8 +240,8 @@ fn summary(entry: CatalogueEntry) -> ResultSummary {
 #[derive(Debug)]
 pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 
-impl NodeDirectory for FleetNodes {
-    fn nodes(&self) -> Result<Value, ViewRefusal> {
+impl FactSource for FleetNodes {
+    fn facts(&self) -> Result<Value, ViewRefusal> {
         shown_nodes(&self.0).map_err(|error| refusal_of(&error))
     }
 }

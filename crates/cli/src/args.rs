@@ -9,6 +9,7 @@ mod fleet_probe;
 mod flows;
 mod impair;
 mod log;
+mod measured;
 mod merge;
 mod meter;
 mod meter_group;
@@ -35,9 +36,10 @@ pub(crate) use fleet_probe::{
     CapacityProbes, FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
     TargetProbes,
 };
-pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
+pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows};
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
+pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;

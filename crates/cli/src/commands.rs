@@ -28,6 +28,7 @@ mod watch;
 
 pub(crate) use execution::open_catalogue_to_read;
 pub(crate) use fleet::shown_nodes;
+pub(crate) use flows::{exporter, group_json};
 pub(crate) use report::page_of;
 
 use crate::args::{RigCommand, TestCommand};

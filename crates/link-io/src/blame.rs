@@ -21,7 +21,7 @@ impl log::Error {
         match self {
             Self::InUse(_) => Blame::Busy,
             Self::File { source, .. } => Blame::of_io(source),
-            Self::Damaged { .. } => Blame::Usage,
+            Self::Damaged { .. } | Self::NoIndex(_) => Blame::Usage,
             Self::NoRoom { .. } => Blame::World,
         }
     }

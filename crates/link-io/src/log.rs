@@ -12,11 +12,13 @@
 mod check;
 mod index;
 mod keeper;
+mod summary;
 mod survey;
 
 pub use check::{LogCheck, LogDoubt, LogFinding, TapBooks, check};
 pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 pub use keeper::{LogKeeper, LogRetention, WhenFull};
+pub use summary::{LogSummary, summarise};
 pub use survey::{LogFileSurvey, survey};
 
 use std::io;
@@ -40,6 +42,9 @@ pub enum Error {
     /// A file is none of a log, or none any more.
     #[error("{}: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
+    /// There is no index.
+    #[error("{} is not the directory of a log: it has no {INDEX}", .0.display())]
+    NoIndex(PathBuf),
     /// There is too little room to begin with.
     #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
         --rotate-size", path.display())]

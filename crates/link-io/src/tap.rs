@@ -27,7 +27,7 @@ mod record;
 
 pub use account::{MirrorAccount, RecordingAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason};
 pub use choose::TapMethod;
-pub use found::{FoundTap, found};
+pub use found::{DescribedTap, FoundTap, described, found};
 pub use place::TapState;
 
 use crate::Error;

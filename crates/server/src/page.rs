@@ -9,6 +9,7 @@ mod calls;
 mod exposition;
 mod feed;
 mod files;
+mod flows;
 mod live_json;
 mod methods;
 mod query;

@@ -17,8 +17,15 @@ pub struct ServedRig {
     pub tester: Option<Arc<dyn Tester>>,
     pub live: Option<Arc<dyn LiveSource>>,
     pub results: Option<Arc<dyn ResultArchive>>,
-    pub nodes: Option<Arc<dyn NodeDirectory>>,
+    /// The nodes of a fleet, one entry for each.
+    pub nodes: Option<Arc<dyn FactSource>>,
     pub methods: Option<Arc<dyn MethodService>>,
+    pub flows: Option<Arc<dyn FlowArchive>>,
+    /// Logs: captures in numbered files.
+    pub logs: Option<Arc<dyn FactSource>>,
+    pub taps: Option<Arc<dyn FactSource>>,
+    /// What this machine itself can do, as it was measured.
+    pub calibration: Option<Arc<dyn FactSource>>,
 }
 
 impl std::fmt::Debug for ServedRig {
@@ -29,6 +36,10 @@ impl std::fmt::Debug for ServedRig {
             .field("results", &self.results.is_some())
             .field("nodes", &self.nodes.is_some())
             .field("methods", &self.methods.is_some())
+            .field("flows", &self.flows.is_some())
+            .field("logs", &self.logs.is_some())
+            .field("taps", &self.taps.is_some())
+            .field("calibration", &self.calibration.is_some())
             .finish()
     }
 }
@@ -245,10 +256,49 @@ pub struct ResultSummary {
     pub trials: Option<u64>,
 }
 
-/// The nodes of a fleet.
-pub trait NodeDirectory: Send + Sync + 'static {
-    /// One entry for each node.
-    fn nodes(&self) -> Result<Value, ViewRefusal>;
+/// Facts that are one JSON object, such as the nodes of a fleet.
+pub trait FactSource: Send + Sync + 'static {
+    /// The facts as they are now.
+    fn facts(&self) -> Result<Value, ViewRefusal>;
+}
+
+/// Stored flow records.
+pub trait FlowArchive: Send + Sync + 'static {
+    /// The largest groups of records.
+    fn top(&self, query: &FlowTopQuery) -> Result<Value, ViewRefusal>;
+    /// Sums: overall, by protocol and over time, and what the meters count.
+    fn totals(&self, query: &FlowTotalsQuery) -> Result<Value, ViewRefusal>;
+}
+
+/// Which records a viewer requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowSelection {
+    /// In nfdump's filter language; an empty text matches everything.
+    pub filter: String,
+    /// Flows that began at this time or later, ns since 1970.
+    pub since_ns: Option<u64>,
+    /// Flows that began before this time, ns since 1970.
+    pub before_ns: Option<u64>,
+}
+
+/// A request for the largest groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowTopQuery {
+    pub selection: FlowSelection,
+    /// Columns that make a group, comma-separated.
+    pub by: String,
+    /// The quantity that ranks groups.
+    pub order: String,
+    /// The most groups to return.
+    pub most: usize,
+}
+
+/// A request for sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowTotalsQuery {
+    pub selection: FlowSelection,
+    /// The step of the timeline; absent for one that fits the records.
+    pub bucket: Option<Nanos>,
 }
 
 /// Why a viewer gets no answer.

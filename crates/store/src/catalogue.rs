@@ -192,6 +192,15 @@ impl RunCatalogue {
         Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
+    /// The limits measured on any kernel, the newest first.
+    pub fn limits_of_all_kernels(&self) -> Result<Vec<RigLimit>, Error> {
+        let texts: Vec<String> = self.rows("SELECT value FROM limits", params![], |row| row.get(0))?;
+        let mut limits: Vec<RigLimit> =
+            texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        limits.sort_by_key(|limit| std::cmp::Reverse(limit.measured_wall_ns));
+        Ok(limits)
+    }
+
     pub(crate) fn directory(&self, run: &RunId) -> PathBuf {
         self.place.join(RUNS).join(&run.0)
     }

@@ -124,6 +124,7 @@ mod tests {
         if let Some(got) = &mut stream.received {
             got.series = long.clone();
             got.quality.seconds = vec![second; seconds + 60];
+            got.quality.percentiles = vec![Some([9_999_999_999; 2]).into(); seconds + 60];
         }
         full.streams = vec![stream; streams];
         full.ports[0].tx_series = long.clone();

@@ -3,5 +3,6 @@
 mod api;
 mod browser;
 mod dashboard;
+mod measured;
 mod screen;
 mod terminal;

@@ -1,12 +1,12 @@
 //! `packetrig page` as typed.
 
 use super::quantities::{host_name, socket_address, user_number};
-use super::{FleetPlace, StoreArgs};
+use super::{FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Show past results, and the nodes of a fleet, as a web page. Nothing can be started or changed there.
+/// Show past results, flows, logs, taps and the nodes of a fleet as a web page. Nothing can be started or changed there.
 #[derive(Args, Debug)]
 #[command(
     after_help = "The server's own user and root need no token over the loopback interface; other clients do.\n\
@@ -14,6 +14,7 @@ Addresses other than loopback are served over HTTPS.\n\n\
 Examples:\n  \
     packetrig page\n  \
     packetrig page --store results --listen 127.0.0.1:9000\n  \
+    packetrig page --flows /var/flows --log /var/log/link\n  \
     packetrig page --listen 0.0.0.0:8480 --cert rig.pem --key rig.key --token-file token"
 )]
 pub(crate) struct PageArgs {
@@ -37,6 +38,8 @@ pub(crate) struct PageArgs {
     /// Host name that clients may use, besides the server's addresses and `localhost`
     #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
     pub(crate) host_names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) measured: MeasuredPlaces,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     #[command(flatten)]

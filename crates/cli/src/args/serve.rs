@@ -1,7 +1,7 @@
 //! `packetrig serve` as typed.
 
 use super::quantities::{host_name, socket_address, user_number};
-use super::{BackEndName, FleetPlace, StoreArgs};
+use super::{BackEndName, FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use std::net::SocketAddr;
@@ -82,6 +82,8 @@ pub(crate) struct ServeArgs {
     pub(crate) on_fleet: bool,
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
+    #[command(flatten)]
+    pub(crate) measured: MeasuredPlaces,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Use this back end [default: chosen by calibration, load and rights; the result says why]

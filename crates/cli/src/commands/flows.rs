@@ -15,6 +15,7 @@ use packetrig_store::flows::RecordMaker;
 use packetrig_store::flows::filter::address;
 
 pub(super) use recover::recover_before;
+pub(crate) use values::group_json;
 
 pub(crate) fn perform(arguments: &FlowsCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match arguments {
@@ -42,7 +43,8 @@ fn end(bytes: [u8; 16], port: u64) -> String {
     }
 }
 
-fn exporter(source: RecordMaker) -> String {
+/// The name of what made a record.
+pub(crate) fn exporter(source: RecordMaker) -> String {
     let RecordMaker { exporter, domain } = source;
     // A meter that writes files itself has no exporter address.
     let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };

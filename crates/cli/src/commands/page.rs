@@ -1,4 +1,4 @@
-//! `packetrig page`: past results and the nodes of a fleet as a web page. The same server as that of `serve`, without a tester, so that
+//! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. The same server as that of `serve`, without a tester, so that
 //! nothing can be started.
 
 use super::await_interrupt;
@@ -8,11 +8,12 @@ use crate::args::PageArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{self, FleetPlace};
+use crate::measured::measured_parts;
 use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_program::check_allowed_users;
 use packetrig_server::{
-    BoundAddresses, IdentityFiles, NodeDirectory, RejectionObserver, ServedRig, ServerOptions,
+    BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions,
 };
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::signal;
@@ -29,7 +30,7 @@ pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Resul
     let rig = ServedRig {
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes,
-        ..ServedRig::default()
+        ..measured_parts(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe_who(options.local_users.as_ref(), arguments.token_file.as_deref(), None);
     let scheme = if options.http_tls { "https" } else { "http" };
@@ -49,12 +50,12 @@ pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Resul
 }
 
 /// The fleet that was named, or the default one if there is one.
-fn nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn NodeDirectory>>, Error> {
+fn nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     let place = FleetPlace::of(&arguments.fleet)?;
     if fleet_place::is_named(&arguments.fleet) {
         return Ok(Some(Arc::new(FleetNodes(place.existing()?))));
     }
-    Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn NodeDirectory>))
+    Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn FactSource>))
 }
 
 fn options(arguments: &PageArgs) -> Result<ServerOptions, Error> {

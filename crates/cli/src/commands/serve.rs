@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
+use crate::measured::measured_parts;
 use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
@@ -22,7 +23,7 @@ use packetrig_fleet_io::RunOptions;
 use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
 use packetrig_program::check_allowed_users;
 use packetrig_server::{
-    BoundAddresses, IdentityFiles, NodeDirectory, RejectionObserver, ServedRig, ServerOptions, TestConsole,
+    BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions, TestConsole,
 };
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::owner::overflow_user;
@@ -131,6 +132,7 @@ fn offer<R: RunSource>(
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes: nodes(arguments)?,
         methods: Some(Arc::clone(&methods) as _),
+        ..measured_parts(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe(arguments, options.local_users.as_ref());
     let served = packetrig_server::run(
@@ -150,7 +152,7 @@ fn offer<R: RunSource>(
 }
 
 /// The nodes of the fleet whose ports are served.
-fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn NodeDirectory>>, Error> {
+fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     if !arguments.on_fleet {
         return Ok(None);
     }

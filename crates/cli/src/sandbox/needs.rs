@@ -1,7 +1,7 @@
 //! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
-use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, PageArgs, ServeArgs};
+use crate::args::{AgentArgs, CollectArgs, MeasuredPlaces, MeterArgs, MeterSourceArg, PageArgs, ServeArgs};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
@@ -91,6 +91,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let ServeArgs { cert, key, client_ca, .. } = arguments;
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
+    let read: Vec<PathBuf> = of_tls.into_iter().chain(measured(&arguments.measured)?).collect();
     let mut written = vec![store];
     if arguments.on_fleet {
         written.push(FleetPlace::of(&arguments.fleet)?.directory().to_owned());
@@ -104,9 +105,9 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
     // The threads of the API open their sockets themselves, after the rights for opening are gone.
-    let at_door = rights_for_ports(&ports).with(rights_for_files(of_tls.iter().chain(&written)));
+    let at_door = rights_for_ports(&ports).with(rights_for_files(read.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
-    let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
+    let files = if arguments.on_fleet { files_of(read, written) } else { files_of_rigs(read, written) };
     Ok(ProgramNeeds {
         program: "serve",
         // CAP_SYS_ADMIN to enter all namespaces that exist, once.
@@ -128,7 +129,8 @@ pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
     let fleet = FleetPlace::of(&arguments.fleet)?;
-    let read: Vec<PathBuf> = of_tls.chain(fleet.exists().then(|| fleet.directory().to_owned())).collect();
+    let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
+    let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured(&arguments.measured)?).collect();
     // Readers of the catalogue write to the index of its log.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
@@ -143,6 +145,19 @@ pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
         class: ThreadClass::Parser,
         user: BecomeUser::Stay("the store of results may be root's"),
     })
+}
+
+/// What the page reads besides results: flow records, logs, what taps leave, and the saved calibration.
+fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
+    let named = places.flows.iter().chain(&places.logs);
+    for directory in named.clone() {
+        std::fs::read_dir(directory).map_err(|source| Error::unreadable(directory, source))?;
+    }
+    // A tap may begin later.
+    let of_taps = packetrig_sys::runtime_directory::runtime_directory();
+    made(Some(&of_taps))?;
+    let calibration = packetrig_probe_cli::calibration_file().filter(|file| file.exists());
+    Ok(named.cloned().chain([of_taps]).chain(calibration).collect())
 }
 
 /// For the worker, which may read below the directory that its owner names for replays.

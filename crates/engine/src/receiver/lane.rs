@@ -210,6 +210,7 @@ impl ReceiverLane {
     pub(super) fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
         self.window.finish(sent, |number| second_of(&self.spec, &self.takes, number));
         let since_start = self.since_start();
+        self.window.quality_mut().close();
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Holds the directory while a log runs.
 const LOCK: &str = ".lock";
+const LOCK_ATTEMPTS: u32 = 4;
+const LOCK_PAUSE_NS: u64 = 20_000_000;
 
 /// What to do when the disk is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -206,13 +208,28 @@ impl Drop for LogKeeper {
     }
 }
 
+/// Whether a log runs in this directory. If that cannot be found out, none is assumed.
+pub(super) fn is_held(directory: &Path) -> bool {
+    // A shared lock for a moment: a log that begins right now tries again (`lock`).
+    File::open(directory.join(LOCK))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
     let file = private_files::open_or_create(&path).map_err(failed("create", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            // Somebody may only be looking whether a log runs.
+            Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
+                clock::sleep_until_ns(clock::monotonic_ns() + LOCK_PAUSE_NS);
+            }
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse(directory.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+        }
     }
 }
 

@@ -23,6 +23,27 @@ pub struct FoundTap {
     pinned: Option<PinnedForwarding>,
 }
 
+/// A tap as its process last described it. To read this takes no rights at interfaces, and it may be old.
+#[derive(Debug)]
+pub struct DescribedTap {
+    pub state: TapState,
+    /// Whether a process with that number runs.
+    pub process_runs: bool,
+    /// Its accounts and when they were written, nanoseconds since 1970.
+    pub counted: Option<(u64, TapAccounts)>,
+}
+
+/// All taps of this user.
+pub fn described() -> Vec<DescribedTap> {
+    let of_name = |name: String| {
+        let files = TapFiles::of(&name);
+        let state = files.recall()?;
+        let process_runs = process::exists(state.process);
+        Some(DescribedTap { state, process_runs, counted: files.published_at() })
+    };
+    names().into_iter().filter_map(of_name).collect()
+}
+
 /// All taps, or the one of that name.
 pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
     match name {

@@ -173,6 +173,13 @@ impl TapFiles {
         serde_json::from_slice(&runtime_directory::read_file(&self.file(ACCOUNTS)).ok()?).ok()
     }
 
+    /// The same with the time of that, nanoseconds since 1970.
+    pub(super) fn published_at(&self) -> Option<(u64, TapAccounts)> {
+        let written = std::fs::metadata(self.file(ACCOUNTS)).ok()?.modified().ok()?;
+        let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some((u64::try_from(since.as_nanos()).ok()?, self.published()?))
+    }
+
     /// Leaves what it is.
     pub(super) fn remember(&self, state: &TapState) -> Result<(), Error> {
         self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))

@@ -257,8 +257,18 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     if means.iter().all(Option::is_none) {
         return write_absent(page, "Latency over time", "the report has no latency for each second.");
     }
-    let (means, longest) = (time.columns(&means), time.columns(&longest));
-    let (low, high) = (means.low().unwrap_or(1), longest.high().unwrap_or(1));
+    let [medians, p99s] = percentiles_over_time(stream);
+    let has_percentiles = medians.iter().any(Option::is_some);
+    let mut lines = vec![("maximum of a second", 2, longest)];
+    if has_percentiles {
+        lines.extend([("p99 of a second", 3, p99s), ("median of a second", 1, medians)]);
+    } else {
+        lines.push(("mean of a second", 1, means));
+    }
+    let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.columns(&values)));
+    let lines: Vec<_> = lines.collect();
+    let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).min().unwrap_or(1);
+    let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
     // A single stall would press everything else onto the axis.
     let is_log = high > low.saturating_mul(20);
     let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
@@ -268,18 +278,29 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let mut chart = Chart::new(description, time.axis(), y);
     let text = |ns| quantity::time(Nanos::new(ns));
     let mut legend = Vec::new();
-    for (name, style, columns) in [("maximum of a second", 2, longest), ("mean of a second", 1, means)] {
+    for (name, style, columns) in lines {
         legend.push(LegendEntry::of_columns(name, style, &columns, &text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
-    // What a report keeps of each second is exact; percentiles of a second would need a distribution for each.
-    let kept =
-        "Percentiles of single seconds are not measured: a report keeps the mean and the maximum of each.";
+    let kept = if has_percentiles {
+        "The maximum of a second is exact; its percentiles are at most 6.25 % too large."
+    } else {
+        "The report has no percentiles of single seconds: several receivers measured this stream, or an older version."
+    };
     let note = match latency.error.p99() {
         Some(error) => format!("Values may be {}. {kept}", error_words(error)),
         None => kept.to_owned(),
     };
     write_figure(page, "Latency over time", &chart, &legend, Some(&note));
+}
+
+/// Median and 99th percentile for each second, as far as they were measured.
+fn percentiles_over_time(stream: &StreamReport) -> [Vec<Option<u64>>; 2] {
+    let quality = stream.received.as_ref().map(|received| &received.quality);
+    let seconds = quality.map_or(0, |quality| quality.percentiles.len());
+    let both: Vec<_> = (0..seconds).map(|second| quality?.percentiles_of(second)).collect();
+    let p50 = both.iter().map(|both| both.map(|(p50, _)| p50.as_u64())).collect();
+    [p50, both.iter().map(|both| both.map(|(_, p99)| p99.as_u64())).collect()]
 }
 
 fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {

@@ -84,14 +84,18 @@ fn options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions 
     }
 }
 
-/// The file that `probe calibrate` writes by default.
+/// The file that `probe calibrate` writes by default; `None` if neither variable says where data belongs.
+pub fn calibration_file() -> Option<PathBuf> {
+    data_directory().map(|directory| directory.join("probe.json"))
+}
+
 pub(super) fn place() -> Result<PathBuf, Error> {
-    data_directory().map(|directory| directory.join("probe.json")).ok_or(Error::NoDataDirectory)
+    calibration_file().ok_or(Error::NoDataDirectory)
 }
 
 /// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
 pub fn kept() -> Option<CalibrationResult> {
-    let text = std::fs::read_to_string(place().ok()?).ok()?;
+    let text = std::fs::read_to_string(calibration_file()?).ok()?;
     serde_json::from_str(&text).ok()
 }
 

@@ -24,11 +24,16 @@ pub(super) enum PageCall {
     StartMethod,
     Method,
     StopMethod,
+    FlowTop,
+    FlowTotals,
+    Logs,
+    Taps,
+    Calibration,
     Metrics,
 }
 
 impl PageCall {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::OpenApi,
         Self::State,
         Self::Live,
@@ -46,6 +51,11 @@ impl PageCall {
         Self::StartMethod,
         Self::Method,
         Self::StopMethod,
+        Self::FlowTop,
+        Self::FlowTotals,
+        Self::Logs,
+        Self::Taps,
+        Self::Calibration,
         Self::Metrics,
     ];
 
@@ -67,6 +77,11 @@ impl PageCall {
             Self::Nodes => "/api/v1/nodes",
             Self::Methods | Self::StartMethod => "/api/v1/methods",
             Self::Method | Self::StopMethod => "/api/v1/methods/{id}",
+            Self::FlowTop => "/api/v1/flows/top",
+            Self::FlowTotals => "/api/v1/flows/totals",
+            Self::Logs => "/api/v1/logs",
+            Self::Taps => "/api/v1/taps",
+            Self::Calibration => "/api/v1/calibration",
             Self::Metrics => "/metrics",
         }
     }

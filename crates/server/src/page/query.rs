@@ -58,6 +58,12 @@ impl QueryParameters {
         Ok(number)
     }
 
+    /// A time in ms since 1970, as ns.
+    pub(super) fn moment_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
+        let ms: Option<u64> = self.value(name, "a time in milliseconds since 1970")?;
+        Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
+    }
+
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, ViewRefusal> {
         Ok(self.value(name, "`true` or `false`")?.unwrap_or(false))
     }

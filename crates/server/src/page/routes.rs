@@ -5,14 +5,14 @@ use super::feed::{LiveFeed, MOST_VIEWERS};
 use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
 use super::rates::RateChange;
-use super::{PAGE_API_VERSION, exposition, files, methods};
+use super::{PAGE_API_VERSION, exposition, files, flows, methods};
 use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
 use crate::transport::CallDispatcher;
 use crate::transport::access::ClientCredential;
 use crate::transport::http::{failed, json, read_body, refused};
 use crate::transport::rejections::RejectionCounters;
-use crate::viewing::{ResultQuery, ServedRig, ViewRefusal};
+use crate::viewing::{FactSource, FlowArchive, ResultQuery, ServedRig, ViewRefusal};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, State};
@@ -58,6 +58,10 @@ impl PageContext {
 
     pub(super) fn methods(&self) -> Option<Arc<dyn MethodService>> {
         self.rig.methods.clone()
+    }
+
+    pub(super) fn flows(&self) -> Option<Arc<dyn FlowArchive>> {
+        self.rig.flows.clone()
     }
 
     pub(super) const fn most_request_bytes(&self) -> usize {
@@ -166,11 +170,11 @@ async fn perform(
         }
         // Scrapers may be told to send parameters to all their targets.
         PageCall::Metrics => metrics(context).await,
-        PageCall::Nodes => {
-            query.finish()?;
-            let nodes = present(context.rig.nodes.clone(), "the nodes of a fleet")?;
-            blocking(move || nodes.nodes()).await
-        }
+        PageCall::FlowTop | PageCall::FlowTotals => flows::perform(&context, call, query).await,
+        PageCall::Nodes => facts(context.rig.nodes, "the nodes of a fleet", query).await,
+        PageCall::Logs => facts(context.rig.logs, "logs: --log names one", query).await,
+        PageCall::Taps => facts(context.rig.taps, "taps", query).await,
+        PageCall::Calibration => facts(context.rig.calibration, "a calibration", query).await,
         PageCall::Results
         | PageCall::Unfinished
         | PageCall::Result
@@ -178,6 +182,17 @@ async fn perform(
         | PageCall::Series
         | PageCall::Compare => past(&context, call, id, query).await,
     }
+}
+
+/// A part of the rig that is one JSON object.
+async fn facts(
+    source: Option<Arc<dyn FactSource>>,
+    what: &str,
+    query: QueryParameters,
+) -> Result<Response, PageFailure> {
+    query.finish()?;
+    let source = present(source, what)?;
+    blocking(move || source.facts()).await
 }
 
 /// The calls on past results.
@@ -232,15 +247,13 @@ async fn past(
 }
 
 fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
-    let milliseconds = "a time in milliseconds since 1970";
-    let ns = |ms: u64| ms.saturating_mul(1_000_000);
     Ok(ResultQuery {
         text: query.text("text"),
         verdict: query.text("verdict").to_uppercase(),
         kind: query.text("kind"),
         plan: query.text("plan"),
-        since_ns: query.value("since_ms", milliseconds)?.map(ns),
-        before_ns: query.value("before_ms", milliseconds)?.map(ns),
+        since_ns: query.moment_ns("since_ms")?,
+        before_ns: query.moment_ns("before_ms")?,
         from: query.number("from", 0, usize::MAX)?,
         most: query.number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
     })
@@ -260,6 +273,10 @@ fn state(context: &PageContext, request: &Request<Body>) -> Value {
             "results": context.rig.results.is_some(),
             "nodes": context.rig.nodes.is_some(),
             "methods": context.rig.methods.is_some(),
+            "flows": context.rig.flows.is_some(),
+            "logs": context.rig.logs.is_some(),
+            "taps": context.rig.taps.is_some(),
+            "calibration": context.rig.calibration.is_some(),
         },
         "may": { "control": may_control },
         "viewers": context.feed.as_ref().map_or(0, |feed| feed.viewer_count()),

@@ -5,6 +5,7 @@ mod client;
 mod grpc;
 mod http;
 mod life;
+mod measured;
 mod methods;
 mod mock;
 mod page;

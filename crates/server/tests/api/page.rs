@@ -1,12 +1,12 @@
 //! The live page and its API over real sockets, with mocks of what is shown.
 
 use crate::http::{Response, bare_request, call, config, request, send};
+use crate::measured::{FixedFacts, measured_parts};
 use crate::methods::MockMethods;
 use crate::mock::{Mock, Served, plain, strict};
 use packetrig_server::{
-    FlowChange, LivePort, LiveRun, LiveSource, LiveState, LiveStream, NodeDirectory, PortRow, ReceivedStream,
-    ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ServerOptions, SwitchedState,
-    ViewRefusal,
+    FlowChange, LivePort, LiveRun, LiveSource, LiveState, LiveStream, PortRow, ReceivedStream, ResultArchive,
+    ResultPage, ResultQuery, ResultSummary, ServedRig, ServerOptions, SwitchedState, ViewRefusal,
 };
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -84,14 +84,6 @@ impl ResultArchive for MockArchive {
     }
 }
 
-struct MockNodes;
-
-impl NodeDirectory for MockNodes {
-    fn nodes(&self) -> Result<Value, ViewRefusal> {
-        Ok(json!({ "nodes": [], "never_heard": [], "heard_ms_ago": null, "server": null }))
-    }
-}
-
 /// The tokens of a page that was started with [`ServedPage::start_with_tokens`].
 pub(crate) const OWNER: &str = "the-token-of-the-owner";
 pub(crate) const VIEWER: &str = "the-token-of-a-viewer";
@@ -106,12 +98,14 @@ impl ServedPage {
     pub(crate) fn start(options: ServerOptions) -> Self {
         let (mock, run, archive) =
             (Arc::<Mock>::default(), Arc::<MovingRun>::default(), Arc::<MockArchive>::default());
+        let nodes = json!({ "nodes": [], "never_heard": [], "heard_ms_ago": null, "server": null });
         let rig = ServedRig {
             tester: Some(Arc::clone(&mock) as _),
             live: Some(Arc::clone(&run) as _),
             results: Some(Arc::clone(&archive) as _),
-            nodes: Some(Arc::new(MockNodes)),
+            nodes: Some(Arc::new(FixedFacts(nodes))),
             methods: Some(Arc::new(MockMethods)),
+            ..measured_parts(Arc::default())
         };
         Self { served: Served::start_rig(options, rig, mock), run, archive }
     }

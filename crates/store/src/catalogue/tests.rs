@@ -145,12 +145,12 @@ fn locks_on(path: &Path) -> usize {
 /// A server keeps the catalogue open for those who look while its runs open it for themselves.
 #[test]
 fn a_second_connection_leaves_the_locks_of_the_first_one() {
-    let (directory, first) = store();
+    let (_directory, first) = store();
     assert_eq!(ids(&first), Vec::<String>::new());
-    let path = directory.path().join("catalogue.sqlite");
+    let path = first.place.join("catalogue.sqlite");
     let before = locks_on(&path);
     assert!(before > 0, "{}", fs::read_to_string("/proc/locks").unwrap());
-    drop(RunCatalogue::open(directory.path()).unwrap());
+    drop(RunCatalogue::open(&first.place).unwrap());
     assert_eq!(locks_on(&path), before);
 }
 

@@ -61,7 +61,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
 }
 
 /// The same for JSON: numbers stay numbers.
-pub(super) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
+pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == ElementKind::Flag => {
             (*number == 1).into()

@@ -199,6 +199,8 @@ pub struct QualityRow<'a> {
     stream: &'a StreamReport,
     second: u64,
     quality: QualitySecond,
+    /// Median and 99th percentile of the delays.
+    percentiles: Option<(Nanos, Nanos)>,
 }
 
 impl ReportTable for QualityTable {
@@ -211,9 +213,15 @@ impl ReportTable for QualityTable {
     fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let mut rows = Vec::new();
         for stream in &report.streams {
-            let seconds = stream.received.iter().flat_map(|got| &got.quality.seconds);
-            let all = (0..).zip(seconds).filter(|(_, quality)| quality.lost > 0 || quality.delayed > 0);
-            rows.extend(all.map(|(second, quality)| QualityRow { stream, second, quality: *quality }));
+            let Some(got) = &stream.received else { continue };
+            let seconds = got.quality.seconds.iter().enumerate();
+            let all = seconds.filter(|(_, quality)| quality.lost > 0 || quality.delayed > 0);
+            rows.extend(all.map(|(second, quality)| QualityRow {
+                stream,
+                second: second as u64,
+                quality: *quality,
+                percentiles: got.quality.percentiles_of(second),
+            }));
         }
         rows
     }
@@ -237,5 +245,14 @@ const QUALITY_COLUMNS: &[QualityColumn] = &[
     }),
     QualityColumn::new("latency_max_ns", Nanoseconds, "The longest of their delays.", |row| {
         (row.quality.delayed > 0).then(|| row.quality.delay_max.into())
+    }),
+    QualityColumn::new(
+        "latency_p50_ns",
+        Nanoseconds,
+        "Median of their delays, at most 6.25 % too large; absent if several receivers measured them.",
+        |row| row.percentiles.map(|(p50, _)| p50.into()),
+    ),
+    QualityColumn::new("latency_p99_ns", Nanoseconds, "The same for the 99th percentile.", |row| {
+        row.percentiles.map(|(_, p99)| p99.into())
     }),
 ];

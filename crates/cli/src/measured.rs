@@ -1,0 +1,43 @@
+//! What the page shows beside runs: flow records, logs, taps, and what this machine itself can do.
+//!
+//! All of it is read from files that other commands leave, so the page needs no rights at interfaces.
+
+mod calibration;
+mod flows;
+mod logs;
+mod taps;
+
+use crate::args::MeasuredPlaces;
+use calibration::MachineCalibration;
+use flows::FlowDirectories;
+use logs::LogDirectories;
+use packetrig_server::{FlowArchive, ServedRig, ViewRefusal};
+use std::path::Path;
+use std::sync::Arc;
+use taps::MachineTaps;
+
+/// Version of the form of these answers.
+const SCHEMA_VERSION: u32 = 1;
+
+/// The parts of a served rig that come from files. `store` is where results are kept, if not at the default place.
+pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> ServedRig {
+    let flows = (!places.flows.is_empty())
+        .then(|| Arc::new(FlowDirectories::new(places.flows.clone())) as Arc<dyn FlowArchive>);
+    let logs = (!places.logs.is_empty()).then(|| Arc::new(LogDirectories(places.logs.clone())) as _);
+    ServedRig {
+        flows,
+        logs,
+        taps: Some(Arc::new(MachineTaps)),
+        calibration: Some(Arc::new(MachineCalibration { store: store.map(Path::to_owned) })),
+        ..ServedRig::default()
+    }
+}
+
+fn failed(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
+    ViewRefusal::Failed(packetrig_units::message_with_causes(error))
+}
+
+/// Whole milliseconds: exact in every JSON reader, which ns since 1970 are not.
+const fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
+}

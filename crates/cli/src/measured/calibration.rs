@@ -1,0 +1,45 @@
+//! What this machine itself can do: limits of the rig and errors of release mechanisms, as they were last measured.
+
+use super::{SCHEMA_VERSION, failed, ms};
+use crate::commands::open_catalogue_to_read;
+use packetrig_server::{FactSource, ViewRefusal};
+use packetrig_stats::limit::RigLimit;
+use packetrig_sys::kernel;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+pub(super) struct MachineCalibration {
+    /// `None` is the default place of results.
+    pub(super) store: Option<PathBuf>,
+}
+
+impl FactSource for MachineCalibration {
+    fn facts(&self) -> Result<Value, ViewRefusal> {
+        let catalogue = open_catalogue_to_read(self.store.as_deref()).map_err(|error| failed(&error))?;
+        let limits = match catalogue {
+            Some(catalogue) => catalogue.limits_of_all_kernels().map_err(|error| failed(&error))?,
+            None => Vec::new(),
+        };
+        let kernel = kernel::release();
+        Ok(json!({
+            "schema_version": SCHEMA_VERSION,
+            "rig": limits.iter().map(|limit| limit_json(limit, &kernel)).collect::<Vec<_>>(),
+            "release": packetrig_probe_cli::kept_calibration(),
+        }))
+    }
+}
+
+fn limit_json(limit: &RigLimit, kernel: &str) -> Value {
+    json!({
+        "back_end": limit.back_end.name(),
+        "driver": limit.driver,
+        "size": limit.size,
+        "frames_per_second": limit.frames_per_second,
+        "latency_floor": limit.latency_floor,
+        "send_error_p99": limit.send_error_p99,
+        "clock_reading": limit.clock_reading,
+        "kernel": limit.kernel,
+        "measured_ms": ms(limit.measured_wall_ns),
+        "is_of_this_kernel": limit.kernel == kernel,
+    })
+}

@@ -1,0 +1,33 @@
+//! Taps of this machine as their processes last described them.
+
+use super::{SCHEMA_VERSION, ms};
+use packetrig_link_io::tap::{DescribedTap, described};
+use packetrig_server::{FactSource, ViewRefusal};
+use serde_json::{Value, json};
+
+pub(super) struct MachineTaps;
+
+impl FactSource for MachineTaps {
+    fn facts(&self) -> Result<Value, ViewRefusal> {
+        let taps: Vec<Value> = described().iter().map(tap_json).collect();
+        Ok(json!({ "schema_version": SCHEMA_VERSION, "taps": taps }))
+    }
+}
+
+fn tap_json(tap: &DescribedTap) -> Value {
+    let state = &tap.state;
+    json!({
+        "name": state.name,
+        "method": state.way,
+        "why": state.why,
+        "since_ms": ms(state.since_ns),
+        "process": state.process,
+        "process_runs": tap.process_runs,
+        "sides": state.sides.iter().map(|side| &side.location).collect::<Vec<_>>(),
+        "mirrors": state.mirrors.iter().map(|mirror| &mirror.location).collect::<Vec<_>>(),
+        "filter": state.filter,
+        "caveats": state.caveats,
+        "counted_ms": tap.counted.as_ref().map(|(at_ns, _)| ms(*at_ns)),
+        "accounts": tap.counted.as_ref().map(|(_, accounts)| accounts),
+    })
+}

@@ -1,0 +1,142 @@
+//! What the page shows beside runs: flows, logs, taps and calibration.
+
+use crate::http::call;
+use crate::mock::{Served, plain};
+use crate::page::ServedPage;
+use packetrig_server::{
+    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, ServedRig, ServerOptions,
+    ViewRefusal,
+};
+use packetrig_units::Nanos;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// One JSON object.
+pub(crate) struct FixedFacts(pub(crate) Value);
+
+impl FactSource for FixedFacts {
+    fn facts(&self) -> Result<Value, ViewRefusal> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Remembers what was requested, and how many requests there were at once.
+#[derive(Default)]
+pub(crate) struct MockFlows {
+    tops: Mutex<Vec<FlowTopQuery>>,
+    totals: Mutex<Vec<FlowTotalsQuery>>,
+    running: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl FlowArchive for MockFlows {
+    fn top(&self, query: &FlowTopQuery) -> Result<Value, ViewRefusal> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(running, Ordering::SeqCst);
+        // Long enough that other requests come meanwhile.
+        std::thread::sleep(Duration::from_millis(5));
+        self.tops.lock().unwrap().push(query.clone());
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        if query.selection.filter == "wrong" {
+            return Err(ViewRefusal::Invalid("filter: `wrong` is not a filter".to_owned()));
+        }
+        Ok(json!({
+            "schema_version": 1, "directories": ["/var/flows"], "by": [query.by], "order": query.order,
+            "groups": [], "total": { "flows": 0, "packets": 0, "bytes": 0 }, "groups_seen": 0, "doubt": 0,
+        }))
+    }
+
+    fn totals(&self, query: &FlowTotalsQuery) -> Result<Value, ViewRefusal> {
+        self.totals.lock().unwrap().push(query.clone());
+        Ok(json!({
+            "schema_version": 1, "directories": ["/var/flows"], "files": 0, "records": 0, "flows": 0,
+            "packets": 0, "bytes": 0, "frame_bytes": 0, "records_with_loss": 0, "first_ms": null,
+            "last_ms": null, "protocols": [], "bucket_ms": 1000,
+            "timeline": { "at_ms": [], "flows": [], "packets": [], "bytes": [] },
+            "beside_timeline": 0, "meters": [],
+        }))
+    }
+}
+
+/// The parts of a rig that are not about runs.
+pub(crate) fn measured_parts(flows: Arc<MockFlows>) -> ServedRig {
+    let facts = |name: &str| Some(Arc::new(FixedFacts(json!({ "schema_version": 1, name: [] }))) as _);
+    ServedRig {
+        flows: Some(flows),
+        logs: facts("logs"),
+        taps: facts("taps"),
+        calibration: Some(Arc::new(FixedFacts(json!({ "schema_version": 1, "rig": [], "release": null })))),
+        ..ServedRig::default()
+    }
+}
+
+fn start(flows: &Arc<MockFlows>) -> Served {
+    let options = ServerOptions { grpc: None, ..plain() };
+    Served::start_rig(options, measured_parts(Arc::clone(flows)), Arc::default())
+}
+
+#[test]
+fn questions_about_flows_reach_the_archive_and_wrong_ones_are_refused_by_name() {
+    let flows = Arc::<MockFlows>::default();
+    let served = start(&flows);
+    let get = |path: &str| call(served.bound.http, "GET", path, "");
+    assert_eq!(get("/api/v1/flows/top").status, 200);
+    let query = "by=port&order=pps&most=7&filter=src%20port%2053&since_ms=1000&before_ms=2000";
+    assert_eq!(get(&format!("/api/v1/flows/top?{query}")).status, 200);
+    let selection = FlowSelection {
+        filter: "src port 53".into(),
+        since_ns: Some(1_000_000_000),
+        before_ns: Some(2_000_000_000),
+    };
+    let wanted = [
+        FlowTopQuery { by: "src-ip".into(), order: "bytes".into(), most: 20, ..FlowTopQuery::default() },
+        FlowTopQuery { selection: selection.clone(), by: "port".into(), order: "pps".into(), most: 7 },
+    ];
+    assert_eq!(*flows.tops.lock().unwrap(), wanted);
+    let query = "filter=src+port+53&since_ms=1000&before_ms=2000&bucket_ms=60000";
+    assert_eq!(get(&format!("/api/v1/flows/totals?{query}")).status, 200);
+    let wanted = [FlowTotalsQuery { selection, bucket: Some(Nanos::from_secs(60)) }];
+    assert_eq!(*flows.totals.lock().unwrap(), wanted);
+    for (path, name) in [
+        ("top?filter=wrong", "filter"),
+        ("top?most=1001", "most"),
+        ("top?bucket_ms=1", "bucket_ms"),
+        ("totals?bucket_ms=0", "bucket_ms"),
+        ("totals?since_ms=yesterday", "since_ms"),
+    ] {
+        let answer = get(&format!("/api/v1/flows/{path}"));
+        let errors = answer.json()["errors"].to_string();
+        assert!(answer.status == 400 && errors.contains(name), "{path}: {errors}");
+    }
+}
+
+#[test]
+fn many_viewers_of_flows_cost_the_rig_one_query_at_a_time() {
+    let flows = Arc::<MockFlows>::default();
+    let served = start(&flows);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(call(served.bound.http, "GET", "/api/v1/flows/top", "").status, 200));
+        }
+    });
+    assert_eq!(flows.tops.lock().unwrap().len(), 8);
+    assert_eq!(flows.most_at_once.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_server_says_which_of_these_parts_it_has() {
+    let served = start(&Arc::default());
+    let has = call(served.bound.http, "GET", "/api/v1/state", "").json()["has"].clone();
+    for part in ["flows", "logs", "taps", "calibration"] {
+        assert_eq!(has[part], true, "{part}");
+    }
+    let page = ServedPage::start(plain());
+    let state = call(page.served.bound.http, "GET", "/api/v1/state", "").json();
+    assert_eq!((&state["has"]["nodes"], &state["has"]["tester"]), (&true.into(), &true.into()));
+    let bare = Served::start_rig(plain(), ServedRig::default(), Arc::default());
+    for path in ["flows/top", "flows/totals", "logs", "taps", "calibration"] {
+        assert_eq!(call(bare.bound.http, "GET", &format!("/api/v1/{path}"), "").status, 404, "{path}");
+    }
+}

@@ -1,0 +1,171 @@
+//! Percentiles of the delays of single seconds, in fixed memory.
+//!
+//! Delays of the second in progress are counted in log-linear buckets: 16 for each power of two, so a percentile is at most 6.25 % too
+//! large. A second's result takes four bytes.
+
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Buckets for each power of two, as a power of two.
+const FINENESS: u32 = 4;
+/// Delays below this have a bucket each.
+const EXACT: u64 = 2 << FINENESS;
+const BUCKETS: usize = bucket_of(u64::MAX) as usize + 1;
+
+/// The bucket of a delay.
+#[expect(clippy::cast_possible_truncation, reason = "there are fewer than 1000 buckets")]
+const fn bucket_of(ns: u64) -> u16 {
+    if ns < EXACT {
+        return ns as u16;
+    }
+    let shift = ns.ilog2() - FINENESS;
+    let part = (ns >> shift) & ((1 << FINENESS) - 1);
+    (EXACT + ((shift as u64 - 1) << FINENESS) + part) as u16
+}
+
+/// The longest delay in a bucket.
+fn longest_in(bucket: u16) -> u64 {
+    let bucket = u64::from(bucket);
+    if bucket < EXACT {
+        return bucket;
+    }
+    let (power, part) = ((bucket - EXACT) >> FINENESS, (bucket - EXACT) & ((1 << FINENESS) - 1));
+    let lowest = ((1 << FINENESS) + part) << (power + 1);
+    lowest + ((1 << (power + 1)) - 1)
+}
+
+/// Median and 99th percentile of the delays of one second, as numbers of buckets. In files it is a list of two times in ns, or null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<[u64; 2]>", into = "Option<[u64; 2]>")]
+pub struct DelayPercentiles([u16; 2]);
+
+impl DelayPercentiles {
+    /// Of a second without delays, or one whose delays were counted apart.
+    pub const NONE: Self = Self([u16::MAX; 2]);
+
+    pub fn p50(self) -> Option<Nanos> {
+        self.time(0)
+    }
+
+    pub fn p99(self) -> Option<Nanos> {
+        self.time(1)
+    }
+
+    fn time(self, which: usize) -> Option<Nanos> {
+        (self != Self::NONE).then(|| Nanos::new(longest_in(self.0[which])))
+    }
+}
+
+impl From<Option<[u64; 2]>> for DelayPercentiles {
+    fn from(times: Option<[u64; 2]>) -> Self {
+        times.map_or(Self::NONE, |times| Self(times.map(bucket_of)))
+    }
+}
+
+impl From<DelayPercentiles> for Option<[u64; 2]> {
+    fn from(percentiles: DelayPercentiles) -> Self {
+        let times = percentiles.p50().zip(percentiles.p99());
+        times.map(|(p50, p99)| [p50.as_u64(), p99.as_u64()])
+    }
+}
+
+/// Delays of the second in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SecondDelays {
+    pub(super) second: usize,
+    counts: [u32; BUCKETS],
+    total: u32,
+    /// Buckets outside these bounds are empty.
+    low: u16,
+    high: u16,
+}
+
+impl SecondDelays {
+    pub(super) const fn new() -> Self {
+        Self { second: 0, counts: [0; BUCKETS], total: 0, low: u16::MAX, high: 0 }
+    }
+
+    pub(super) fn add(&mut self, delay: Nanos) {
+        let bucket = bucket_of(delay.as_u64());
+        let count = &mut self.counts[usize::from(bucket)];
+        *count = count.saturating_add(1);
+        self.total = self.total.saturating_add(1);
+        self.low = self.low.min(bucket);
+        self.high = self.high.max(bucket);
+    }
+
+    /// The percentiles of what was added, and begins another second.
+    pub(super) fn take(&mut self, next: usize) -> DelayPercentiles {
+        self.second = next;
+        if self.total == 0 {
+            return DelayPercentiles::NONE;
+        }
+        let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
+        self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
+        (self.total, self.low, self.high) = (0, u16::MAX, 0);
+        found
+    }
+
+    /// The bucket at or below which `part` of `whole` delays are.
+    fn quantile(&self, part: u64, whole: u64) -> u16 {
+        let wanted = (u64::from(self.total) * part).div_ceil(whole);
+        let mut seen = 0;
+        for bucket in self.low..self.high {
+            seen += u64::from(self.counts[usize::from(bucket)]);
+            if seen >= wanted {
+                return bucket;
+            }
+        }
+        self.high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_delay_is_in_a_bucket_that_ends_at_most_a_sixteenth_above_it() {
+        let mut last = 0;
+        for ns in (0..5000).chain((0..64).flat_map(|power| [1 << power, (1 << power) + 1, u64::MAX >> power]))
+        {
+            let end = longest_in(bucket_of(ns));
+            assert!(end >= ns && end - ns <= ns / 16, "{ns} is in a bucket that ends at {end}");
+            assert_eq!(bucket_of(end), bucket_of(ns), "{ns}");
+            if ns < 5000 {
+                assert!(bucket_of(ns) >= last);
+                last = bucket_of(ns);
+            }
+        }
+    }
+
+    #[test]
+    fn percentiles_are_those_of_a_sorted_list_and_survive_a_file() {
+        let mut state = 1_u64;
+        let mut delays = Vec::new();
+        let mut second = SecondDelays::new();
+        for _ in 0..3 {
+            delays.clear();
+            for _ in 0..777 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let delay = state >> (20 + state % 40);
+                delays.push(delay);
+                second.add(Nanos::new(delay));
+            }
+            delays.sort_unstable();
+            let found = second.take(1);
+            for (time, rank) in
+                [(found.p50(), 777_usize.div_ceil(2)), (found.p99(), (777 * 99_usize).div_ceil(100))]
+            {
+                let (time, exact) = (time.unwrap().as_u64(), delays[rank - 1]);
+                assert!(time >= exact && time - exact <= exact / 16, "{time} for {exact}");
+            }
+            let text = serde_json::to_string(&[found, DelayPercentiles::NONE]).unwrap();
+            assert_eq!(
+                serde_json::from_str::<[DelayPercentiles; 2]>(&text).unwrap(),
+                [found, DelayPercentiles::NONE]
+            );
+        }
+        assert_eq!(second.take(2), DelayPercentiles::NONE);
+    }
+}
