@@ -2,7 +2,7 @@
 
 use super::elements::{verdict, wall_time};
 use super::shell::{self, PageParts};
-use super::{caveats, setup, streams, verdict as verdict_part};
+use super::{caveats, probes, setup, streams, verdict as verdict_part};
 use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
 use crate::markup::Markup;
 use packetrig_fleet::report::RunReport;
@@ -15,8 +15,12 @@ pub struct RunPage<'a> {
     pub document: &'a str,
 }
 
-const FILES: [(&str, &str); 8] = [
+/// Only of a run with probes.
+const PROBES_FILE: &str = "probes.csv";
+
+const FILES: [(&str, &str); 9] = [
     ("report.json", "everything on this page and more, for programs"),
+    (PROBES_FILE, "one row for each pair of ends that probes were sent between"),
     ("streams.csv", "one row for each stream"),
     ("series.csv", "frames and bytes of each second"),
     ("quality.csv", "loss and latency of each second"),
@@ -31,9 +35,15 @@ pub fn render_run(run: RunPage<'_>) -> String {
     let report = run.report;
     let mut parts = PageParts::default();
     parts.add("verdict", "Verdict", "Verdict", |page| verdict_part::write(page, report));
+    if let Some(probes) = &report.probes {
+        parts.add("probes", "Probes", "Probes", |page| probes::write(page, probes));
+    }
     parts.add("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
-    parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
-    parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+    // A plan has either flows or probes.
+    if report.probes.is_none() || !report.streams.is_empty() {
+        parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
+        parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+    }
     parts.add("caveats", "Caveats", "Caveats", |page| caveats::write(page, &report.caveats));
     parts.add("setup", "Environment", "Environment, calibration and clocks", |page| {
         setup::write_environment(page, report);
@@ -69,9 +79,6 @@ fn write_ledger(page: &mut Markup, report: &RunReport) {
         .close("p");
     let flow = LedgerFlow::of(&report.ledger, &report.imbalances, &report.lost);
     page.append(&flow.draw());
-    if report.probes.is_some() && report.streams.is_empty() {
-        page.element("p", &[], "This run sent probes; their figures are in probes.csv and report.json.");
-    }
     page.open("details", &[]).element("summary", &[], "The same as a table, with the rules that must hold");
     page.append(&tabulate_ledger(&report.ledger, &report.imbalances)).close("details");
 }
@@ -83,5 +90,7 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
         setup::write_plan(page, "The plan as it was run", run.document);
     }
     page.element("h3", &[], "Files beside this page");
-    setup::write_files(page, &FILES);
+    let has_probes = run.report.probes.is_some();
+    let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
+    setup::write_files(page, files);
 }
