@@ -113,8 +113,8 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
     column(number("release error p99", ""), |row| {
         time(row, |found| found.release_error, |times| times.p99_ns)
     }),
-    column(words("from"), |row| Some(Text(row.end_name(&row.line.from, Some(&row.line.from_node))))),
-    column(words("to"), |row| Some(Text(row.end_name(&row.line.to, row.line.to_node.as_deref())))),
+    column(words("from"), |row| Some(Text(end_name(&row.line.from, Some(&row.line.from_node))))),
+    column(words("to"), |row| Some(Text(end_name(&row.line.to, row.line.to_node.as_deref())))),
     column(words("target"), |row| {
         let target = &row.line.target;
         (!target.is_empty()).then(|| Text(target.clone()))
@@ -123,6 +123,14 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
 
 fn bit_rate(bits_per_s: u64) -> String {
     quantity::scaled(bits_per_s as f64, "bit/s")
+}
+
+/// An end, with its node if that has another name.
+fn end_name(port: &str, node: Option<&str>) -> String {
+    match node {
+        Some(node) if node != port => format!("{port} ({node})"),
+        _ => port.to_owned(),
+    }
 }
 
 impl ProbeValue {

@@ -63,19 +63,18 @@ impl<'a> ProbeGrid<'a> {
     }
 
     fn write(&self, page: &mut Markup) {
-        page.element("p", &[], cell_meaning(&self.probes.method));
-        let is_printed = self.columns.len() <= PRINTED_COLUMNS;
-        if !is_printed {
+        let (outer, inner) = match self.columns.len() {
+            0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
+            columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
+            _ => ("pairs", "table-box grid-box no-print"),
+        };
+        page.open("div", &[("class", outer)]).element("p", &[], cell_meaning(&self.probes.method));
+        if self.columns.len() > PRINTED_COLUMNS {
             let text = "The grid has too many columns for paper. The list has the same values.";
             page.element("p", &[("class", "notice print-only")], text);
         }
-        let class = match self.columns.len() {
-            0..=NARROW_COLUMNS => "table-box",
-            _ if is_printed => "table-box wide-box",
-            _ => "table-box no-print",
-        };
         let label = "All pairs: from row to column";
-        page.open("div", &[("class", class), ("tabindex", "0"), ("role", "group"), ("aria-label", label)]);
+        page.open("div", &[("class", inner), ("tabindex", "0"), ("role", "group"), ("aria-label", label)]);
         page.open("table", &[("id", "probes-grid")]);
         page.element("caption", &[("class", "visually-hidden")], label);
         self.write_head(page);
@@ -83,7 +82,7 @@ impl<'a> ProbeGrid<'a> {
         for from in &self.rows {
             self.write_row(page, from);
         }
-        page.close("tbody").close("table").close("div");
+        page.close("tbody").close("table").close("div").close("div");
     }
 
     fn write_head(&self, page: &mut Markup) {
@@ -171,7 +170,7 @@ impl<'a> ProbeGrid<'a> {
                     .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
             ),
             "ping" => {
-                additions.extend(loss_words(Some(counts.lost.saturating_add(counts.refused)), counts.sent))
+                additions.extend(loss_words(Some(counts.lost.saturating_add(counts.refused)), counts.sent));
             }
             _ => {
                 additions.extend(found.delay_there.map(bound_words));

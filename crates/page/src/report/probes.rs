@@ -17,8 +17,9 @@ const WORST_ROWS: usize = 200;
 pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
     page.element("p", &[("class", "muted")], &asked_for(probes));
     probe_grid::write(page, probes);
-    page.element("h3", &[("class", "after-figures")], "All lines");
+    page.open("div", &[("class", "wide-box")]).element("h3", &[("class", "after-figures")], "All lines");
     write_list(page, probes);
+    page.close("div");
     probe_ranges::write(page, probes);
 }
 
@@ -121,14 +122,6 @@ impl<'a> ProbeRow<'a> {
             .unwrap_or_else(|| COMPLETE.to_owned())
     }
 
-    /// An end, with its node if that has another name.
-    pub(super) fn end_name(&self, port: &str, node: Option<&str>) -> String {
-        match node {
-            Some(node) if node != port => format!("{port} ({node})"),
-            _ => port.to_owned(),
-        }
-    }
-
     /// What comes first where not all lines are listed: no success, then the largest loss, then the slowest.
     fn badness(&self) -> impl Ord + use<> {
         let rank = match self.result {
@@ -163,9 +156,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
     let cells = |row: usize| columns.iter().map(|column| column.cell(row)).collect();
     let cells: Vec<Vec<Cell>> = (0..rows.len()).map(cells).collect();
-    page.open("div", &[("class", "wide-box")]);
     table(page, &label, Some("probes-table"), &headings, &cells);
-    page.close("div");
 }
 
 /// A column with its values, if it has any that say something.
