@@ -9,7 +9,7 @@ use packetrig_fleet::report::{CriterionResult, ProbeFindings, ProbeLineReport, P
 use std::cmp::Reverse;
 
 /// Rows of the list: a mesh of 20 nodes has 380.
-const MOST_ROWS: usize = 500;
+const MOST_ROWS: usize = 400;
 /// Of more lines, so many of the worst are listed.
 const WORST_ROWS: usize = 200;
 

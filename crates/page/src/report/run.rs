@@ -94,3 +94,46 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
     setup::write_files(page, files);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn page(probes: &Value) -> String {
+        let report = json!({
+            "schema_version": 1, "packetrig_version": "0.1.0", "run": "20261126-080000-abcdef", "name": "",
+            "plan_sha256": "934907b0a01a0aa0971384616b837e2b0591ad7970c747c2c5a8ba1b0c69925e",
+            "started_wall_ns": 1_795_668_797_550_396_441_u64, "seed": 7, "sending": 1_000_000_000,
+            "outcome": {"state": "complete", "stopped": false}, "verdict": {"verdict": "PASS"},
+            "criteria": {
+                "max_loss": 0, "max_duplicates": 0, "max_damaged": 0, "max_misdelivered": 0, "max_reordered": null,
+                "max_altered": null, "latency": [], "max_jitter": null, "max_outage": null, "min_rate": null,
+                "min_verified": 0, "max_late": 0, "max_skew": null
+            },
+            "coverage": {"reported": 1, "expected": 1}, "streams": [], "ports": [], "ledger": {"counts": {}},
+            "imbalances": [], "unchecked": [], "captures": [], "caveats": [], "probes": probes,
+            "lost": {"total": 0, "sender": 0, "receiver": 0, "in_doubt": 0, "path": null}
+        });
+        let report: RunReport = serde_json::from_value(report).unwrap();
+        render_run(RunPage { report: &report, document: "" })
+    }
+
+    #[test]
+    fn a_run_with_probes_has_their_section_in_place_of_empty_streams() {
+        let line = json!({"from": "a", "from_node": "a", "to": "b", "target": "", "missing": "node a did not report"});
+        let probes = json!({"method": "ping", "count": 1, "interval": 1, "size": 64, "lines": [line]});
+        let page = page(&probes);
+        assert!(page.contains("<section id=\"probes\"") && page.contains("<a href=\"#probes\">"));
+        assert!(page.contains("missing: node a did not report"));
+        assert!(!page.contains("<section id=\"streams\"") && !page.contains("figures are in probes.csv"));
+        assert!(page.contains("<li><a href=\"probes.csv\">"), "the file is among those beside the page");
+    }
+
+    #[test]
+    fn a_run_without_probes_has_no_section_of_them() {
+        let page = page(&Value::Null);
+        assert!(page.contains("<section id=\"streams\"") && !page.contains("id=\"probes\""));
+        assert!(!page.contains("href=\"probes.csv\""));
+    }
+}
