@@ -1,7 +1,7 @@
 //! The columns of the list of probe lines.
 
 use super::elements::{Cell, Heading, Sign, number, prose, words};
-use super::probes::{ProbeRow, name_of};
+use super::probes::{ProbeRow, name_of, unanswered};
 use super::verdict::sign_of;
 use crate::quantity;
 use packetrig_fleet::report::ProbeFindings;
@@ -70,8 +70,9 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
     column(number("answered", "probes"), |row| counted(row, |counts| counts.answered)),
     column(number("lost", "probes"), |row| counted(row, |counts| counts.lost)),
     column(number("loss", ""), |row| {
-        let ProbeCounts { sent, lost, .. } = row.found?.counts;
-        (row.is_answered && sent > 0).then_some(Share { part: lost, whole: sent })
+        let counts = &row.found?.counts;
+        let share = Share { part: unanswered(counts), whole: counts.sent };
+        (row.is_answered && counts.sent > 0).then_some(share)
     }),
     column(number("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
     column(number("lost back", "probes"), |row| row.found?.lost_back.map(Count)),

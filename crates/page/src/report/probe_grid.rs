@@ -3,6 +3,7 @@
 //! Invariant: every line of the report is in a cell, and a cell without a number says why in a word.
 
 use super::elements::{Sign, verdict};
+use super::probes::unanswered;
 use super::verdict::sign_of;
 use crate::markup::Markup;
 use crate::quantity;
@@ -170,7 +171,7 @@ impl<'a> ProbeGrid<'a> {
                     .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
             ),
             "ping" => {
-                additions.extend(loss_words(Some(counts.lost.saturating_add(counts.refused)), counts.sent));
+                additions.extend(loss_words(Some(unanswered(counts)), counts.sent));
             }
             _ => {
                 additions.extend(found.delay_there.map(bound_words));

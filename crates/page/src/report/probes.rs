@@ -6,6 +6,7 @@ use super::{probe_grid, probe_ranges};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::report::{CriterionResult, ProbeFindings, ProbeLineReport, ProbesReport};
+use packetrig_stats::probe::ProbeCounts;
 use std::cmp::Reverse;
 
 /// Rows of the list: a mesh of 20 nodes has 380.
@@ -45,6 +46,11 @@ pub(super) fn name_of(line: &ProbeLineReport) -> String {
     format!("{} → {}", line.from, line.to)
 }
 
+/// Probes without a sound answer, those included that a host refused.
+pub(super) const fn unanswered(counts: &ProbeCounts) -> u64 {
+    counts.lost.saturating_add(counts.refused)
+}
+
 /// The figures of all lines together.
 pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
     let found = || probes.lines.iter().filter_map(|line| Some((line, line.found.as_ref()?)));
@@ -61,7 +67,7 @@ pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
     if !probes.is_answered() {
         return figures;
     }
-    let lost = sum(|found| found.counts.lost).filter(|_| sent > Some(0));
+    let lost = sum(|found| unanswered(&found.counts)).filter(|_| sent > Some(0));
     let share = lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::percent(lost, sent)));
     let slowest = found()
         .filter_map(|(line, found)| Some((found.round_trip?.p99_ns, line)))
@@ -70,7 +76,7 @@ pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
     let (text, addition) = slowest.unzip();
     figures.extend([
         counted("answered", sum(|found| found.counts.answered)),
-        counted("lost", lost).with(share.unwrap_or_default()),
+        counted("lost or refused", lost).with(share.unwrap_or_default()),
         Figure {
             name: "round trip p99, slowest line",
             text,
@@ -130,7 +136,7 @@ impl<'a> ProbeRow<'a> {
             CriterionResult::Pass => 0,
         };
         let lost = self.found.map(|found| {
-            u128::from(found.counts.lost) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
+            u128::from(unanswered(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
         let p99 = self.found.and_then(|found| Some(found.delay_there.or(found.round_trip)?.p99_ns));
         (rank, lost, p99)
@@ -141,7 +147,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     let mut rows: Vec<ProbeRow<'_>> = probes.lines.iter().map(|line| ProbeRow::of(probes, line)).collect();
     let count = rows.len();
     page.open("p", &[("class", "muted")]).text("A dash means that it was not measured or is not known. ");
-    page.text("Loss counts both ways. All lines are in ");
+    page.text("Loss is the share of sent probes that were lost there or back, or refused. All lines are in ");
     page.element("a", &[("href", "probes.csv")], "probes.csv").text(".").close("p");
     let mut label = "All lines".to_owned();
     if count > MOST_ROWS {

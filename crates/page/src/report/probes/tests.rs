@@ -1,6 +1,6 @@
 use super::*;
 use packetrig_fleet::report::ClockRelationSource;
-use packetrig_stats::probe::{CapacityRange, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeTimes};
+use packetrig_stats::probe::{CapacityRange, MeasuredCapacity, ProbeLineEnd, ProbeTimes};
 use packetrig_units::Nanos;
 
 fn times(p50_ns: i64) -> ProbeTimes {
@@ -169,6 +169,8 @@ fn a_cell_shows_what_the_method_measures() {
         ..one_way(41_000, 0)
     };
     assert_eq!(cell("ping", lossy.clone()), "82~µs 25~% lost");
+    let list = page_of(&report("ping", vec![line("a", "b", Some(lossy.clone()))]));
+    assert_eq!(list_cell(&list, "a → b", "loss"), "25~%", "as in the grid");
     assert_eq!(cell("send", lossy.clone()), "8 sent of 10");
     assert_eq!(
         cell("stamp", ProbeFindings { delay_there: None, lost_there: Some(0), ..lossy.clone() }),
