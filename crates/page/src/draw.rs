@@ -8,6 +8,7 @@ pub mod chart;
 pub mod columns;
 pub mod ledger;
 mod ledger_picture;
+pub mod ranges;
 pub mod scale;
 
 /// Text that is put together from formatted parts, such as the data of a path.

@@ -41,6 +41,20 @@ pub fn signed_time(ns: i64) -> String {
     format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
 }
 
+/// A time that may be below zero, such as a delay between two clocks, as [`time`].
+pub fn delay(ns: i64) -> String {
+    let sign = if ns < 0 { "−" } else { "" };
+    format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
+}
+
+/// [`delay`] to three digits, where there is little room.
+pub fn short_delay(ns: i64) -> String {
+    let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
+    let step = 10_i64.pow(digits.saturating_sub(2));
+    let half = if ns < 0 { -(step / 2) } else { step / 2 };
+    delay(ns.saturating_add(half) / step * step)
+}
+
 /// Frames per second, from thousandths.
 pub fn frame_rate(milli: u64) -> String {
     let whole = count(milli / 1000);
@@ -126,6 +140,10 @@ mod tests {
         assert_eq!(counted(1, "frame"), "1 frame");
         assert_eq!(time(Nanos::new(1_500)), "1.5\u{202f}µs");
         assert_eq!(signed_time(-20), "−20\u{202f}ns");
+        assert_eq!(delay(-1_500), "−1.5\u{202f}µs");
+        assert_eq!(short_delay(41_251), "41.3\u{202f}µs");
+        assert_eq!(short_delay(-999_600), "−1\u{202f}ms");
+        assert_eq!([0, 7, i64::MIN].map(short_delay), ["0\u{202f}ns", "7\u{202f}ns", "−9220000000\u{202f}s"]);
         assert_eq!(frame_rate(999_500), "999.5 frames/s");
         assert_eq!(frame_rate(1_000_499), "1\u{202f}000 frames/s");
         assert_eq!(percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");

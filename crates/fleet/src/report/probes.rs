@@ -294,7 +294,8 @@ impl ProbesReport {
         CriterionLine::of(name, limit.to_owned(), judged)
     }
 
-    fn is_answered(&self) -> bool {
+    /// Whether somebody is to answer the probes.
+    pub fn is_answered(&self) -> bool {
         self.method != PlannedMethod::Send.name()
     }
 
@@ -303,11 +304,20 @@ impl ProbesReport {
     }
 
     fn judge_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
-        let (result, measured) = match &line.found {
-            None => (CriterionResult::Unknown, line.missing.clone().unwrap_or_default()),
-            Some(found) => (self.judge_findings(line, found), found.in_words(self.is_answered())),
+        let measured = match &line.found {
+            None => line.missing.clone().unwrap_or_default(),
+            Some(found) => found.in_words(self.is_answered()),
         };
-        SubjectJudgement { subject: format!("probes {}", line.name()), result, measured }
+        SubjectJudgement {
+            subject: format!("probes {}", line.name()),
+            result: self.result_of(line),
+            measured,
+        }
+    }
+
+    /// Whether a line meets the criterion on the lines.
+    pub fn result_of(&self, line: &ProbeLineReport) -> CriterionResult {
+        line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(line, found))
     }
 
     fn judge_findings(&self, line: &ProbeLineReport, found: &ProbeFindings) -> CriterionResult {

@@ -33,7 +33,7 @@ pub enum AxisUnit {
 }
 
 impl AxisUnit {
-    fn mark(self, value: f64) -> String {
+    pub(super) fn mark(self, value: f64) -> String {
         match self {
             Self::Time => quantity::time(whole_nanos(value)),
             Self::Seconds => format!("{} s", quantity::decimals(value, 3)),

@@ -2,7 +2,7 @@
 
 use super::elements::{verdict, wall_time};
 use super::shell::{self, PageParts};
-use super::{caveats, setup, streams, verdict as verdict_part};
+use super::{caveats, probes, setup, streams, verdict as verdict_part};
 use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
 use crate::markup::Markup;
 use packetrig_fleet::report::RunReport;
@@ -15,8 +15,12 @@ pub struct RunPage<'a> {
     pub document: &'a str,
 }
 
-const FILES: [(&str, &str); 8] = [
+/// Only of a run with probes.
+const PROBES_FILE: &str = "probes.csv";
+
+const FILES: [(&str, &str); 9] = [
     ("report.json", "everything on this page and more, for programs"),
+    (PROBES_FILE, "one row for each pair of ends that probes were sent between"),
     ("streams.csv", "one row for each stream"),
     ("series.csv", "frames and bytes of each second"),
     ("quality.csv", "loss and latency of each second"),
@@ -31,9 +35,15 @@ pub fn render_run(run: RunPage<'_>) -> String {
     let report = run.report;
     let mut parts = PageParts::default();
     parts.add("verdict", "Verdict", "Verdict", |page| verdict_part::write(page, report));
+    if let Some(probes) = &report.probes {
+        parts.add("probes", "Probes", "Probes", |page| probes::write(page, probes));
+    }
     parts.add("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
-    parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
-    parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+    // A plan has either flows or probes.
+    if report.probes.is_none() || !report.streams.is_empty() {
+        parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
+        parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+    }
     parts.add("caveats", "Caveats", "Caveats", |page| caveats::write(page, &report.caveats));
     parts.add("setup", "Environment", "Environment, calibration and clocks", |page| {
         setup::write_environment(page, report);
@@ -69,9 +79,6 @@ fn write_ledger(page: &mut Markup, report: &RunReport) {
         .close("p");
     let flow = LedgerFlow::of(&report.ledger, &report.imbalances, &report.lost);
     page.append(&flow.draw());
-    if report.probes.is_some() && report.streams.is_empty() {
-        page.element("p", &[], "This run sent probes; their figures are in probes.csv and report.json.");
-    }
     page.open("details", &[]).element("summary", &[], "The same as a table, with the rules that must hold");
     page.append(&tabulate_ledger(&report.ledger, &report.imbalances)).close("details");
 }
@@ -83,5 +90,50 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
         setup::write_plan(page, "The plan as it was run", run.document);
     }
     page.element("h3", &[], "Files beside this page");
-    setup::write_files(page, &FILES);
+    let has_probes = run.report.probes.is_some();
+    let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
+    setup::write_files(page, files);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn page(probes: &Value) -> String {
+        let report = json!({
+            "schema_version": 1, "packetrig_version": "0.1.0", "run": "20261126-080000-abcdef", "name": "",
+            "plan_sha256": "934907b0a01a0aa0971384616b837e2b0591ad7970c747c2c5a8ba1b0c69925e",
+            "started_wall_ns": 1_795_668_797_550_396_441_u64, "seed": 7, "sending": 1_000_000_000,
+            "outcome": {"state": "complete", "stopped": false}, "verdict": {"verdict": "PASS"},
+            "criteria": {
+                "max_loss": 0, "max_duplicates": 0, "max_damaged": 0, "max_misdelivered": 0, "max_reordered": null,
+                "max_altered": null, "latency": [], "max_jitter": null, "max_outage": null, "min_rate": null,
+                "min_verified": 0, "max_late": 0, "max_skew": null
+            },
+            "coverage": {"reported": 1, "expected": 1}, "streams": [], "ports": [], "ledger": {"counts": {}},
+            "imbalances": [], "unchecked": [], "captures": [], "caveats": [], "probes": probes,
+            "lost": {"total": 0, "sender": 0, "receiver": 0, "in_doubt": 0, "path": null}
+        });
+        let report: RunReport = serde_json::from_value(report).unwrap();
+        render_run(RunPage { report: &report, document: "" })
+    }
+
+    #[test]
+    fn a_run_with_probes_has_their_section_in_place_of_empty_streams() {
+        let line = json!({"from": "a", "from_node": "a", "to": "b", "target": "", "missing": "node a did not report"});
+        let probes = json!({"method": "ping", "count": 1, "interval": 1, "size": 64, "lines": [line]});
+        let page = page(&probes);
+        assert!(page.contains("<section id=\"probes\"") && page.contains("<a href=\"#probes\">"));
+        assert!(page.contains("missing: node a did not report"));
+        assert!(!page.contains("<section id=\"streams\"") && !page.contains("figures are in probes.csv"));
+        assert!(page.contains("<li><a href=\"probes.csv\">"), "the file is among those beside the page");
+    }
+
+    #[test]
+    fn a_run_without_probes_has_no_section_of_them() {
+        let page = page(&Value::Null);
+        assert!(page.contains("<section id=\"streams\"") && !page.contains("id=\"probes\""));
+        assert!(!page.contains("href=\"probes.csv\""));
+    }
 }

@@ -260,7 +260,7 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
 }
 
 /// Files beside the page.
-pub(super) fn write_files(page: &mut Markup, files: &[(&'static str, &'static str)]) {
+pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
     page.open("ul", &[("class", "files")]);
     for (name, about) in files {
         page.open("li", &[]).element("a", &[("href", name)], name).text(": ").text(about).close("li");

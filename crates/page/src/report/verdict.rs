@@ -1,6 +1,7 @@
 //! The verdict of a run, why, and each criterion with what was measured.
 
 use super::elements::{Cell, Figure, Sign, figures, number, prose, table, verdict, words};
+use super::probes;
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::outcome::RunOutcome;
@@ -17,7 +18,7 @@ pub(super) const fn sign_of_verdict(verdict: &RunVerdict) -> Sign {
     }
 }
 
-const fn sign_of(result: CriterionResult) -> Sign {
+pub(super) const fn sign_of(result: CriterionResult) -> Sign {
     match result {
         CriterionResult::Pass => Sign::Pass,
         CriterionResult::Unknown => Sign::Unknown,
@@ -76,6 +77,21 @@ fn list(page: &mut Markup, lines: &[String]) {
 }
 
 fn run_figures(report: &RunReport) -> Vec<Figure> {
+    let mut figures = match &report.probes {
+        Some(probes) if report.streams.is_empty() => probes::figures(probes),
+        _ => stream_figures(report),
+    };
+    figures.push(Figure {
+        name: "sending took",
+        text: report.sending.map(quantity::time),
+        value: None,
+        addition: String::new(),
+    });
+    figures.push(Figure::new("state", outcome_word(&report.outcome)));
+    figures
+}
+
+fn stream_figures(report: &RunReport) -> Vec<Figure> {
     let sum = |of: fn(&packetrig_fleet::report::StreamReport) -> Option<u64>| {
         let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
         (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
@@ -104,14 +120,7 @@ fn run_figures(report: &RunReport) -> Vec<Figure> {
             value: None,
             addition: of.unwrap_or_default(),
         },
-        Figure {
-            name: "sending took",
-            text: report.sending.map(quantity::time),
-            value: None,
-            addition: String::new(),
-        },
         Figure::new("streams", quantity::count(report.streams.len() as u64)),
-        Figure::new("state", outcome_word(&report.outcome)),
     ]
 }
 

@@ -1,0 +1,127 @@
+//! Times as ranges on one logarithmic axis: a row for each subject, from its smallest to its largest time.
+
+use super::chart::AxisUnit;
+use super::coordinate;
+use super::scale::Scale;
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_units::Nanos;
+
+/// Times of one subject, in nanoseconds and in order. The smallest is above zero: the axis has no place for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeRange {
+    pub name: String,
+    pub min_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+const WIDTH: f64 = 400.0;
+const LEFT: f64 = 118.0;
+const RIGHT: f64 = 18.0;
+const TOP: f64 = 6.0;
+const ROW: f64 = 18.0;
+const BOTTOM: f64 = 22.0;
+/// Characters of a name that fit on the left of the plot.
+const MOST_NAME: usize = 17;
+/// Between the texts of two marks of the axis.
+const MARK_DISTANCE: f64 = 50.0;
+
+/// The drawing, in the order of `ranges`. `description` is for readers that see no picture.
+pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
+    let height = TOP + ranges.len() as f64 * ROW + BOTTOM;
+    let view = format!("0 0 {WIDTH} {}", coordinate(height));
+    let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
+    let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
+    let scale = Scale::log(low as f64, high as f64);
+    let mut svg = Markup::new();
+    svg.open("svg", &[("class", "ranges"), ("viewBox", &view), ("role", "img"), ("aria-label", description)]);
+    draw_axis(&mut svg, &scale, height - BOTTOM);
+    for (row, range) in ranges.iter().enumerate() {
+        draw_range(&mut svg, &scale, range, TOP + (row as f64 + 0.5) * ROW);
+    }
+    svg.close("svg");
+    svg
+}
+
+fn place(scale: &Scale, value: f64) -> f64 {
+    LEFT + scale.position(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
+    let ticks = scale.ticks(5);
+    svg.open("g", &[("class", "x-marks")]);
+    let mut free_from = f64::NEG_INFINITY;
+    for tick in &ticks {
+        let x = place(scale, tick.value);
+        let line = format!("M{} {TOP}V{}", coordinate(x), coordinate(base));
+        svg.empty("path", &[("class", "grid"), ("d", &line)]);
+        if x >= free_from {
+            let (x_text, y) = (coordinate(x), coordinate(base + 15.0));
+            svg.element("text", &[("x", &x_text), ("y", &y)], &AxisUnit::Time.mark(tick.value));
+            free_from = x + MARK_DISTANCE;
+        }
+    }
+    svg.close("g");
+}
+
+fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
+    let [min, p50, p99, max] = [range.min_ns, range.p50_ns, range.p99_ns, range.max_ns]
+        .map(|value| coordinate(place(scale, value as f64)));
+    let line = coordinate(y);
+    svg.open("g", &[]).element("title", &[], &range.in_words());
+    let (x, base) = (coordinate(LEFT - 8.0), coordinate(y + 4.0));
+    svg.element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten(&range.name));
+    svg.empty("path", &[("class", "range-whole"), ("d", &format!("M{min} {line}H{max}"))]);
+    svg.empty("path", &[("class", "range-upper"), ("d", &format!("M{p50} {line}H{p99}"))]);
+    let median = format!("M{p50} {}v12", coordinate(y - 6.0));
+    svg.empty("path", &[("class", "range-median"), ("d", &median)]).close("g");
+}
+
+impl TimeRange {
+    fn in_words(&self) -> String {
+        let [min, p50, p99, max] = [self.min_ns, self.p50_ns, self.p99_ns, self.max_ns]
+            .map(|value| quantity::time(Nanos::new(value)));
+        format!("{}: min {min}, median {p50}, p99 {p99}, max {max}", self.name)
+    }
+}
+
+/// The begin of a name that is too long; the title of its row has all of it.
+fn shorten(name: &str) -> String {
+    if name.chars().count() <= MOST_NAME {
+        return name.to_owned();
+    }
+    name.chars().take(MOST_NAME - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(name: &str, times: [u64; 4]) -> TimeRange {
+        let [min_ns, p50_ns, p99_ns, max_ns] = times;
+        TimeRange { name: name.into(), min_ns, p50_ns, p99_ns, max_ns }
+    }
+
+    #[test]
+    fn a_range_is_at_its_times_on_the_axis() {
+        let svg = draw_ranges("", &[range("a → b", [1_000, 10_000, 100_000, 1_000_000])]).into_string();
+        // Three powers of ten on 264 units from 118 on.
+        assert!(svg.contains("class=\"range-whole\" d=\"M118 15H382\""), "{svg}");
+        assert!(svg.contains("class=\"range-upper\" d=\"M206 15H294\""), "{svg}");
+        assert!(svg.contains("class=\"range-median\" d=\"M206 9v12\""), "{svg}");
+        assert!(svg.contains("median 10\u{202f}µs, p99 100\u{202f}µs"), "{svg}");
+    }
+
+    #[test]
+    fn a_row_is_small_and_a_long_name_is_cut_but_whole_in_its_title() {
+        let name = "<b> of a long name → another long name";
+        let one = draw_ranges("", &[range(name, [1, 2, 3, 4])]).into_string();
+        assert!(one.contains("<title>&lt;b&gt; of a long name → another long name: min"), "{one}");
+        assert!(one.contains(">&lt;b&gt; of a long na…</text>"), "{one}");
+        let rows: Vec<TimeRange> = (0..2).map(|_| range(name, [1, 2, 3, 4])).collect();
+        let added = draw_ranges("", &rows).as_str().len() - one.len();
+        assert!(added < 600, "{added} bytes for a row");
+    }
+}

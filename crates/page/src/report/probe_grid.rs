@@ -1,0 +1,231 @@
+//! The grid of probe lines: a row for each sending end, a column for each receiving one.
+//!
+//! Invariant: every line of the report is in a cell, and a cell without a number says why in a word.
+
+use super::elements::{Sign, verdict};
+use super::probes::unanswered;
+use super::verdict::sign_of;
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport};
+use packetrig_stats::probe::{ProbeLineEnd, ProbeTimes};
+use std::collections::{HashMap, HashSet};
+
+/// With more ends, there is no grid.
+const MOST_ENDS: usize = 40;
+/// With more columns, a printed grid is on a sheet of its own, in small type.
+const NARROW_COLUMNS: usize = 8;
+/// With more columns, the grid does not fit on paper.
+const PRINTED_COLUMNS: usize = 24;
+
+/// The grid, or why there is none.
+pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
+    let ends = ends_of(probes);
+    if ends.len() > MOST_ENDS {
+        let text = format!(
+            "No grid: the probes have {} different ends, and a grid is drawn for at most {MOST_ENDS}. The list has all that is known.",
+            quantity::count(ends.len() as u64)
+        );
+        page.element("p", &[("class", "notice")], &text);
+        return;
+    }
+    // A single line needs no grid: the list tells it.
+    if probes.lines.len() > 1 {
+        ProbeGrid::of(probes, &ends).write(page);
+    }
+}
+
+/// The ends of all lines, senders first and in the order of the plan: a port has the same position in rows and columns.
+fn ends_of(probes: &ProbesReport) -> Vec<&str> {
+    let from = probes.lines.iter().map(|line| line.from.as_str());
+    let to = probes.lines.iter().map(|line| line.to.as_str());
+    let mut known = HashSet::new();
+    from.chain(to).filter(|end| known.insert(*end)).collect()
+}
+
+/// Lines by their ends.
+struct ProbeGrid<'a> {
+    probes: &'a ProbesReport,
+    rows: Vec<&'a str>,
+    columns: Vec<&'a str>,
+    /// Usually one line; several if only the UDP ports of their targets differ.
+    cells: HashMap<(&'a str, &'a str), Vec<&'a ProbeLineReport>>,
+}
+
+impl<'a> ProbeGrid<'a> {
+    fn of(probes: &'a ProbesReport, ends: &[&'a str]) -> Self {
+        let mut cells: HashMap<_, Vec<_>> = HashMap::new();
+        for line in &probes.lines {
+            cells.entry((line.from.as_str(), line.to.as_str())).or_default().push(line);
+        }
+        let rows = ends.iter().filter(|end| cells.keys().any(|(from, _)| from == *end));
+        let columns = ends.iter().filter(|end| cells.keys().any(|(_, to)| to == *end));
+        Self { probes, rows: rows.copied().collect(), columns: columns.copied().collect(), cells }
+    }
+
+    fn write(&self, page: &mut Markup) {
+        let (outer, inner) = match self.columns.len() {
+            0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
+            columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
+            _ => ("pairs", "table-box grid-box no-print"),
+        };
+        page.open("div", &[("class", outer)]).element("p", &[], cell_meaning(&self.probes.method));
+        if self.columns.len() > PRINTED_COLUMNS {
+            let text = "The grid has too many columns for paper. The list has the same values.";
+            page.element("p", &[("class", "notice print-only")], text);
+        }
+        let label = "All pairs: from row to column";
+        page.open("div", &[("class", inner), ("tabindex", "0"), ("role", "group"), ("aria-label", label)]);
+        page.open("table", &[("id", "probes-grid")]);
+        page.element("caption", &[("class", "visually-hidden")], label);
+        self.write_head(page);
+        page.open("tbody", &[]);
+        for from in &self.rows {
+            self.write_row(page, from);
+        }
+        page.close("tbody").close("table").close("div").close("div");
+    }
+
+    fn write_head(&self, page: &mut Markup) {
+        page.open("thead", &[]).open("tr", &[]).element("th", &[("scope", "col")], "from / to");
+        for to in &self.columns {
+            page.element("th", &[("scope", "col"), ("class", "number")], to);
+        }
+        page.close("tr").close("thead");
+    }
+
+    fn write_row(&self, page: &mut Markup, from: &'a str) {
+        page.open("tr", &[]).element("th", &[("scope", "row")], from);
+        for to in &self.columns {
+            page.open("td", &[("class", "number")]);
+            match self.cells.get(&(from, *to)) {
+                Some(lines) => lines.iter().for_each(|line| self.write_line(page, line, lines.len() > 1)),
+                None => write_unplanned(page),
+            }
+            page.close("td");
+        }
+        page.close("tr");
+    }
+
+    /// What a cell says of a line. `has_target` tells it from the others of the cell.
+    fn write_line(&self, page: &mut Markup, line: &ProbeLineReport, has_target: bool) {
+        if has_target {
+            page.element("small", &[("class", "muted")], &line.target).text(" ");
+        }
+        match &line.found {
+            None => verdict(page, Sign::Unknown, "missing", false),
+            Some(found) => match self.value_of(found) {
+                Ok(value) => {
+                    page.text(&value);
+                }
+                Err(word) => verdict(page, self.sign_of(line), word, false),
+            },
+        }
+        for addition in line.found.iter().flat_map(|found| self.additions(found)) {
+            page.text(" ").element("small", &[], &addition);
+        }
+    }
+
+    /// A line without a value is no success, also if its answers are all that is asked for.
+    fn sign_of(&self, line: &ProbeLineReport) -> Sign {
+        match sign_of(self.probes.result_of(line)) {
+            Sign::Fail => Sign::Fail,
+            Sign::Pass | Sign::Unknown => Sign::Unknown,
+        }
+    }
+
+    /// The value of the method, or in a word why there is none.
+    fn value_of(&self, found: &ProbeFindings) -> Result<String, &'static str> {
+        let answer = || match found.counts.answered {
+            0 => "no answer",
+            _ => "unknown",
+        };
+        match self.probes.method.as_str() {
+            _ if found.counts.sent == 0 => Err("not sent"),
+            "send" => Ok(format!("{} sent", quantity::count(found.counts.sent))),
+            "capacity" => match found.capacity_rate() {
+                Some(rate) => Ok(bit_rate(rate.bits_per_s)),
+                None if found.counts.answered == 0 => Err("no answer"),
+                None => Err("no rate"),
+            },
+            "ping" => found.round_trip.map(median).ok_or_else(answer),
+            _ => found.delay_there.map(median).ok_or_else(answer),
+        }
+    }
+
+    /// Short facts below the value.
+    fn additions(&self, found: &ProbeFindings) -> Vec<String> {
+        let counts = &found.counts;
+        if counts.sent == 0 {
+            return Vec::new();
+        }
+        let mut additions = Vec::new();
+        match self.probes.method.as_str() {
+            "send" if counts.sent < counts.planned => {
+                additions.push(format!("of {}", quantity::count(counts.planned)));
+            }
+            "send" => (),
+            "capacity" => additions.extend(
+                found
+                    .capacity_rate()
+                    .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
+            ),
+            "ping" => {
+                additions.extend(loss_words(Some(unanswered(counts)), counts.sent));
+            }
+            _ => {
+                additions.extend(found.delay_there.map(bound_words));
+                additions.extend(loss_words(found.lost_there, counts.sent));
+            }
+        }
+        if found.end != ProbeLineEnd::Done {
+            additions.push("ended early".to_owned());
+        }
+        additions
+    }
+}
+
+/// A pair that the plan does not have. It is no gap of the measurement.
+fn write_unplanned(page: &mut Markup) {
+    page.element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
+    page.element("span", &[("class", "visually-hidden")], "not in the plan");
+}
+
+/// What the cells show, as a sentence for readers.
+fn cell_meaning(method: &str) -> &'static str {
+    match method {
+        "send" => {
+            "From row to column: probes that were sent. Nobody answers them. A dash: the plan does not have the pair."
+        }
+        "capacity" => {
+            "From row to column: the rate of the narrowest link, in bits of frames, and its range. A dash: the plan does not have the pair."
+        }
+        "ping" => {
+            "From row to column and back: median round trip, and the share of probes that were lost. A dash: the plan does not have the pair."
+        }
+        _ => {
+            "From row to column: median one-way delay with its bound, and the share of probes lost on that way. A dash: the plan does not have the pair."
+        }
+    }
+}
+
+fn median(times: ProbeTimes) -> String {
+    quantity::short_delay(times.p50_ns)
+}
+
+fn bound_words(times: ProbeTimes) -> String {
+    format!("± {}", quantity::short_delay(i64::try_from(times.bound_ns).unwrap_or(i64::MAX)))
+}
+
+/// `None` if nothing was lost. An unknown loss is named: no word would look like none.
+fn loss_words(lost: Option<u64>, sent: u64) -> Option<String> {
+    match lost {
+        None => Some("loss unknown".to_owned()),
+        Some(0) => None,
+        Some(lost) => Some(format!("{} lost", quantity::short_percent(lost, sent))),
+    }
+}
+
+fn bit_rate(bits_per_s: u64) -> String {
+    quantity::scaled(bits_per_s as f64, "bit/s")
+}

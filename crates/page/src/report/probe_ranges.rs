@@ -1,0 +1,97 @@
+//! The times of probe lines as a picture: the slowest lines, each from its smallest to its largest time.
+
+use crate::draw::ranges::{TimeRange, draw_ranges};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::report::{ProbeFindings, ProbesReport};
+use packetrig_stats::probe::ProbeTimes;
+use std::cmp::Reverse;
+
+/// Lines of a picture.
+const MOST_RANGES: usize = 32;
+
+/// A picture for each kind of time that a line has.
+pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
+    let pictures = [
+        RangePicture::of(probes, "One-way delay there", |found| found.delay_there),
+        RangePicture::of(probes, "Round trip", |found| found.round_trip),
+    ];
+    let pictures: Vec<&RangePicture> = pictures.iter().filter(|picture| picture.total > 0).collect();
+    if pictures.is_empty() {
+        return;
+    }
+    page.element("h3", &[("class", "after-figures")], "Ranges of times");
+    page.open("div", &[("class", "charts")]);
+    for picture in pictures {
+        picture.write(page);
+    }
+    page.close("div");
+}
+
+/// The lines of one picture, the slowest first.
+struct RangePicture {
+    title: &'static str,
+    ranges: Vec<TimeRange>,
+    /// Lines with such times, also those that are not drawn.
+    total: usize,
+    /// Lines with a time at or below zero.
+    without_place: usize,
+}
+
+impl RangePicture {
+    fn of(
+        probes: &ProbesReport,
+        title: &'static str,
+        times: fn(&ProbeFindings) -> Option<ProbeTimes>,
+    ) -> Self {
+        let lines = probes.lines.iter().filter_map(|line| Some((line, times(line.found.as_ref()?)?)));
+        let total = lines.clone().count();
+        let mut ranges: Vec<TimeRange> = lines
+            .filter(|(_, times)| times.min_ns > 0 && times.is_ordered())
+            .map(|(line, times)| {
+                let [min_ns, p50_ns, p99_ns, max_ns] =
+                    [times.min_ns, times.p50_ns, times.p99_ns, times.max_ns].map(i64::unsigned_abs);
+                TimeRange { name: super::probes::name_of(line), min_ns, p50_ns, p99_ns, max_ns }
+            })
+            .collect();
+        let without_place = total - ranges.len();
+        ranges.sort_by_key(|range| Reverse(range.p99_ns));
+        ranges.truncate(MOST_RANGES);
+        Self { title, ranges, total, without_place }
+    }
+
+    fn write(&self, page: &mut Markup) {
+        page.open("figure", &[]).element("h4", &[], self.title);
+        if !self.ranges.is_empty() {
+            let description = format!("{} of {} lines, from min to max", self.title, self.ranges.len());
+            page.append(&draw_ranges(&description, &self.ranges));
+        }
+        page.open("figcaption", &[]);
+        for note in self.notes() {
+            page.element("p", &[("class", "note")], &note);
+        }
+        page.close("figcaption").close("figure");
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.ranges.is_empty() {
+            notes.push(
+                "Thin: from min to max. Thick: from median to p99. Upright: median. The slowest p99 is above."
+                    .to_owned(),
+            );
+        }
+        let drawn = self.total - self.without_place;
+        if self.ranges.len() < drawn {
+            let total = quantity::count(self.total as u64);
+            notes.push(format!("The {} slowest of {total} lines.", self.ranges.len()));
+        }
+        if self.without_place > 0 {
+            let lines = quantity::counted(self.without_place as u64, "line");
+            notes.push(format!(
+                "Not drawn: {lines} with a time at or below zero, which this axis does not have."
+            ));
+        }
+        notes
+    }
+}

@@ -1,0 +1,198 @@
+//! The probes of a run: a grid of all pairs, a list of all lines, and the ranges of their times.
+
+use super::elements::{Cell, Figure, Heading, table, words};
+use super::probe_columns::{COLUMNS, ProbeColumn, ProbeValue};
+use super::{probe_grid, probe_ranges};
+use crate::markup::Markup;
+use crate::quantity;
+use packetrig_fleet::report::{CriterionResult, ProbeFindings, ProbeLineReport, ProbesReport};
+use packetrig_stats::probe::ProbeCounts;
+use std::cmp::Reverse;
+
+/// Rows of the list: a mesh of 20 nodes has 380.
+const MOST_ROWS: usize = 400;
+/// Of more lines, so many of the worst are listed.
+const WORST_ROWS: usize = 200;
+
+/// The section of the probes.
+pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
+    page.element("p", &[("class", "muted")], &asked_for(probes));
+    probe_grid::write(page, probes);
+    page.open("div", &[("class", "wide-box")]).element("h3", &[("class", "after-figures")], "All lines");
+    write_list(page, probes);
+    page.close("div");
+    probe_ranges::write(page, probes);
+}
+
+/// What the plan asks for, in a sentence.
+fn asked_for(probes: &ProbesReport) -> String {
+    let (most, what, pause) = match probes.method.as_str() {
+        "send" => ("", "train", "one each"),
+        "capacity" => ("at most ", "packet pair", "with pauses of at least"),
+        _ => ("", "probe", "one each"),
+    };
+    format!(
+        "Method {}: {most}{} for each of {}, {pause} {}, frames of {}.",
+        probes.method,
+        quantity::counted(probes.count.into(), what),
+        quantity::counted(probes.lines.len() as u64, "line"),
+        quantity::time(probes.interval),
+        quantity::bytes(probes.size.into())
+    )
+}
+
+/// A line as messages and drawings name it.
+pub(super) fn name_of(line: &ProbeLineReport) -> String {
+    format!("{} → {}", line.from, line.to)
+}
+
+/// Probes without a sound answer, those included that a host refused.
+pub(super) const fn unanswered(counts: &ProbeCounts) -> u64 {
+    counts.lost.saturating_add(counts.refused)
+}
+
+/// The figures of all lines together.
+pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
+    let found = || probes.lines.iter().filter_map(|line| Some((line, line.found.as_ref()?)));
+    let sum = |of: fn(&ProbeFindings) -> u64| {
+        let is_known = found().next().is_some();
+        is_known.then(|| found().fold(0_u64, |sum, (_, found)| sum.saturating_add(of(found))))
+    };
+    let counted = |name, value: Option<u64>| {
+        let text = value.map(|value| quantity::counted(value, "probe"));
+        Figure { name, text, value, addition: String::new() }
+    };
+    let sent = sum(|found| found.counts.sent);
+    let mut figures = vec![lines_figure(probes), counted("sent", sent)];
+    if !probes.is_answered() {
+        return figures;
+    }
+    let lost = sum(|found| unanswered(&found.counts)).filter(|_| sent > Some(0));
+    let share = lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::percent(lost, sent)));
+    let slowest = found()
+        .filter_map(|(line, found)| Some((found.round_trip?.p99_ns, line)))
+        .max_by_key(|(p99, _)| *p99)
+        .map(|(p99, line)| (quantity::delay(p99), format!("line {}", name_of(line))));
+    let (text, addition) = slowest.unzip();
+    figures.extend([
+        counted("answered", sum(|found| found.counts.answered)),
+        counted("lost or refused", lost).with(share.unwrap_or_default()),
+        Figure {
+            name: "round trip p99, slowest line",
+            text,
+            value: None,
+            addition: addition.unwrap_or_default(),
+        },
+    ]);
+    figures
+}
+
+fn lines_figure(probes: &ProbesReport) -> Figure {
+    let missing = probes.lines.iter().filter(|line| line.found.is_none()).count();
+    let figure = Figure::new("lines", quantity::count(probes.lines.len() as u64));
+    if missing > 0 { figure.with(format!("{} missing", quantity::count(missing as u64))) } else { figure }
+}
+
+/// A line with what its columns need.
+pub(super) struct ProbeRow<'a> {
+    pub(super) line: &'a ProbeLineReport,
+    pub(super) found: Option<&'a ProbeFindings>,
+    pub(super) result: CriterionResult,
+    pub(super) is_answered: bool,
+}
+
+const COMPLETE: &str = "complete";
+
+impl<'a> ProbeRow<'a> {
+    fn of(probes: &'a ProbesReport, line: &'a ProbeLineReport) -> Self {
+        let (result, is_answered) = (probes.result_of(line), probes.is_answered());
+        Self { line, found: line.found.as_ref(), result, is_answered }
+    }
+
+    /// How it ended, and why something is missing.
+    pub(super) fn outcome(&self) -> String {
+        let Some(found) = self.found else {
+            let why = self.line.missing.as_deref().unwrap_or("the report does not say why");
+            return format!("missing: {why}");
+        };
+        let unsent = found.counts.planned.saturating_sub(found.counts.sent);
+        let no_rate = found.capacity.as_ref().filter(|capacity| capacity.rate.is_none());
+        // A capacity plans the most trains that it may take.
+        let is_short = unsent > 0 && found.capacity.is_none();
+        found
+            .end
+            .words()
+            .or_else(|| no_rate?.why_not.clone())
+            .or_else(|| is_short.then(|| format!("{} not sent", quantity::counted(unsent, "probe"))))
+            .or_else(|| (self.is_answered && found.counts.answered == 0).then(|| "no answer".to_owned()))
+            .unwrap_or_else(|| COMPLETE.to_owned())
+    }
+
+    /// What comes first where not all lines are listed: no success, then the largest loss, then the slowest.
+    fn badness(&self) -> impl Ord + use<> {
+        let rank = match self.result {
+            CriterionResult::Fail => 2,
+            CriterionResult::Unknown => 1,
+            CriterionResult::Pass => 0,
+        };
+        let lost = self.found.map(|found| {
+            u128::from(unanswered(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
+        });
+        let p99 = self.found.and_then(|found| Some(found.delay_there.or(found.round_trip)?.p99_ns));
+        (rank, lost, p99)
+    }
+}
+
+fn write_list(page: &mut Markup, probes: &ProbesReport) {
+    let mut rows: Vec<ProbeRow<'_>> = probes.lines.iter().map(|line| ProbeRow::of(probes, line)).collect();
+    let count = rows.len();
+    page.open("p", &[("class", "muted")]).text("A dash means that it was not measured or is not known. ");
+    page.text("Loss is the share of sent probes that were lost there or back, or refused. All lines are in ");
+    page.element("a", &[("href", "probes.csv")], "probes.csv").text(".").close("p");
+    let mut label = "All lines".to_owned();
+    if count > MOST_ROWS {
+        rows.sort_by_key(|row| Reverse(row.badness()));
+        rows.truncate(WORST_ROWS);
+        label = format!("The {WORST_ROWS} worst of {} lines", quantity::count(count as u64));
+        let order = "those without success, then those that lost the largest share, then the slowest";
+        page.element("p", &[("class", "notice")], &format!("{label}: {order}."));
+    }
+    let columns: Vec<ListColumn> =
+        COLUMNS.iter().filter_map(|column| ListColumn::of(column, &rows)).collect();
+    let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
+    let cells = |row: usize| columns.iter().map(|column| column.cell(row)).collect();
+    let cells: Vec<Vec<Cell>> = (0..rows.len()).map(cells).collect();
+    table(page, &label, Some("probes-table"), &headings, &cells);
+}
+
+/// A column with its values, if it has any that say something.
+struct ListColumn {
+    heading: Heading,
+    values: Vec<Option<ProbeValue>>,
+}
+
+impl ListColumn {
+    fn of(column: &ProbeColumn, rows: &[ProbeRow<'_>]) -> Option<Self> {
+        let values: Vec<Option<ProbeValue>> = rows.iter().map(column.value).collect();
+        let says_something = |value: &ProbeValue| !(column.is_exception && *value == ProbeValue::Count(0));
+        if !values.iter().flatten().any(says_something) {
+            return None;
+        }
+        // Sentences need room, a word does not.
+        let is_short = |value: &ProbeValue| *value == ProbeValue::Text(COMPLETE.to_owned());
+        let has_sentences = column.heading.is_prose && !values.iter().flatten().all(is_short);
+        let heading = if column.heading.is_prose && !has_sentences {
+            words(column.heading.name)
+        } else {
+            column.heading
+        };
+        Some(Self { heading, values })
+    }
+
+    fn cell(&self, row: usize) -> Cell {
+        Cell::or_absent(self.values[row].as_ref().map(ProbeValue::cell))
+    }
+}
+
+#[cfg(test)]
+mod tests;
