@@ -5,7 +5,7 @@ import { card, el, table } from "./dom.js";
 import { count, moment, nanoseconds, scaled } from "./format.js";
 
 function rigRow(row) {
-  const kernel = row.is_of_this_kernel ? row.kernel : `? ${row.kernel}, not the one that runs`;
+  const kernel = el("span", { class: "nowrap" }, row.is_of_this_kernel ? row.kernel : `? another: ${row.kernel}`);
   return [`${row.back_end}, ${row.driver}`, count(row.size), scaled(row.frames_per_second, "fps"), nanoseconds(row.latency_floor), nanoseconds(row.send_error_p99),
     nanoseconds(row.clock_reading), kernel, moment(row.measured_ms)];
 }

@@ -108,6 +108,7 @@ export class FlowForm {
   showProblems(errors) {
     for (const text of errors) {
       const name = /^(by|order):/.exec(text)?.[1] ?? "filter";
+      if (name === "by") this.columnField.hidden = false;
       this.problems[name].append(`✗ ${text}\n`);
       const input = { by: this.columns, order: this.order, filter: this.filter }[name];
       input.setAttribute("aria-invalid", "true");

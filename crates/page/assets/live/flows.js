@@ -163,10 +163,10 @@ class FlowView {
     const isEmpty = Number(totals.records) === 0;
     this.timeline.node.hidden = isEmpty;
     if (isEmpty) morphChildren(this.above, [emptyCard(totals, recordParameters(this.question))]);
-    else morphChildren(this.above, [totalsCard(totals), topCard(top, totals)]);
+    else morphChildren(this.above, [totalsCard(totals)]);
     if (!isEmpty) this.timeline.update(totals);
     const losses = meterCards(totals);
-    morphChildren(this.below, isEmpty ? losses : [el("div", { class: "live-grid" }, protocolsCard(totals), ...losses)]);
+    morphChildren(this.below, isEmpty ? losses : [topCard(top, totals), el("div", { class: "live-grid" }, protocolsCard(totals), ...losses)]);
   }
 
   close() {

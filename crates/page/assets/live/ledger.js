@@ -90,11 +90,11 @@ export class LedgerDrawing {
       const value = valueOf(step);
       const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
       const text = value === null || value === undefined ? ABSENT : count(value);
-      const notes = [step.station || !Number(value) ? "" : share(value, whole), rates[step.station ?? step.exit]].filter(Boolean);
-      const note = notes.length ? ` (${notes.join(", ")})` : "";
-      setText(part.value, text);
-      setText(part.name, `${name}${note}`);
-      setText(part.item, `${kindWord(step)}${name}: ${text}${note}`);
+      const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
+      const rate = rates[step.station ?? step.exit];
+      setText(part.value, rate ? `${text}, ${rate}` : text);
+      setText(part.name, `${name}${part_share}`);
+      setText(part.item, `${kindWord(step)}${name}: ${text}${part_share}${rate ? `, ${rate}` : ""}`);
       if (part.flow) drawFlow(part, value);
       if (step.isLoss || step.isSaid || step.station === "built" || step.station === "counted") says.push(`${name} ${text}`);
     }

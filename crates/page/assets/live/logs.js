@@ -10,9 +10,9 @@ function stateOf(log) {
   return "✗ did not end in order: its process was killed, or another one writes elsewhere";
 }
 
-function droppedOf(log) {
-  const dropped = { kernel: log.dropped_kernel, queue: log.dropped_queue, disk: log.dropped_disk };
-  return figures(Object.entries(dropped).map(([place, frames]) => [`Dropped at the ${place}, frames`, `${frames ? "✗ " : ""}${count(frames)}`]));
+function lossesOf(log) {
+  const dropped = [["Dropped by the kernel", log.dropped_kernel], ["Dropped at the queue", log.dropped_queue], ["Lost at the disk", log.dropped_disk]];
+  return figures(dropped.map(([place, frames]) => [`${place}, frames`, `${frames ? "✗ " : ""}${count(frames)}`]));
 }
 
 function fileRow(file) {
@@ -34,8 +34,8 @@ function logCard(log) {
     ["Files mended after a crash", count(log.mended_files)],
     ["Files removed for room", count(log.removed_files)],
     ["Frames in removed files", count(log.removed_frames)],
-  ]), el("h3", { class: "apart" }, "Losses"), droppedOf(log),
-  log.newest.length ? table(`Newest files of ${log.directory}, at most 20`, ["File", "Frames", "Bytes", "Begun", "Ended", "Dropped, frames", "Mended"], log.newest.map(fileRow), [1, 2, 5])
+  ]), el("h3", { class: "apart" }, "Losses"), lossesOf(log),
+  log.newest.length ? el("div", { class: "apart" }, table(`Newest files of ${log.directory}, at most 20`, ["File", "Frames", "Bytes", "Begun", "Ended", "Dropped, frames", "Mended"], log.newest.map(fileRow), [1, 2, 5]))
     : el("p", { class: "apart" }, "No file is complete yet."));
 }
 

@@ -46,7 +46,7 @@ export class TimePlot {
     this.node = svg("svg", { class: "plot", role: "img", height: HEIGHT }, this.grid, this.lines, this.ends, this.cursor, this.empty);
     this.width = 0;
     this.points = { x: [], series: names.map(() => []) };
-    this.observer = new ResizeObserver(() => this.draw());
+    this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.draw()));
     this.observer.observe(this.node);
   }
 

@@ -12,17 +12,17 @@ const CAUSES = {
   down: "the interface was down",
   "too-long": "longer than the interface can send",
   memory: "no memory",
-  driver: "the driver took no more: slow far end",
+  driver: "driver took no more: slow far end",
   full: "the transmit ring was full",
   "no-room": "no room for the trailer",
-  "passed-over": "interface down, gone, or its MTU too small",
+  "passed-over": "down, gone or too small an MTU",
   deaf: "interface takes no redirected frames",
   impaired: "on purpose",
   other: "another reason",
 };
 const REASONS = {
   filter: "does not match the filter",
-  own: "to the station that receives copies",
+  own: "to the station with the copies",
   "too-long": "too long to copy in the kernel",
   unseen: "lost on arrival",
 };
@@ -120,9 +120,9 @@ function recordingOf(recording) {
 }
 
 function tapCard(tap, remembered) {
-  const old = el("p", {}, "? The tap's process was detached or has died, so these counts are old. ", el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
+  const old = el("p", { class: "apart" }, "? The tap's process was detached or has died, so these counts are old. ", el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
   const parts = [el("p", { class: "muted" }, `By ${tap.method}: ${tap.why}`), factsOf(tap),
-    tap.caveats.length ? el("ul", { "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", tap.process_runs ? "" : old];
+    tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", tap.process_runs ? "" : old];
   if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, el("p", {}, "Its process has not written any counts yet."));
   const directions = tap.accounts.directions.map((direction) => new DirectionAccounts(direction));
   const key = JSON.stringify([tap.name, tap.since_ms, tap.process]);
