@@ -124,22 +124,29 @@ class FlowTimeline {
   }
 }
 
-/** A length of steps that suits the time of these groups; null if there is none. */
-function bucketFor(groups) {
+/** From the first to the last packet of these groups; null if there are none. */
+function spanOf(groups) {
   if (!groups.length) return null;
-  const first = groups.reduce((least, group) => Math.min(least, group.first_ms), Infinity);
-  const last = groups.reduce((most, group) => Math.max(most, group.last_ms), -Infinity);
-  return STEPS_MS.find((length) => (last - first) / length <= MOST_STEPS / 2) ?? null;
+  return groups.reduce((most, group) => Math.max(most, group.last_ms), 0) - groups.reduce((least, group) => Math.min(least, group.first_ms), Infinity);
 }
 
-/** Both answers, one after the other: each of them reads the files. */
-async function ask(question, signal) {
+/** The totals with steps that suit a time; the server chooses their length if that is not known or very long. */
+async function askTotals(parameters, span, signal) {
+  const wanted = new URLSearchParams(parameters);
+  const bucket = span === null ? undefined : STEPS_MS.find((length) => span / length <= MOST_STEPS / 2);
+  if (bucket) wanted.set("bucket_ms", bucket);
+  return get(`flows/totals?${wanted}`, signal);
+}
+
+/** Both answers, one after the other, because each of them reads the files. `last` are those of the last time. */
+async function ask(question, last, signal) {
   const parameters = recordParameters(question);
   const wanted = new URLSearchParams({ by: question.by, order: question.order, most: MOST_GROUPS });
   const top = await get(`flows/top?${wanted}&${parameters}`, signal);
-  const bucket = bucketFor(top.groups);
-  if (bucket) parameters.set("bucket_ms", bucket);
-  const totals = await get(`flows/totals?${parameters}`, signal);
+  const span = (totals) => (totals.first_ms === null ? null : totals.last_ms - totals.first_ms);
+  let totals = await askTotals(parameters, last ? span(last.totals) : spanOf(top.groups), signal);
+  // The groups that are shown can be of a much shorter time than all.
+  if (totals.beside_timeline > 0) totals = await askTotals(parameters, span(totals), signal);
   return { top, totals };
 }
 
@@ -181,8 +188,9 @@ export async function showFlows(context, query) {
   const view = new FlowView(question);
   const waits = el("p", { class: "muted", role: "status" }, "Reading records…");
   context.place(el("h1", {}, "Flows"), form.node, waits);
+  let answers = null;
   const refresh = async () => {
-    const answers = await ask(question, context.signal);
+    answers = await ask(question, answers, context.signal);
     if (context.isCurrent()) view.update(answers);
   };
   try {

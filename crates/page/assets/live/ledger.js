@@ -91,7 +91,7 @@ export class LedgerDrawing {
       const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
       const text = value === null || value === undefined ? ABSENT : count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
-      const rate = rates[step.station ?? step.exit];
+      const rate = Number(value) ? rates[step.station ?? step.exit] : null;
       setText(part.value, rate ? `${text}, ${rate}` : text);
       setText(part.name, `${name}${part_share}`);
       setText(part.item, `${kindWord(step)}${name}: ${text}${part_share}${rate ? `, ${rate}` : ""}`);

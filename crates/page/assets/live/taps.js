@@ -111,7 +111,7 @@ function factsOf(tap) {
 
 function recordingOf(recording) {
   if (!recording) return "";
-  return el("div", {}, el("h3", {}, "Recording to a file"), figures([
+  return el("div", { class: "apart" }, el("h3", {}, "Recording to a file"), figures([
     ["Taken from the rings, frames", count(recording.frames)],
     ["Dropped: ring full", count(recording.ring_dropped)],
     ["Dropped: queue full", count(recording.queue_dropped)],
