@@ -43,8 +43,9 @@ async function read(response) {
   return response.json();
 }
 
-export async function get(path) {
-  return read(await send(BASE + path));
+/** `signal` ends the call early. */
+export async function get(path, signal) {
+  return read(await send(BASE + path, { signal }));
 }
 
 /** The same as text, for downloads. */

@@ -35,6 +35,30 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
+/**
+ * Makes `old` like `fresh` and changes only what differs, so that focus, selection, scrolling and opened details stay. Listeners of
+ * `fresh` are not taken over.
+ */
+function morph(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) return old.replaceWith(fresh);
+  if (old.nodeType === Node.TEXT_NODE) {
+    setText(old, fresh.textContent);
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) setAttribute(old, name, value);
+  morphChildren(old, [...fresh.childNodes]);
+}
+
+/** The same for the children of a node. */
+export function morphChildren(place, fresh) {
+  const old = [...place.childNodes];
+  fresh.forEach((node, index) => (index < old.length ? morph(old[index], node) : place.append(node)));
+  for (const node of old.slice(fresh.length)) node.remove();
+}
+
 /** Tells a screen reader. */
 export function announce(text) {
   document.getElementById("announce").textContent = text;
@@ -42,7 +66,7 @@ export function announce(text) {
 
 /** A heading with content in a card. */
 export function card(title, ...children) {
-  const id = `card-${title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
+  const id = `card-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`;
   return el("section", { class: "card", "aria-labelledby": id }, el("h2", { id }, title), ...children);
 }
 
@@ -55,6 +79,11 @@ export function table(caption, header, rows, numbers = []) {
       index === 0 ? el("th", { scope: "row" }, cell) : el("td", { class: kind(index) }, cell))));
   return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": caption },
     el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
+}
+
+/** Names with values. */
+export function figures(pairs) {
+  return el("dl", { class: "figures" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 /** A verdict as a word, a sign and a colour. */

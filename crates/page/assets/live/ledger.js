@@ -12,13 +12,14 @@ const TRUNK_X = 34;
 const TRUNK_WIDTH = 26;
 const LABEL_X = 112;
 
-const station = (account, name) => ({ station: account, name });
-const exit = (account, name) => ({ exit: account, name });
+export const station = (account, name) => ({ station: account, name });
+export const exit = (account, name) => ({ exit: account, name });
 /** Frames that the receiver sets aside: they are of others, or copies, or at a wrong port. */
 const other = (account, name) => ({ exit: account, name, isOther: true });
 
 /**
- * The steps of a frame. `station`: an account on the way. `exit`: frames leave. `isPlace`: the number is one of the places of losses.
+ * The steps of a frame of a run. `box`: a heading; with `isCopy` the frames in it are copies, so a trunk begins there. `station`: an account on the way. `exit`: frames leave; with
+ * `isEntry` they join. `isPlace`: the number is one of the places of losses.
  * `isOptional`: not drawn if there is no number.
  */
 const STEPS = [
@@ -55,13 +56,16 @@ export function exitWidth(frames) {
 }
 
 export class LedgerDrawing {
-  constructor() {
+  /** `about`: what a screen reader says first; `id` of the list, for which there can be several drawings on a page. */
+  constructor(steps = STEPS, about = "Ledger of frames", id = "ledger-list") {
+    this.steps = steps;
+    this.about = about;
     this.parts = [];
     this.list = el("ol", { class: "ledger-list" });
     this.shape = svg("g");
-    this.node = svg("svg", { class: "ledger", role: "img", "aria-details": "ledger-list" }, hatching(), this.shape);
+    this.node = svg("svg", { class: "ledger", role: "img", "aria-details": id }, hatching(), this.shape);
     const details = el("details", {}, el("summary", {}, "The same as a list"), this.list);
-    this.list.id = "ledger-list";
+    this.list.id = id;
     this.figure = el("figure", {}, this.node,
       el("figcaption", {}, "Where frames went. Widths are not to scale; numbers are exact."), details);
     this.shown = "";
@@ -69,17 +73,17 @@ export class LedgerDrawing {
 
   /**
    * `accounts` by name; `places`: frames lost on the `path`, null if that is not known, and those `in_doubt` if the run has ended;
-   * `isPreliminary`: some are still on the way.
+   * `isPreliminary`: some are still on the way; `rates`: texts by name of an account.
    */
-  update(accounts, places, isPreliminary) {
+  update(accounts, places, isPreliminary, rates = {}) {
     const valueOf = (step) => (step.isPlace ? places : accounts)[step.station ?? step.exit];
-    const steps = STEPS.filter((step) => !step.isOptional || valueOf(step) !== undefined);
+    const steps = this.steps.filter((step) => !step.isOptional || valueOf(step) !== undefined);
     const key = steps.map((step) => step.box ?? step.name).join();
     if (this.shown !== key) {
       this.shown = key;
       this.build(steps);
     }
-    const whole = accounts.planned ?? accounts.built ?? 0;
+    const whole = accounts.planned ?? accounts.built ?? accounts.received ?? 0;
     const says = [];
     for (const part of this.parts) {
       const { step } = part;
@@ -87,13 +91,14 @@ export class LedgerDrawing {
       const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
       const text = value === null || value === undefined ? ABSENT : count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
-      setText(part.value, text);
+      const rate = Number(value) ? rates[step.station ?? step.exit] : null;
+      setText(part.value, rate ? `${text}, ${rate}` : text);
       setText(part.name, `${name}${part_share}`);
-      setText(part.item, `${kindWord(step)}${name}: ${text}${part_share}`);
+      setText(part.item, `${kindWord(step)}${name}: ${text}${part_share}${rate ? `, ${rate}` : ""}`);
       if (part.flow) drawFlow(part, value);
-      if (step.isLoss || step.station === "built" || step.station === "counted") says.push(`${name} ${text}`);
+      if (step.isLoss || step.isSaid || step.station === "built" || step.station === "counted") says.push(`${name} ${text}`);
     }
-    setAttribute(this.node, "aria-label", `Ledger of frames: ${says.join(", ")}`);
+    setAttribute(this.node, "aria-label", `${this.about}: ${says.join(", ")}`);
   }
 
   build(steps) {
@@ -102,13 +107,19 @@ export class LedgerDrawing {
     this.parts = [];
     let y = 6;
     const boxes = steps.map((step, index) => ({ ...step, index })).filter((step) => step.box);
+    let trunk = y;
+    const endTrunk = () => shapes.push(svg("rect", { class: "ledger-trunk", x: TRUNK_X, y: trunk + ROW, width: TRUNK_WIDTH, height: y - trunk - ROW - GAP }));
     for (const box of boxes) {
+      if (box.isCopy) {
+        endTrunk();
+        trunk = y;
+      }
       const next = boxes.find((other) => other.index > box.index)?.index ?? steps.length;
       const height = (next - box.index) * ROW + GAP;
       shapes.push(svg("rect", { class: "ledger-box", x: 4, y, width: WIDTH - 8, height: height - 8, rx: 8 }));
       y += height;
     }
-    shapes.push(svg("rect", { class: "ledger-trunk", x: TRUNK_X, y: 6 + ROW, width: TRUNK_WIDTH, height: y - ROW - GAP - 6 }));
+    endTrunk();
     y = 6;
     for (const step of steps) {
       const middle = y + ROW / 2;
@@ -138,7 +149,7 @@ export class LedgerDrawing {
       shapes.unshift(svg("line", { class: "ledger-station", x1: TRUNK_X - 6, x2: TRUNK_X + TRUNK_WIDTH + 6, y1: y, y2: y }));
     } else {
       const [from, to] = [TRUNK_X + TRUNK_WIDTH, LABEL_X - 12];
-      flow = { line: svg("path", { d: `M${from} ${y}L${to - 4} ${y}`, fill: "none" }), head: svg("path", { d: headPath(to, y), fill: "none", "stroke-width": 2 }) };
+      flow = { line: svg("path", { d: `M${from} ${y}L${to - 4} ${y}`, fill: "none" }), head: svg("path", { d: step.isEntry ? entryPath(from + 2, y) : headPath(to, y), fill: "none", "stroke-width": 2 }) };
       shapes.unshift(flow.line, flow.head);
     }
     return { step, y, value, name, flow, shapes, item: el("li") };
@@ -147,6 +158,7 @@ export class LedgerDrawing {
 
 function kindWord(step) {
   if (step.station) return "";
+  if (step.isEntry) return "joins: ";
   return step.isOther ? "set aside: " : "leaves: ";
 }
 
@@ -155,10 +167,15 @@ function headPath(x, y) {
   return `M${x - 6} ${y - 6}L${x} ${y}L${x - 6} ${y + 6}`;
 }
 
+/** The head of an arrow that points into the flow. */
+function entryPath(x, y) {
+  return `M${x + 6} ${y - 6}L${x} ${y}L${x + 6} ${y + 6}`;
+}
+
 function drawFlow(part, value) {
   const isAbsent = value === null || value === undefined;
   setAttribute(part.flow.line, "stroke-width", isAbsent ? 6 : Math.max(1, exitWidth(value) / 2));
-  const kind = part.step.isOther ? "ledger-exit is-other" : "ledger-exit";
+  const kind = part.step.isOther || part.step.isEntry ? "ledger-exit is-other" : "ledger-exit";
   for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isAbsent ? " is-absent" : ""}${!isAbsent && Number(value) === 0 ? " is-none" : ""}`);
 }
 

@@ -2,9 +2,25 @@
 
 import { get, getText, hasToken } from "./api.js";
 import { announce, el } from "./dom.js";
+import { showCalibration } from "./calibration.js";
+import { showFlows } from "./flows.js";
 import { showLive } from "./live.js";
+import { showLogs } from "./logs.js";
 import { showNodes } from "./nodes.js";
 import { save, showComparison, showResult, showResults } from "./results.js";
+import { showTaps } from "./taps.js";
+
+/** Pages by their name in the address: the part of the server that a page needs, its title, and what shows it. */
+const PAGES = {
+  live: { needs: "live", title: "Live", show: showLive },
+  runs: { needs: "results", title: "Results", show: (context, query, id) => (id ? showResult(context, id) : showResults(context, query)) },
+  compare: { needs: "results", title: "Comparison", show: showComparison },
+  nodes: { needs: "nodes", title: "Nodes", show: showNodes },
+  flows: { needs: "flows", title: "Flows", show: showFlows },
+  logs: { needs: "logs", title: "Logs", show: showLogs },
+  taps: { needs: "taps", title: "Taps", show: showTaps },
+  calibration: { needs: "calibration", title: "Calibration", show: showCalibration },
+};
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
@@ -12,8 +28,8 @@ const link = document.getElementById("link");
 /** What to call before another view is shown. */
 let leave = () => {};
 let server = null;
-/** Grows with each view, so that an answer that comes late is not shown in another view. */
-let viewNumber = 0;
+/** Aborted when another view is shown, so that an answer that comes late is not shown there. */
+let view = new AbortController();
 
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
@@ -52,43 +68,36 @@ function setLink(state, text) {
   link.textContent = text;
 }
 
+/** The first page that this server has. */
 function homePage() {
-  return server.has.live ? "live" : "runs";
+  return Object.keys(PAGES).find((name) => server.has[PAGES[name].needs]) ?? "runs";
 }
 
 async function show() {
   leave();
   leave = () => {};
-  viewNumber += 1;
-  const view = viewNumber;
+  view.abort();
+  view = new AbortController();
+  const { signal } = view;
   let page = null;
   markPage(page);
   main.replaceChildren(el("p", { class: "muted", role: "status" }, "Loading…"));
-  const context = { server, setLink, isCurrent: () => view === viewNumber, place: (...nodes) => view === viewNumber && main.replaceChildren(...nodes) };
+  const isCurrent = () => !signal.aborted;
+  const context = { server, setLink, signal, isCurrent, place: (...nodes) => isCurrent() && main.replaceChildren(...nodes) };
   try {
     const { segments, query } = readAddress();
     page = segments[0] ?? homePage();
     markPage(page);
-    const shown = await showPage(context, page, segments[1], query);
+    if (!Object.hasOwn(PAGES, page)) throw new Error(`there is no page called ${page}`);
+    // What is to be called before the next page.
+    const shown = await PAGES[page].show(context, query, segments[1]);
     // The user may have gone on while it was loading.
-    if (view === viewNumber) leave = shown;
+    if (isCurrent()) leave = shown;
     else shown();
   } catch (error) {
-    if (view === viewNumber) main.replaceChildren(problem(error));
+    if (isCurrent()) main.replaceChildren(problem(error));
   }
-  if (view !== viewNumber) return;
-  document.title = `${{ live: "Live", runs: "Results", compare: "Comparison", nodes: "Nodes" }[page] ?? "?"} – packetrig`;
-}
-
-/** Shows a page; the answer is what to call before the next one. */
-async function showPage(context, page, id, query) {
-  switch (page) {
-    case "live": return showLive(context);
-    case "runs": return id ? showResult(context, id) : showResults(context, query);
-    case "compare": return showComparison(context, query);
-    case "nodes": return showNodes(context);
-    default: throw new Error(`there is no page called ${page}`);
-  }
+  if (isCurrent()) document.title = `${PAGES[page]?.title ?? "?"} – packetrig`;
 }
 
 /** What failed, and what to do. */
@@ -108,7 +117,7 @@ async function begin() {
   }
   document.getElementById("version").textContent = server.version;
   for (const anchor of document.querySelectorAll("#pages a")) {
-    const needs = { live: "live", runs: "results", nodes: "nodes" }[anchor.dataset.page];
+    const needs = PAGES[anchor.dataset.page]?.needs;
     anchor.hidden = Boolean(needs) && !server.has[needs];
   }
   setLink("open", "✓ Connected");

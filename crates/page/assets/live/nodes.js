@@ -1,10 +1,9 @@
 // The nodes of a fleet, as `fleet up` last heard them. Nothing is sent to a node.
 
-import { get } from "./api.js";
 import { card, el, table } from "./dom.js";
 import { ABSENT, count, moment, nanoseconds, scaled } from "./format.js";
+import { showPolled } from "./poll.js";
 
-const PERIOD_MS = 2000;
 /** Older than this, the file of `fleet up` is no news. */
 const STALE_MS = 30000;
 
@@ -49,31 +48,9 @@ function content(data) {
   const note = age === null ? "`packetrig fleet up` has not written what it heard: it does not run, or has just begun."
     : age > STALE_MS ? `✗ fleet up has not listened for ${nanoseconds(age * 1e6)}, so this is old.` : `✓ heard ${nanoseconds(age * 1e6)} ago`;
   const server = data.server === null ? ABSENT : data.server.failure ? `✗ ${data.server.failure}` : `✓ works, ${scaled(data.server.disk_free_bytes, "B")} free`;
-  return [el("h1", {}, "Nodes"), card("Fleet", el("p", { role: "status" }, note), el("p", {}, `Message server: ${server}`),
+  return [card("Fleet", el("p", { role: "status" }, note), el("p", {}, `Message server: ${server}`),
     rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. `packetrig fleet invite` prints a line with which one joins."))];
 }
 
-/** Shows the nodes and asks again every two seconds; returns what ends that. */
-export async function showNodes(context) {
-  context.place(...content(await get("nodes")));
-  let isOver = false;
-  const again = async () => {
-    if (isOver) return;
-    if (!document.hidden) {
-      try {
-        const data = await get("nodes");
-        if (isOver || !context.isCurrent()) return;
-        context.place(...content(data));
-        context.setLink("open", "✓ Connected");
-      } catch (error) {
-        context.setLink("lost", `✗ ${error.message}`);
-      }
-    }
-    timer = setTimeout(again, PERIOD_MS);
-  };
-  let timer = setTimeout(again, PERIOD_MS);
-  return () => {
-    isOver = true;
-    clearTimeout(timer);
-  };
-}
+/** Shows the nodes; returns what ends that. */
+export const showNodes = (context) => showPolled(context, "Nodes", "nodes", content);

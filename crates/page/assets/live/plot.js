@@ -14,12 +14,29 @@ export function niceStep(most, parts) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);
 }
 
+/** Steps of clock times, in seconds. */
+const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+function clockStep(span, parts) {
+  return CLOCK_STEPS.find((step) => step >= span / parts) ?? Math.ceil(span / parts / 86400) * 86400;
+}
+
+/** `08:00:05` or, if days matter, `11-26 08:00`, in UTC. */
+function clockText(seconds, span) {
+  const text = new Date(seconds * 1000).toISOString();
+  return span > 86400 ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
+}
+
 export class TimePlot {
-  /** `names` of the series; `format` turns a value into text with its unit; `label` is what a screen reader says first. */
-  constructor(label, names, format) {
+  /**
+   * `names` of the series; `format` turns a value into text with its unit; `label` is what a screen reader says first. With `isClock`,
+   * the time axis has clock times instead of seconds since the start.
+   */
+  constructor(label, names, format, isClock = false) {
     this.label = label;
     this.names = names;
     this.format = format;
+    this.isClock = isClock;
     this.grid = svg("g", { class: "plot-grid" });
     this.lines = names.map((name, index) =>
       svg("path", { class: `series series-${index + 1}`, "stroke-dasharray": DASHES[index] || null, fill: "none" }));
@@ -29,7 +46,7 @@ export class TimePlot {
     this.node = svg("svg", { class: "plot", role: "img", height: HEIGHT }, this.grid, this.lines, this.ends, this.cursor, this.empty);
     this.width = 0;
     this.points = { x: [], series: names.map(() => []) };
-    this.observer = new ResizeObserver(() => this.draw());
+    this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.draw()));
     this.observer.observe(this.node);
   }
 
@@ -73,10 +90,12 @@ export class TimePlot {
         parts.push(svg("line", { x1: MARGIN.left, x2: width - right, y1: toY(value), y2: toY(value) }));
         parts.push(svg("text", { x: MARGIN.left - 6, y: toY(value) + 4, "text-anchor": "end" }, this.format(value)));
       }
-      const stepX = niceStep(range.last - range.first, width < 480 ? 3 : 6);
+      const span = range.last - range.first;
+      const most = width < 480 ? 3 : 6;
+      const stepX = this.isClock ? clockStep(span, most) : niceStep(span, most);
       for (let value = Math.ceil(range.first / stepX) * stepX; value <= range.last; value += stepX) {
         parts.push(svg("line", { x1: toX(value), x2: toX(value), y1: HEIGHT - MARGIN.bottom, y2: HEIGHT - MARGIN.bottom + 5 }));
-        parts.push(svg("text", { x: toX(value), y: HEIGHT - MARGIN.bottom + 18, "text-anchor": "middle" }, `${Number(value.toPrecision(6))} s`));
+        parts.push(svg("text", { x: toX(value), y: HEIGHT - MARGIN.bottom + 18, "text-anchor": "middle" }, this.isClock ? clockText(value, span) : `${Number(value.toPrecision(6))} s`));
       }
     }
     this.grid.replaceChildren(...parts);

@@ -1,13 +1,13 @@
 // Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
 
 import { get, getText, hasToken } from "./api.js";
-import { card, el, table, verdict } from "./dom.js";
+import { card, el, figures, table, verdict } from "./dom.js";
 import { ABSENT, count, moment, nanoseconds, percent, scaled } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
 import { TimePlot } from "./plot.js";
+import { poll } from "./poll.js";
 
 const PAGE_SIZE = 50;
-const PERIOD_MS = 2000;
 /** Rows of streams of one result; the file has all. */
 const MOST_STREAMS = 100;
 const address = (id) => `#/runs/${encodeURIComponent(id)}`;
@@ -33,24 +33,7 @@ export async function showResults(context, query) {
   };
   await refresh();
   context.place(el("h1", {}, "Results"), filters(query), lists);
-  return repeat(context, refresh);
-}
-
-/** Calls `refresh` until the returned function is called, and not while the tab is hidden. */
-function repeat(context, refresh) {
-  const again = async () => {
-    if (!document.hidden) {
-      try {
-        await refresh();
-        if (context.isCurrent()) context.setLink("open", "✓ Connected");
-      } catch (error) {
-        if (context.isCurrent()) context.setLink("lost", `✗ ${error.message}`);
-      }
-    }
-    if (context.isCurrent()) timer = setTimeout(again, PERIOD_MS);
-  };
-  let timer = setTimeout(again, PERIOD_MS);
-  return () => clearTimeout(timer);
+  return poll(context, refresh);
 }
 
 function resultLists(page, unfinished, query) {
@@ -191,10 +174,6 @@ export function save(name, text, type) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
-function figures(pairs) {
-  return el("dl", { class: "figures" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 function factsCard(report, download) {

@@ -1,0 +1,211 @@
+// Flow records: the largest groups, sums over time, and what the meters know of their own losses.
+
+import { Refusal, get } from "./api.js";
+import { card, el, figures, morphChildren, svg, table } from "./dom.js";
+import { FlowForm, ORDERS, readQuestion, recordParameters } from "./flowform.js";
+import { count, moment, nanoseconds, scaled, share } from "./format.js";
+import { meterCards } from "./meters.js";
+import { TimePlot } from "./plot.js";
+import { poll } from "./poll.js";
+
+const PERIOD_MS = 10000;
+const MOST_GROUPS = 20;
+/** So many steps the drawing has at most. */
+const MOST_STEPS = 240;
+/** Lengths of a step, in milliseconds. */
+const STEPS_MS = [100, 500, 1000, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000, 10800000, 21600000, 43200000, 86400000];
+
+const bits = (bytes, seconds) => (bytes * 8) / seconds;
+/** What the drawing shows: a series of the timeline, its title, and how a value becomes text. */
+const BITS = { title: "Bits per second", name: "bits", of: (step, seconds) => bits(step.bytes, seconds), text: (value) => scaled(value, "bit/s") };
+const PACKETS = { title: "Packets per second", name: "packets", of: (step, seconds) => step.packets / seconds, text: (value) => scaled(value, "pps") };
+const FLOWS = { title: "Flows per second", name: "flows", of: (step, seconds) => step.flows / seconds, text: (value) => scaled(value, "/s") };
+const QUANTITIES = { packets: PACKETS, pps: PACKETS, flows: FLOWS };
+
+/** What groups are ordered by. */
+const MEASURES = {
+  bytes: (group) => group.bytes,
+  packets: (group) => group.packets,
+  flows: (group) => group.flows,
+  bps: (group) => group.bits_per_second,
+  pps: (group) => group.packets_per_second,
+  bpp: (group) => group.bytes_per_packet,
+  duration: (group) => group.last_ms - group.first_ms,
+};
+const SUMS = ["bytes", "packets", "flows"];
+
+/** A bar beside its number. */
+function bar(part, whole, text) {
+  const width = whole > 0 ? Math.min(100, (Number(part) * 100) / whole) : 0;
+  return el("span", { class: "bar-cell" }, svg("svg", { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect", { class: "bar-rest", width: 100, height: 10 }), svg("rect", { class: "bar-part", width: width.toFixed(1), height: 10 })), el("span", {}, text));
+}
+
+/** A part of a group's key as people read it. */
+function keyText(column, value, protocols) {
+  if (value === null || value === undefined || value === "") return "–";
+  const name = column === "protocol" && protocols.find((one) => one.protocol === value)?.name;
+  return name ? `${name} (${value})` : String(value);
+}
+
+function groupRow(group, top, largest, protocols) {
+  const value = MEASURES[top.order](group);
+  const drawn = SUMS.includes(top.order) ? bar(value, Number(top.total[top.order]), share(value, top.total[top.order])) : bar(value, largest, share(value, largest));
+  return [...top.by.map((column) => keyText(column, group[column], protocols)), drawn, scaled(group.bytes, "B"), count(group.packets), count(group.flows),
+    scaled(group.bits_per_second, "bit/s"), scaled(group.packets_per_second, "pps"), scaled(group.bytes_per_packet, "B"),
+    nanoseconds((group.last_ms - group.first_ms) * 1e6), moment(group.first_ms), moment(group.last_ms)];
+}
+
+function topCard(top, totals) {
+  const largest = top.groups.reduce((most, group) => Math.max(most, Number(MEASURES[top.order](group))), 0);
+  const what = ORDERS[top.order].toLowerCase();
+  const header = [...top.by, SUMS.includes(top.order) ? `Share of ${what}` : `${ORDERS[top.order]}, of the largest`, "Bytes of IP", "Packets", "Flows", "Bits/s", "Packets/s", "Bytes/packet", "Duration", "First", "Last"];
+  const begin = top.by.length + 1;
+  const doubt = top.doubt > 0 ? el("p", {}, `? There were more groups than fit in memory. Each may have up to ${count(top.doubt)} more ${{ packets: "packets", pps: "packets", flows: "flows" }[top.order] ?? "bytes"} than shown.`) : "";
+  return card("Largest groups", el("p", { role: "status", class: "muted" }, `${top.groups.length} of ${top.doubt > 0 ? "at most " : ""}${count(top.groups_seen)} groups, the largest by ${what} first`), doubt,
+    table("Groups of flows", header, top.groups.map((group) => groupRow(group, top, largest, totals.protocols)), Array.from({ length: 7 }, (_, index) => begin + index)));
+}
+
+function totalsCard(totals) {
+  return card("All that matches", figures([
+    ["Flows", count(totals.flows)],
+    ["Packets", count(totals.packets)],
+    ["Bytes of IP", scaled(totals.bytes, "B")],
+    ["Bytes of frames", scaled(totals.frame_bytes, "B")],
+    ["First packet", moment(totals.first_ms)],
+    ["Last packet", moment(totals.last_ms)],
+    ["Records", count(totals.records)],
+    ["Files read", count(totals.files)],
+  ]), el("p", { class: "muted apart" }, `From ${totals.directories.join(", ")}`));
+}
+
+function protocolsCard(totals) {
+  const rows = [...totals.protocols].sort((a, b) => b.bytes - a.bytes).map((one) => [one.name, bar(one.bytes, Number(totals.bytes), share(one.bytes, totals.bytes)), scaled(one.bytes, "B"), count(one.packets), count(one.flows)]);
+  return card("Protocols", table("The largest first", ["Protocol", "Share of bytes", "Bytes of IP", "Packets", "Flows"], rows, [2, 3, 4]));
+}
+
+/** The timeline in steps of equal length without gaps: at most so many as can be drawn. */
+function stepsOf(totals) {
+  const { at_ms: starts, flows, packets, bytes } = totals.timeline;
+  if (!starts.length) return { seconds: 1, steps: [] };
+  const spanned = (starts[starts.length - 1] - starts[0]) / totals.bucket_ms + 1;
+  const length = totals.bucket_ms * Math.ceil(spanned / MOST_STEPS);
+  const most = Math.floor((starts[starts.length - 1] - starts[0]) / length) + 1;
+  const steps = Array.from({ length: most }, (_, index) => ({ at: starts[0] + index * length, flows: 0, packets: 0, bytes: 0 }));
+  starts.forEach((at, index) => {
+    const step = steps[Math.floor((at - starts[0]) / length)];
+    step.flows += Number(flows[index]);
+    step.packets += Number(packets[index]);
+    step.bytes += Number(bytes[index]);
+  });
+  return { seconds: length / 1000, steps };
+}
+
+/** The drawing over time, with the same as a table. */
+class FlowTimeline {
+  constructor(order) {
+    this.quantity = QUANTITIES[order] ?? BITS;
+    this.plot = new TimePlot(this.quantity.title, [this.quantity.name], this.quantity.text, true);
+    this.caption = el("figcaption");
+    this.rows = el("div");
+    this.node = card(`${this.quantity.title} over time`, el("figure", {}, this.plot.node, this.caption), el("details", {}, el("summary", {}, "The same as a table"), this.rows));
+  }
+
+  update(totals) {
+    const { seconds, steps } = stepsOf(totals);
+    const values = steps.map((step) => this.quantity.of(step, seconds));
+    // Each value holds from the start of its step to its end.
+    this.plot.update(steps.flatMap((step) => [step.at / 1000, step.at / 1000 + seconds]), [values.flatMap((value) => [value, value])]);
+    const beside = totals.beside_timeline > 0 ? ` ${count(totals.beside_timeline)} records are not in it, because it would have too many steps.` : "";
+    morphChildren(this.caption, [`Means over ${nanoseconds(seconds * 1e9)}, in UTC. All of a flow counts in the step in which it began, so a long flow is a peak there.${beside}`]);
+    const rows = steps.map((step, index) => [step, values[index]]).filter(([step]) => step.flows || step.packets || step.bytes)
+      .map(([step, value]) => [moment(step.at), this.quantity.text(value), count(step.flows), count(step.packets), scaled(step.bytes, "B")]);
+    morphChildren(this.rows, [table("Steps with flows", ["Begins", this.quantity.title, "Flows", "Packets", "Bytes of IP"], rows, [1, 2, 3, 4])]);
+  }
+}
+
+/** From the first to the last packet of these groups; null if there are none. */
+function spanOf(groups) {
+  if (!groups.length) return null;
+  return groups.reduce((most, group) => Math.max(most, group.last_ms), 0) - groups.reduce((least, group) => Math.min(least, group.first_ms), Infinity);
+}
+
+/** The totals with steps that suit a time; the server chooses their length if that is not known or very long. */
+async function askTotals(parameters, span, signal) {
+  const wanted = new URLSearchParams(parameters);
+  const bucket = span === null ? undefined : STEPS_MS.find((length) => span / length <= MOST_STEPS / 2);
+  if (bucket) wanted.set("bucket_ms", bucket);
+  return get(`flows/totals?${wanted}`, signal);
+}
+
+/** Both answers, one after the other, because each of them reads the files. `last` are those of the last time. */
+async function ask(question, last, signal) {
+  const parameters = recordParameters(question);
+  const wanted = new URLSearchParams({ by: question.by, order: question.order, most: MOST_GROUPS });
+  const top = await get(`flows/top?${wanted}&${parameters}`, signal);
+  const span = (totals) => (totals.first_ms === null ? null : totals.last_ms - totals.first_ms);
+  let totals = await askTotals(parameters, last ? span(last.totals) : spanOf(top.groups), signal);
+  // The groups that are shown can be of a much shorter time than all.
+  if (totals.beside_timeline > 0) totals = await askTotals(parameters, span(totals), signal);
+  return { top, totals };
+}
+
+function emptyCard(totals, parameters) {
+  if (totals.files > 0 && String(parameters)) return card("No records match", el("p", {}, `None of the records in ${totals.directories.join(", ")} match this filter and period.`));
+  const place = totals.directories[0] ?? "DIR";
+  return card("No records yet", el("p", {}, `There are no flow records in ${totals.directories.join(", ") || "the directories of this page"}. `,
+    el("code", {}, `packetrig meter eth1 --directory ${place}`), " writes some."));
+}
+
+class FlowView {
+  constructor(question) {
+    this.question = question;
+    this.above = el("div");
+    this.below = el("div");
+    this.timeline = new FlowTimeline(question.order);
+    this.node = el("div", {}, this.above, this.timeline.node, this.below);
+  }
+
+  update({ top, totals }) {
+    const isEmpty = Number(totals.records) === 0;
+    this.timeline.node.hidden = isEmpty;
+    if (isEmpty) morphChildren(this.above, [emptyCard(totals, recordParameters(this.question))]);
+    else morphChildren(this.above, [totalsCard(totals)]);
+    if (!isEmpty) this.timeline.update(totals);
+    const losses = meterCards(totals);
+    morphChildren(this.below, isEmpty ? losses : [topCard(top, totals), el("div", { class: "live-grid" }, protocolsCard(totals), ...losses)]);
+  }
+
+  close() {
+    this.timeline.plot.close();
+  }
+}
+
+/** Shows the flows that the address asks for, and asks again every ten seconds; returns what ends that. */
+export async function showFlows(context, query) {
+  const question = readQuestion(query);
+  const form = new FlowForm(question);
+  const view = new FlowView(question);
+  const waits = el("p", { class: "muted", role: "status" }, "Reading records…");
+  context.place(el("h1", {}, "Flows"), form.node, waits);
+  let answers = null;
+  const refresh = async () => {
+    answers = await ask(question, answers, context.signal);
+    if (context.isCurrent()) view.update(answers);
+  };
+  try {
+    await refresh();
+  } catch (error) {
+    view.close();
+    if (!(error instanceof Refusal && error.status === 400)) throw error;
+    form.showProblems(error.errors);
+    waits.remove();
+    return () => {};
+  }
+  waits.replaceWith(view.node);
+  const stop = poll(context, refresh, PERIOD_MS);
+  return () => {
+    stop();
+    view.close();
+  };
+}

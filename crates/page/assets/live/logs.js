@@ -1,0 +1,48 @@
+// Traffic logs: what the index of each says. Nothing reads their frames here.
+
+import { card, el, figures, table } from "./dom.js";
+import { count, moment, scaled } from "./format.js";
+import { showPolled } from "./poll.js";
+
+function stateOf(log) {
+  if (log.is_growing) return "▶ growing";
+  if (log.ended_ms !== null) return "■ ended in order";
+  return "✗ did not end in order: its process was killed, or another one writes elsewhere";
+}
+
+function lossesOf(log) {
+  const dropped = [["Dropped by the kernel", log.dropped_kernel], ["Dropped at the queue", log.dropped_queue], ["Lost at the disk", log.dropped_disk]];
+  return figures(dropped.map(([place, frames]) => [`${place}, frames`, `${frames ? "✗ " : ""}${count(frames)}`]));
+}
+
+function fileRow(file) {
+  return [file.name, count(file.frames), scaled(file.bytes, "B"), moment(file.begun_ms), moment(file.ended_ms), count(file.dropped), file.mended ? "✓ mended" : "–"];
+}
+
+function logCard(log) {
+  if (log.error) return card(`Log ${log.directory}`, el("p", { class: "problem" }, `✗ ${log.error}`));
+  return card(`Log ${log.directory}`, figures([
+    ["Interface", log.interface],
+    ["State", stateOf(log)],
+    ["Began", moment(log.began_ms)],
+    ["Ended", log.ended_ms === null ? "–" : moment(log.ended_ms)],
+    ["Frames", count(log.frames)],
+    ["Bytes", scaled(log.bytes, "B")],
+    ["First frame", log.first_ms === null ? "–" : moment(log.first_ms)],
+    ["Last frame", log.last_ms === null ? "–" : moment(log.last_ms)],
+    ["Files", count(log.files)],
+    ["Files mended after a crash", count(log.mended_files)],
+    ["Files removed for room", count(log.removed_files)],
+    ["Frames in removed files", count(log.removed_frames)],
+  ]), el("h3", { class: "apart" }, "Losses"), lossesOf(log),
+  log.newest.length ? el("div", { class: "apart" }, table(`Newest files of ${log.directory}, at most 20`, ["File", "Frames", "Bytes", "Begun", "Ended", "Dropped, frames", "Mended"], log.newest.map(fileRow), [1, 2, 5]))
+    : el("p", { class: "apart" }, "No file is complete yet."));
+}
+
+function content({ logs }) {
+  const note = el("p", { class: "muted" }, "From the index of each log alone. ", el("code", {}, "packetrig log check DIR"), " reads the files and counts their frames.");
+  return [note, ...logs.map(logCard)];
+}
+
+/** Shows the logs; returns what ends that. */
+export const showLogs = (context) => showPolled(context, "Logs", "logs", content);

@@ -1,0 +1,49 @@
+// What meters know of their own losses: their ledgers, in the order in which packets pass.
+
+import { card, el, table } from "./dom.js";
+import { count, moment } from "./format.js";
+
+const ROWS = [
+  ["arrived at the interface", (ledger) => ledger.capture.arrived],
+  ["dropped by the driver", (ledger) => ledger.capture.driver_dropped],
+  ["dropped: ring full", (ledger) => ledger.capture.ring_dropped],
+  ["seen by the parser", (ledger) => ledger.packets.seen],
+  ["metered", (ledger) => ledger.packets.metered],
+  ["not tracked: flow table full", (ledger) => ledger.packets.untracked],
+  ["in flows that have not ended", (ledger) => ledger.packets.live],
+  ["in records", (ledger) => ledger.packets.recorded],
+  ["dropped: export queue full", (ledger) => ledger.export.queue_dropped.packets],
+  ["refused by the transport", (ledger) => ledger.export.refused.packets],
+  ["left to the active meter of the group", (ledger) => ledger.export.left_to_others.packets],
+  ["waiting to be sent", (ledger) => ledger.export.waiting.packets],
+  ["sent", (ledger) => ledger.export.sent.packets],
+];
+/** Ignored packets come after those that the parser saw. */
+const SEEN = 3;
+
+function ledgerTable(meter) {
+  const rows = ROWS.map(([name, of]) => [name, count(of(meter.ledger))]);
+  const ignored = Object.entries(meter.ledger.packets.ignored).filter(([, packets]) => packets > 0);
+  rows.splice(SEEN + 1, 0, ...ignored.map(([cause, packets]) => [`ignored: ${cause.replaceAll("_", " ")}`, count(packets)]));
+  return table(`Packets of ${meter.exporter}`, ["Account", "Packets"], rows, [1]);
+}
+
+/** Packets that are in no record although the meter was there. */
+function lossesOf({ capture, packets, export: sent }) {
+  return [capture.driver_dropped ?? 0, capture.ring_dropped, packets.untracked, sent.queue_dropped.packets, sent.refused.packets].reduce((sum, one) => sum + Number(one), 0);
+}
+
+function meterPart(meter) {
+  const lost = lossesOf(meter.ledger);
+  return el("div", { class: "apart" }, el("h3", {}, meter.exporter), el("p", {}, lost > 0 ? `✗ ${count(lost)} packets were lost in this meter.` : "✓ No packet was lost in this meter.", " Ledger of ", moment(meter.at_ms)),
+    meter.imbalances.length ? el("ul", { class: "problem", "aria-label": "What does not add up" }, meter.imbalances.map((text) => el("li", {}, `✗ ${text}`))) : "",
+    el("details", {}, el("summary", {}, "Ledger: where its packets went"), ledgerTable(meter)));
+}
+
+/** What is known of losses; nothing if there are neither records nor meters. */
+export function meterCards(totals) {
+  if (Number(totals.records) === 0 && !totals.meters.length) return [];
+  const doubt = totals.records_with_loss > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
+    : "✓ No record is of a flow during which packets were lost before the meter.";
+  return [card("Losses", el("p", {}, doubt), totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
+}

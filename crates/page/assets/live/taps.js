@@ -1,0 +1,141 @@
+// The taps of this machine: where frames and their copies went, as each tap's process last wrote it.
+
+import { card, el, figures } from "./dom.js";
+import { count, moment, scaled } from "./format.js";
+import { LedgerDrawing, exit, station } from "./ledger.js";
+import { showPolled } from "./poll.js";
+
+/** Why frames were not forwarded or copied, short enough for the drawing. */
+const CAUSES = {
+  ring: "our receive ring was full",
+  gone: "the interface is gone",
+  down: "the interface was down",
+  "too-long": "longer than the interface can send",
+  memory: "no memory",
+  driver: "driver took no more: slow far end",
+  full: "the transmit ring was full",
+  "no-room": "no room for the trailer",
+  "passed-over": "down, gone or too small an MTU",
+  deaf: "interface takes no redirected frames",
+  impaired: "on purpose",
+  other: "another reason",
+};
+const REASONS = {
+  filter: "does not match the filter",
+  own: "to the station with the copies",
+  "too-long": "too long to copy in the kernel",
+  unseen: "lost on arrival",
+};
+
+/** The steps of a frame, and the frames in each by its name. */
+class DirectionAccounts {
+  constructor(direction) {
+    this.steps = [{ box: `${direction.from} → ${direction.to}` }];
+    this.counts = {};
+    this.add({ ...station("received", "received"), isSaid: true }, direction.received);
+    if (direction.made) this.add({ ...exit("made", "made on purpose"), isEntry: true }, direction.made);
+    this.addExits("dropped", "dropped", direction.dropped, CAUSES);
+    this.add({ ...station("forwarded", `forwarded to ${direction.to}`), isSaid: true }, direction.forwarded);
+    if (!direction.mirrors.length) return;
+    this.steps.push({ box: "Copies for mirrors", isCopy: true });
+    this.addExits("uncopied", "not to be copied", direction.uncopied, REASONS, true);
+    this.add(station("wanted", "to be copied"), direction.wanted);
+    direction.mirrors.forEach((mirror, index) => {
+      this.steps.push({ box: `Mirror ${mirror.to}`, isCopy: true });
+      this.addExits(`mirror ${index}`, "not copied", mirror.dropped, CAUSES);
+      this.add({ ...station(`mirrored ${index}`, `copied to ${mirror.to}`), isSaid: true }, mirror.mirrored);
+    });
+  }
+
+  add(step, frames) {
+    this.steps.push(step);
+    this.counts[step.station ?? step.exit] = frames;
+  }
+
+  /** One exit for each cause; one with 0 if there is none. */
+  addExits(account, what, frames, words, isOther = false) {
+    const causes = Object.entries(frames);
+    if (!causes.length) this.add({ ...exit(account, what), isOther }, 0);
+    for (const [cause, number] of causes) {
+      this.add({ ...exit(`${account} ${cause}`, words[cause] ?? `${what}: ${cause}`), isOther, isSaid: !isOther }, number);
+    }
+  }
+}
+
+/** Rates from what the process wrote at two times, by the time of its own counters. */
+class TapRates {
+  constructor() {
+    this.last = null;
+    this.rates = [];
+  }
+
+  /** Frames per second of each account, in one object for each direction; an account without a rate is absent. */
+  update(accounts, directions) {
+    const now = { elapsed: accounts.elapsed, counts: directions.map((direction) => direction.counts) };
+    const seconds = this.last ? (now.elapsed - this.last.elapsed) / 1e9 : 0;
+    // Nothing new was written since the last poll.
+    if (this.last && seconds === 0) return this.rates;
+    // After a restart, counters begin anew.
+    this.rates = seconds > 0 ? now.counts.map((counts, index) => ratesOf(counts, this.last.counts[index] ?? {}, seconds)) : [];
+    this.last = now;
+    return this.rates;
+  }
+}
+
+function ratesOf(now, before, seconds) {
+  const rates = {};
+  for (const [account, frames] of Object.entries(now)) {
+    // A cause without frames is absent.
+    const difference = Number(frames) - Number(before[account] ?? 0);
+    if (frames !== null && frames !== undefined && difference >= 0) rates[account] = scaled(difference / seconds, "fps");
+  }
+  return rates;
+}
+
+function drawing(tap, accounts, rates, index) {
+  const ledger = new LedgerDrawing(accounts.steps, `${tap.name}, ${accounts.steps[0].box}`, `ledger-${tap.name.replace(/\s/g, "-")}-${index}`);
+  ledger.update(accounts.counts, {}, false, rates);
+  return ledger.figure;
+}
+
+function factsOf(tap) {
+  return figures([
+    ["Sides", tap.sides.join(", ")],
+    ["Mirrors", tap.mirrors.join(", ") || "none"],
+    ["Filter of copies", tap.filter ? el("code", {}, tap.filter) : "none"],
+    ["Since", moment(tap.since_ms)],
+    ["Process", tap.process_runs ? `▶ ${tap.process} runs` : `✗ ${tap.process} does not run`],
+    ["Counted", moment(tap.counted_ms)],
+  ]);
+}
+
+function recordingOf(recording) {
+  if (!recording) return "";
+  return el("div", { class: "apart" }, el("h3", {}, "Recording to a file"), figures([
+    ["Taken from the rings, frames", count(recording.frames)],
+    ["Dropped: ring full", count(recording.ring_dropped)],
+    ["Dropped: queue full", count(recording.queue_dropped)],
+    ["Lost at the disk", count(recording.disk_lost)],
+  ]));
+}
+
+function tapCard(tap, remembered) {
+  const old = el("p", { class: "apart" }, "? The tap's process was detached or has died, so these counts are old. ", el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
+  const parts = [el("p", { class: "muted" }, `By ${tap.method}: ${tap.why}`), factsOf(tap),
+    tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", tap.process_runs ? "" : old];
+  if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, el("p", {}, "Its process has not written any counts yet."));
+  const directions = tap.accounts.directions.map((direction) => new DirectionAccounts(direction));
+  const key = JSON.stringify([tap.name, tap.since_ms, tap.process]);
+  if (!remembered.has(key)) remembered.set(key, new TapRates());
+  const rates = remembered.get(key).update(tap.accounts, directions);
+  const drawings = directions.map((accounts, index) => drawing(tap, accounts, tap.process_runs ? rates[index] : {}, index));
+  return card(`Tap ${tap.name}`, ...parts, tap.accounts.is_final ? el("p", {}, "■ The tap has ended; these are its final counts.") : "",
+    el("div", { class: "tap-directions" }, drawings), recordingOf(tap.accounts.recording));
+}
+
+/** Shows the taps; returns what ends that. */
+export function showTaps(context) {
+  const remembered = new Map();
+  return showPolled(context, "Taps", "taps", ({ taps }) => (taps.length ? taps.map((tap) => tapCard(tap, remembered))
+    : [card("No tap", el("p", {}, "There is no tap on this machine. ", el("code", {}, "packetrig tap eth1 eth2 --mirror eth3"), " makes one."))]));
+}
