@@ -25,6 +25,11 @@ pub fn exists(number: u32) -> bool {
     pid.is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
 }
 
+/// Whether `/proc` lists a process of that number. For programs in a sandbox that ends them if they send signals.
+pub fn is_listed(number: u32) -> bool {
+    std::path::Path::new("/proc").join(number.to_string()).exists()
+}
+
 /// A name for the numbering of processes: numbers from processes with the same name mean the same. Another boot has another name, and so
 /// has another PID namespace, as in a container.
 pub fn numbering() -> Result<String, Error> {

@@ -12,11 +12,14 @@ const MOST_BYTES: usize = 1_000_000;
 #[test]
 fn nothing_sticks_out_at_any_width() {
     let Some(mut browser) = Browser::start() else { return };
+    let probes = sample::page_of_probes(20);
     let page = sample::page(6, 60);
     for width in WIDTHS {
-        browser.open(&page.file, width);
-        let widest = browser.evaluate("document.documentElement.scrollWidth");
-        assert_eq!(widest, width, "the page scrolls sideways");
+        for page in [&probes, &page] {
+            browser.open(&page.file, width);
+            let widest = browser.evaluate("document.documentElement.scrollWidth");
+            assert_eq!(widest, width, "the page scrolls sideways");
+        }
         // The picture of the ledger fits the width: one of its two forms is shown.
         let shown = browser.evaluate(
             "[...document.querySelectorAll('.ledger svg')].filter((svg) => svg.getBoundingClientRect().width > 0).length",
@@ -59,15 +62,21 @@ fn axe_finds_nothing() {
     let Some(axe) = skip::client("axe") else { return };
     let axe = std::fs::read_to_string(axe).unwrap();
     let Some(mut browser) = Browser::start() else { return };
-    for (streams, width, scheme) in [(6, 1280, "light"), (6, 360, "dark"), (300, 1280, "dark")] {
-        let page = sample::page(streams, 20);
+    let [few, many, probes] = [sample::page(6, 20), sample::page(300, 20), sample::page_of_probes(6)];
+    for (what, page, width, scheme) in [
+        ("few", &few, 1280, "light"),
+        ("few", &few, 360, "dark"),
+        ("many", &many, 1280, "dark"),
+        ("probes", &probes, 1280, "light"),
+        ("probes", &probes, 360, "dark"),
+    ] {
         browser.prefer(scheme);
         browser.open(&page.file, width);
         browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
         browser.evaluate(&axe);
         let found = browser.evaluate("axe.run().then((result) => result.violations)");
         let violations: Vec<String> = found.as_array().unwrap().iter().map(in_short).collect();
-        assert_eq!(violations, Vec::<String>::new(), "{streams} streams, {width} px, {scheme}");
+        assert_eq!(violations, Vec::<String>::new(), "{what}, {width} px, {scheme}");
     }
 }
 

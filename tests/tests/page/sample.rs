@@ -16,7 +16,52 @@ pub(crate) struct SamplePage {
 
 /// The page of a run with so many streams and seconds. Every tenth stream lost frames.
 pub(crate) fn page(streams: u64, seconds: u64) -> SamplePage {
-    let report: RunReport = serde_json::from_value(run(streams, seconds)).expect("a sample is a report");
+    page_of(run(streams, seconds))
+}
+
+/// The page of a run that probed between all of so many nodes. One line has no result.
+pub(crate) fn page_of_probes(nodes: u64) -> SamplePage {
+    let mut run = run(0, 1);
+    let pairs =
+        (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to);
+    let lines: Vec<Value> = pairs.map(|(from, to)| probe_line(from, to)).collect();
+    run["probes"] = json!({
+        "method": "oneway", "count": 10, "interval": 100_000_000, "size": 102, "lines": lines
+    });
+    page_of(run)
+}
+
+fn probe_line(from: u64, to: u64) -> Value {
+    let name = |node: u64| format!("node<{node}>");
+    let mut line = json!({
+        "from": name(from), "from_node": name(from), "to": name(to), "to_node": name(to), "target": "198.18.0.1:18620"
+    });
+    if (from, to) == (0, 1) {
+        line["missing"] = json!("its node did not report");
+        return line;
+    }
+    let times = |p50: u64| {
+        json!({
+            "samples": 10, "min_ns": p50 - 500, "p50_ns": p50, "p95_ns": p50 + 500, "p99_ns": p50 + 900,
+            "max_ns": 2 * p50, "bound_ns": 4100
+        })
+    };
+    let (lost, delay) = (drawn(from, to) % 3, 1000 * (20 + drawn(to, from) % 90));
+    line["found"] = json!({
+        "end": {"why": "done"},
+        "counts": {
+            "planned": 10, "sent": 10, "answered": 10 - lost, "lost": lost, "refused": 0, "duplicates": 0,
+            "reordered": 0, "corrupted": 0, "doubtful": 0
+        },
+        "far_end_reported": true, "lost_there": lost, "lost_back": 0, "clocks": "fleet",
+        "delay_there": times(delay), "delay_back": times(delay + 1000), "round_trip": times(2 * delay),
+        "release_error": times(1500), "mechanism": "spin", "why": "asked for"
+    });
+    line
+}
+
+fn page_of(run: Value) -> SamplePage {
+    let report: RunReport = serde_json::from_value(run).expect("a sample is a report");
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join(FILE);
     let html = render_run(RunPage { report: &report, document: "flows: [] # the plan" });
@@ -86,6 +131,9 @@ fn stream(index: u64, seconds: u64) -> Value {
     let got: Vec<Value> = (0..=seconds)
         .map(|s| json!([frames_in(s) - lost_at(s), (frames_in(s) - lost_at(s)) * 128]))
         .collect();
+    let percentiles: Vec<Value> = (0..=seconds)
+        .map(|s| json!([p50 + drawn(index, s) % 2500, p50 * (2 + drawn(index, s + 3) % 3)]))
+        .collect();
     let quality: Vec<Value> = (0..=seconds)
         .map(|s| {
             let arrived = frames_in(s) - lost_at(s);
@@ -113,7 +161,7 @@ fn stream(index: u64, seconds: u64) -> Value {
                 "loss_bursts": 1, "longest_burst": lost, "loss_seconds": 1, "density": {}
             },
             "altered": 0, "corrupt": 0, "unnumbered": 0, "first": 20000, "last": 5, "rate": rate,
-            "series": {"seconds": got, "beyond": [0, 0]}, "quality": {"seconds": quality}
+            "series": {"seconds": got, "beyond": [0, 0]}, "quality": {"seconds": quality, "percentiles": percentiles}
         },
         "loss": {
             "expected": frames, "lost": lost, "extra": 0, "percent": 0.1, "bursts": 1, "longest_burst": lost,

@@ -107,6 +107,36 @@ fn expected_values(stream: &StreamReport) -> Value {
 }
 
 #[test]
+fn the_grid_of_probes_has_each_pair_at_its_place() {
+    let Some(mut browser) = Browser::start() else { return };
+    let page = sample::page_of_probes(4);
+    browser.open(&page.file, 1280);
+    let cells = browser.evaluate(
+        "[...document.querySelectorAll('#probes-grid tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent.trim()))",
+    );
+    let line = |from: &str, to: &str| {
+        let lines = &page.report.probes.as_ref().unwrap().lines;
+        lines.iter().find(|line| line.from == from && line.to == to)
+    };
+    let names: Vec<String> = (0..4).map(|node| format!("node<{node}>")).collect();
+    for (row, from) in names.iter().enumerate() {
+        assert_eq!(cells[row][0], from.as_str(), "{cells}");
+        for (column, to) in names.iter().enumerate() {
+            let cell = cells[row][column + 1].as_str().unwrap();
+            match line(from, to).map(|line| line.found.as_ref()) {
+                None => assert!(cell.starts_with('–'), "{cell}"),
+                Some(None) => assert!(cell.contains("missing"), "{cell}"),
+                Some(Some(found)) => {
+                    let median = found.delay_there.unwrap().p50_ns / 1000;
+                    assert!(cell.starts_with(&median.to_string()), "{median} µs is not in {cell}");
+                    assert_eq!(cell.contains("lost"), found.counts.lost > 0, "{cell}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_reader_sorts_and_searches_streams() {
     let Some(mut browser) = Browser::start() else { return };
     let page = sample::page(40, 20);

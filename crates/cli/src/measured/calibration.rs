@@ -24,7 +24,12 @@ impl FactSource for MachineCalibration {
         Ok(json!({
             "schema_version": SCHEMA_VERSION,
             "rig": limits.iter().map(|limit| limit_json(limit, &kernel)).collect::<Vec<_>>(),
-            "release": packetrig_probe_cli::kept_calibration(),
+            "release": packetrig_probe_cli::kept_calibration().map(|kept| json!({
+                "kernel": kept.kernel,
+                "driver": kept.driver,
+                "is_of_this_kernel": kept.kernel == kernel,
+                "mechanisms": kept.mechanisms,
+            })),
         }))
     }
 }

@@ -38,7 +38,7 @@ pub fn described() -> Vec<DescribedTap> {
     let of_name = |name: String| {
         let files = TapFiles::of(&name);
         let state = files.recall()?;
-        let process_runs = process::exists(state.process);
+        let process_runs = process::is_listed(state.process);
         Some(DescribedTap { state, process_runs, counted: files.published_at() })
     };
     names().into_iter().filter_map(of_name).collect()

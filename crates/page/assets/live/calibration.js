@@ -20,7 +20,8 @@ function rigCard(rig) {
 
 function releaseCard(release) {
   if (!release) return card("Release of probes", el("p", {}, "Nothing was measured yet. ", el("code", {}, "packetrig probe calibrate"), " measures how exactly probes leave."));
-  return card("Release of probes", el("p", {}, `Kernel ${release.kernel}, driver ${release.driver}`),
+  return card("Release of probes", el("p", {}, `Kernel ${release.kernel}, driver ${release.driver}`,
+    release.is_of_this_kernel ? "" : ". ? Another kernel runs now; measure again with packetrig probe calibrate."),
     table("How late probes leave", ["Mechanism", "Median", "p99", "Most"],
       release.mechanisms.map((one) => [one.mechanism, nanoseconds(one.p50_ns), nanoseconds(one.p99_ns), nanoseconds(one.most_ns)]), [1, 2, 3]));
 }

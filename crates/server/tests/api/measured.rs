@@ -135,7 +135,8 @@ fn a_server_says_which_of_these_parts_it_has() {
     let page = ServedPage::start(plain());
     let state = call(page.served.bound.http, "GET", "/api/v1/state", "").json();
     assert_eq!((&state["has"]["nodes"], &state["has"]["tester"]), (&true.into(), &true.into()));
-    let bare = Served::start_rig(plain(), ServedRig::default(), Arc::default());
+    let options = ServerOptions { grpc: None, ..plain() };
+    let bare = Served::start_rig(options, ServedRig::default(), Arc::default());
     for path in ["flows/top", "flows/totals", "logs", "taps", "calibration"] {
         assert_eq!(call(bare.bound.http, "GET", &format!("/api/v1/{path}"), "").status, 404, "{path}");
     }
