@@ -21,7 +21,7 @@ mod watch;
 
 pub use neighbours::PingId;
 pub use open::{HeldPort, MachinePorts, OpenPort, PortOpener};
-pub use plane::{DataPlane, SteeredPlane};
+pub use plane::{DataPlane, SteeredPlane, this_machine};
 pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 
 use crate::Error;

@@ -197,6 +197,7 @@ impl DataPlane for ProbePlane {
                 first: sent.first,
             }),
             caveats: interrupted.into_iter().collect(),
+            machine: Some(packetrig_engine::rig::this_machine()),
             ..NodeResult::default()
         })
     }

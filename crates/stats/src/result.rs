@@ -195,6 +195,19 @@ pub struct CaptureResult {
     pub dropped: u64,
 }
 
+/// The machine that a node runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineInfo {
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Such as `x86_64`.
+    pub architecture: String,
+    /// Model of its processors; absent if the kernel does not say.
+    pub processor: Option<String>,
+    /// Processors that the node may use.
+    pub processors: u32,
+}
+
 /// All results of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
@@ -225,4 +238,7 @@ pub struct NodeResult {
     /// How its clock stands to the controller's; absent if it is the only node or nothing is known.
     #[serde(default)]
     pub clock: Option<ClockRecord>,
+    /// Absent from a node of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineInfo>,
 }

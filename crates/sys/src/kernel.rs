@@ -11,6 +11,28 @@ pub fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// Architecture of this machine, like `x86_64`.
+pub fn architecture() -> String {
+    rustix::system::uname().machine().to_string_lossy().into_owned()
+}
+
+/// Model of the processors, as the kernel names it. On some architectures it does not.
+pub fn processor_model() -> Option<String> {
+    model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn model_in(cpuinfo: &str) -> Option<String> {
+    // x86 and RISC-V have lower case; 32-bit ARM has `Model` for the board, MIPS and POWER say `cpu model` and `cpu`.
+    let names = ["model name", "cpu model", "Model", "cpu"];
+    let value = |wanted: &str| {
+        let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .map(|(name, value)| (name.trim(), value.trim()))
+            .find(|(name, value)| *name == wanted && !value.is_empty())
+    };
+    names.into_iter().find_map(value).map(|(_, value)| value.to_owned())
+}
+
 /// Name of this host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -64,6 +86,17 @@ fn path_of(key: &str) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_model_of_a_processor_is_found_where_the_architecture_names_it() {
+        let x86 = "processor\t: 0\nmodel\t\t: 106\nmodel name\t: Fast (R) 2.0\nflags\t\t: a b\n";
+        assert_eq!(model_in(x86).as_deref(), Some("Fast (R) 2.0"));
+        assert_eq!(
+            model_in("processor : 0\nFeatures : fp\n\nModel : Small Board 3\n").as_deref(),
+            Some("Small Board 3")
+        );
+        assert_eq!(model_in("processor : 0\nBogoMIPS : 50.00\nFeatures : fp\nmodel name :\n"), None);
+    }
 
     #[test]
     fn versions_are_read_from_releases_of_every_distribution() {

@@ -27,6 +27,9 @@ fn a_run_has_a_page_unless_it_is_left_out_and_report_makes_it_again() {
         page.contains(&format!("data-value=\"{}\"", report.stream("only")["sent"]["frames"])),
         "the count is on the page"
     );
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(report.0["nodes"][0]["machine"]["kernel"], kernel.trim());
+    assert!(page.contains(&format!(">{}</td>", kernel.trim())), "the kernel is on the page");
     let without = run(&lab, store.path(), &["--no-html"]);
     assert!(!without.out().join("report.html").exists() && without.out().join("report.json").exists());
     let file = store.path().join("again.html");

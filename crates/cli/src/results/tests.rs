@@ -158,6 +158,7 @@ fn node(name: &str, clock: Option<NodeClock>) -> NodeReport {
             late_ns: 0,
             stamp: None,
         }),
+        machine: None,
     }
 }
 

@@ -9,7 +9,8 @@ use crate::port::WorkerClock;
 use crate::stream::{ClockShift, StreamControl};
 use packetrig_plan::{HeldStream, PlanChange, PlanGrowth};
 use packetrig_stats::counts::DelaySummary;
-use packetrig_stats::result::{CaptureState, CountSample, NodeResult, SentTotal};
+use packetrig_stats::result::{CaptureState, CountSample, MachineInfo, NodeResult, SentTotal};
+use packetrig_sys::{kernel, sched};
 use packetrig_units::MonoTime;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
@@ -169,7 +170,18 @@ impl DataPlane for TestRig {
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         account.close(&mut result, captured);
         account.doubt_recordings(&mut result);
+        result.machine = Some(this_machine());
         Ok(result)
+    }
+}
+
+/// The machine that this process runs on.
+pub fn this_machine() -> MachineInfo {
+    MachineInfo {
+        kernel: kernel::release(),
+        architecture: kernel::architecture(),
+        processor: kernel::processor_model(),
+        processors: sched::cpus().map_or(0, |cpus| u32::try_from(cpus.len()).unwrap_or(u32::MAX)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::lookup::ResultLookup;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
 use packetrig_stats::port::StampKind;
-use packetrig_stats::result::{NodeResult, SendResult};
+use packetrig_stats::result::{MachineInfo, NodeResult, SendResult};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,6 +29,9 @@ pub struct NodeReport {
     pub clock: Option<NodeClock>,
     /// When its first frame left; absent if it sent nothing or was not to begin at T.
     pub start: Option<NodeStart>,
+    /// What it runs on; absent if it did not report, or from an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineInfo>,
 }
 
 /// How a node's clock stood to the controller's at T.
@@ -116,6 +119,7 @@ fn without_result(name: &str) -> NodeReport {
         received: None,
         clock: None,
         start: None,
+        machine: None,
     }
 }
 
@@ -128,6 +132,21 @@ fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)))),
         clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
         start: start_of(node, timelines),
+        machine: node.machine.clone().map(within_bounds),
+    }
+}
+
+/// Longest text about a machine.
+const MOST_TEXT: usize = 128;
+
+/// A node may say anything; a report repeats no more of it than this.
+fn within_bounds(machine: MachineInfo) -> MachineInfo {
+    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect();
+    MachineInfo {
+        kernel: short(machine.kernel),
+        architecture: short(machine.architecture),
+        processor: machine.processor.map(short),
+        processors: machine.processors,
     }
 }
 
@@ -331,4 +350,21 @@ impl StartSpread {
 /// From the earliest to the latest start, by these two readings of each skew.
 fn span(known: &[KnownSkew], late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128) -> Option<i128> {
     Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_repeats_no_long_text_of_a_node() {
+        let long = MachineInfo {
+            kernel: "6\n".repeat(500),
+            processor: Some("é".repeat(500)),
+            ..MachineInfo::default()
+        };
+        let bounded = within_bounds(long);
+        assert_eq!(bounded.kernel, "6".repeat(MOST_TEXT));
+        assert_eq!(bounded.processor, Some("é".repeat(MOST_TEXT)));
+    }
 }

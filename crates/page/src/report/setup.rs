@@ -19,6 +19,8 @@ pub(super) fn write_environment(page: &mut Markup, report: &RunReport) {
     write_ports(page, &report.ports);
     page.element("h3", &[], "Calibration of this rig");
     write_limits(page, &report.rig_limits);
+    page.element("h3", &[], "Machines");
+    write_machines(page, report);
     page.element("h3", &[], "Clocks and nodes");
     write_clocks(page, report);
     write_captures(page, report);
@@ -184,6 +186,31 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
         })
         .collect();
     table(page, "Limits of this rig", None, &headings, &rows);
+}
+
+fn write_machines(page: &mut Markup, report: &RunReport) {
+    let known = report.nodes.iter().filter_map(|node| Some((node, node.machine.as_ref()?)));
+    let rows: Vec<Vec<Cell>> = known
+        .take(MOST_ROWS)
+        .map(|(node, machine)| {
+            vec![
+                Cell::text(node.node.clone()),
+                Cell::text(machine.kernel.clone()),
+                Cell::text(machine.architecture.clone()),
+                Cell::or_absent(machine.processor.clone().map(Cell::text)),
+                Cell::count(machine.processors.into()),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        let text = "No node said what it runs on: none reported, or the report is from an older version.";
+        page.element("p", &[("class", "absent")], text);
+        return;
+    }
+    let headings =
+        [words("node"), words("kernel"), words("architecture"), words("processor"), number("processors", "")];
+    table(page, "Machines of the nodes", None, &headings, &rows);
+    note_rest(page, report.nodes.len(), "nodes.csv");
 }
 
 fn write_clocks(page: &mut Markup, report: &RunReport) {

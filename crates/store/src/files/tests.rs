@@ -87,6 +87,7 @@ fn nodes_are_a_table_when_there_are_several() {
         received: reported.then_some(0),
         clock: None,
         start: None,
+        machine: None,
     };
     several.nodes = vec![node("a", true), node("b", false)];
     let csv = table_csv::<NodeTable>(&several);

@@ -157,4 +157,16 @@ const NODE_COLUMNS: &[NodeColumn] = &[
     NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
         word(row.start?.stamp?)
     }),
+    NodeColumn::new("kernel", Text, "Release of its kernel.", |row| {
+        Some(CellValue::from(&row.machine.as_ref()?.kernel))
+    }),
+    NodeColumn::new("architecture", Text, "Architecture of its machine.", |row| {
+        Some(CellValue::from(&row.machine.as_ref()?.architecture))
+    }),
+    NodeColumn::new("processor", Text, "Model of its processors, where the kernel names it.", |row| {
+        row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
+    }),
+    NodeColumn::new("processors", Number, "Processors that it may use.", |row| {
+        Some(CellValue::Count(row.machine.as_ref()?.processors.into()))
+    }),
 ];
