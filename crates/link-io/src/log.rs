@@ -18,7 +18,7 @@ mod survey;
 pub use check::{LogCheck, LogDoubt, LogFinding, TapBooks, check};
 pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 pub use keeper::{LogKeeper, LogRetention, WhenFull};
-pub use summary::{LogSummary, summarise};
+pub use summary::{LogFollower, LogSummary};
 pub use survey::{LogFileSurvey, survey};
 
 use std::io;

@@ -14,7 +14,9 @@ mod live_json;
 mod methods;
 mod query;
 mod rates;
+mod results;
 mod routes;
+mod turns;
 
 pub(crate) use calls::is_viewing;
 pub(crate) use files::is_page_file;

@@ -262,13 +262,21 @@ pub trait FactSource: Send + Sync + 'static {
     fn facts(&self) -> Result<Value, ViewRefusal>;
 }
 
-/// Stored flow records.
+/// Flow records that a collector or a meter has stored.
+///
+/// # For implementers
+///
+/// A query may read gigabytes on a machine that measures. It should keep few processors busy, and end soon after `is_given_up` says
+/// that nobody waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
     /// The largest groups of records.
-    fn top(&self, query: &FlowTopQuery) -> Result<Value, ViewRefusal>;
+    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
     /// Sums: overall, by protocol and over time, and what the meters count.
-    fn totals(&self, query: &FlowTotalsQuery) -> Result<Value, ViewRefusal>;
+    fn totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
 }
+
+/// Whether nobody waits for an answer any more.
+pub type GivenUp<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Which records a viewer requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

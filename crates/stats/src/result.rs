@@ -200,12 +200,12 @@ pub struct CaptureResult {
 pub struct MachineInfo {
     /// Release of its kernel.
     pub kernel: String,
-    /// Such as `x86_64`.
+    /// Name of its instruction set, such as `x86_64`.
     pub architecture: String,
     /// Model of its processors; absent if the kernel does not say.
     pub processor: Option<String>,
-    /// Processors that the node may use.
-    pub processors: u32,
+    /// Processors that the node may use; absent if the kernel does not say.
+    pub processors: Option<u32>,
 }
 
 /// All results of one node.

@@ -6,7 +6,7 @@ pub use percentiles::DelayPercentiles;
 
 use crate::narrow::clamp_to_usize;
 use packetrig_units::{MonoTime, Nanos};
-use percentiles::SecondDelays;
+use percentiles::LatestDelays;
 use serde::{Deserialize, Serialize};
 
 /// Counts per whole second since an origin. A worker reserves room ahead, so that counting does not allocate; what comes
@@ -67,9 +67,9 @@ pub struct QualitySeries {
     pub percentiles: Vec<DelayPercentiles>,
     #[serde(skip)]
     room: usize,
-    /// Delays of the latest second. Absent of a series that was read or merged.
+    /// Delays of the latest two seconds. Absent of a series that was read or merged.
     #[serde(skip)]
-    latest: Option<Box<SecondDelays>>,
+    latest: Option<Box<LatestDelays>>,
 }
 
 /// Losses and delays of one second. In files it is a list of its four numbers, in this order.
@@ -105,15 +105,14 @@ impl QualitySeries {
             seconds: Vec::with_capacity(seconds),
             percentiles: Vec::with_capacity(seconds),
             room: seconds,
-            latest: (seconds > 0).then(|| Box::new(SecondDelays::new())),
+            latest: (seconds > 0).then(|| Box::new(LatestDelays::new())),
         }
     }
 
-    /// Takes in the latest second, when no more delays follow.
+    /// Takes in the latest seconds, when no more delays follow.
     pub fn close(&mut self) {
         if let Some(mut latest) = self.latest.take() {
-            let second = latest.second;
-            place(&mut self.percentiles, second, latest.take(second));
+            latest.close(&mut self.percentiles);
         }
     }
 
@@ -139,15 +138,8 @@ impl QualitySeries {
         second.delayed += 1;
         second.delay_total_ns = second.delay_total_ns.saturating_add(delay.as_u64());
         second.delay_max = second.delay_max.max(delay);
-        let number = clamp_to_usize(number);
-        let Some(latest) = &mut self.latest else { return };
-        if number > latest.second {
-            let ended = latest.second;
-            place(&mut self.percentiles, ended, latest.take(number));
-        }
-        // Stamps of two rings may differ by a little: what belongs to a second that has ended is missing in its percentiles.
-        if number == latest.second {
-            latest.add(delay);
+        if let Some(latest) = &mut self.latest {
+            latest.add(clamp_to_usize(number), delay, &mut self.percentiles);
         }
     }
 
@@ -173,26 +165,21 @@ impl QualitySeries {
     }
 
     fn merge_percentiles(&mut self, other: &Self) {
-        let is_delayed =
-            |series: &Self, second: usize| series.seconds.get(second).is_some_and(|s| s.delayed > 0);
-        let of = |series: &Self, second: usize| {
-            series.percentiles.get(second).copied().unwrap_or(DelayPercentiles::NONE)
-        };
         let seconds = self.percentiles.len().max(other.percentiles.len());
-        let merged = (0..seconds).map(|second| match (is_delayed(self, second), is_delayed(other, second)) {
-            (true, false) => of(self, second),
-            (false, true) => of(other, second),
+        let merged = (0..seconds).map(|second| match (self.has_delays(second), other.has_delays(second)) {
+            (true, false) => self.kept_percentiles(second),
+            (false, true) => other.kept_percentiles(second),
             _ => DelayPercentiles::NONE,
         });
         self.percentiles = merged.collect();
     }
-}
 
-/// Seconds before it that have none get none.
-fn place(all: &mut Vec<DelayPercentiles>, second: usize, found: DelayPercentiles) {
-    if found != DelayPercentiles::NONE {
-        all.resize(second, DelayPercentiles::NONE);
-        all.push(found);
+    fn has_delays(&self, second: usize) -> bool {
+        self.seconds.get(second).is_some_and(|second| second.delayed > 0)
+    }
+
+    fn kept_percentiles(&self, second: usize) -> DelayPercentiles {
+        self.percentiles.get(second).copied().unwrap_or(DelayPercentiles::NONE)
     }
 }
 
@@ -225,16 +212,29 @@ mod tests {
     fn each_second_has_percentiles_of_its_own_delays() {
         let origin = MonoTime::from_nanos(500);
         let mut series = QualitySeries::with_room(9);
-        for (ms, delay) in [(100, 10), (200, 12), (300, 30), (2100, 7), (1999, 5000), (2200, 7), (4000, 20)] {
+        for (ms, delay) in [(100, 10), (200, 12), (1100, 9), (300, 30), (2100, 7), (2200, 7), (4000, 20)] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(delay));
         }
         series.add_delay(origin, origin + Nanos::from_secs(9), Nanos::new(1));
         series.close();
-        assert_eq!(medians(&series), [Some(12), None, Some(7), None, Some(20)]);
+        assert_eq!(medians(&series), [Some(12), Some(9), Some(7), None, Some(20)]);
         assert_eq!(series.percentiles[0].p99().map(Nanos::as_u64), Some(30));
         assert_eq!(series.percentiles.capacity(), 9, "a receiver must not allocate");
         let read: QualitySeries = serde_json::from_str(&serde_json::to_string(&series).unwrap()).unwrap();
         assert_eq!((medians(&read), &read.seconds), (medians(&series), &series.seconds));
+    }
+
+    #[test]
+    fn a_second_has_no_percentiles_if_a_delay_comes_after_it_was_closed() {
+        let origin = MonoTime::from_nanos(0);
+        let mut series = QualitySeries::with_room(9);
+        for ms in [100, 1100, 3000, 200, 2100, 3900] {
+            series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(ms));
+        }
+        series.close();
+        let known: Vec<bool> = medians(&series).iter().map(Option::is_some).collect();
+        assert_eq!(known, [false, true, true, true], "second 0 was closed when second 3 began");
+        assert_eq!(series.seconds[0].delayed, 2);
     }
 
     #[test]

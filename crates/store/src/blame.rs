@@ -56,9 +56,11 @@ impl flows::Error {
         match self {
             Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Blame::Usage,
             Self::File { source, .. } => Blame::of_io(source),
-            Self::Damaged { .. } | Self::Foreign { .. } | Self::Nothing { .. } | Self::Target { .. } => {
-                Blame::Usage
-            }
+            Self::Damaged { .. }
+            | Self::Foreign { .. }
+            | Self::Nothing { .. }
+            | Self::GivenUp
+            | Self::Target { .. } => Blame::Usage,
             Self::Network { .. } => Blame::World,
             Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
             Self::Encode(_) => Blame::Bug,

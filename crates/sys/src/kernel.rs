@@ -24,13 +24,14 @@ pub fn processor_model() -> Option<String> {
 fn model_in(cpuinfo: &str) -> Option<String> {
     // x86 and RISC-V have lower case; 32-bit ARM has `Model` for the board, MIPS and POWER say `cpu model` and `cpu`.
     let names = ["model name", "cpu model", "Model", "cpu"];
-    let value = |wanted: &str| {
-        let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        lines
-            .map(|(name, value)| (name.trim(), value.trim()))
-            .find(|(name, value)| *name == wanted && !value.is_empty())
-    };
-    names.into_iter().find_map(value).map(|(_, value)| value.to_owned())
+    names.into_iter().find_map(|name| value_of(cpuinfo, name)).map(str::to_owned)
+}
+
+/// The first value of this name that is not empty.
+fn value_of<'a>(cpuinfo: &'a str, wanted: &str) -> Option<&'a str> {
+    let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let values = lines.filter(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim());
+    values.into_iter().find(|value| !value.is_empty())
 }
 
 /// Name of this host.

@@ -1,14 +1,14 @@
 //! Queries of stored flow records, as `packetrig flows` makes them.
 
-use super::{SCHEMA_VERSION, failed, ms};
+use super::{SCHEMA_VERSION, exact, failed, ms};
 use crate::args::OrderBy;
 use crate::commands::{exporter, group_json};
 use crate::protocols;
 use clap::ValueEnum as _;
-use packetrig_server::{FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, ViewRefusal};
+use packetrig_server::{FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
 use packetrig_store::flows::filter::FlowFilter;
 use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
-use packetrig_store::flows::scan::{TimeSpan, flow_files};
+use packetrig_store::flows::scan::{ScanTerms, TimeSpan, flow_files};
 use packetrig_store::flows::top::{self, GroupSum, TopGroup, TopOrder, TopQuestion};
 use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
 use packetrig_store::flows::{Error, ledgers};
@@ -41,39 +41,46 @@ impl FlowDirectories {
 }
 
 impl FlowArchive for FlowDirectories {
-    fn top(&self, query: &FlowTopQuery) -> Result<Value, ViewRefusal> {
+    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid("by", error))?;
         let order = OrderBy::from_str(&query.order, true).map_err(|error| invalid("order", error))?;
         let filter = filter(&query.selection)?;
         let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
-        let top = top::top(&self.files()?, &filter, &question).map_err(|error| failed(&error))?;
+        let top = top::top_with(&terms(is_given_up), &self.files()?, &filter, &question);
+        let top = top.map_err(|error| failed(&error))?;
         let parts = grouping.parts();
-        Ok(json!({
+        Ok(exact(json!({
             "schema_version": SCHEMA_VERSION,
-            "directories": self.directories,
+            "directories": self.names(),
             "by": parts.iter().map(GroupPart::name).collect::<Vec<_>>(),
-            "order": query.order,
+            "order": order.to_possible_value().map(|value| value.get_name().to_owned()),
             "groups": top.groups.iter().map(|group| top_json(parts, group)).collect::<Vec<_>>(),
             "total": top.total.sum,
             "groups_seen": top.groups_seen,
             "doubt": top.doubt,
-        }))
+        })))
     }
 
-    fn totals(&self, query: &FlowTotalsQuery) -> Result<Value, ViewRefusal> {
+    fn totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let files = self.files()?;
         let filter = filter(&query.selection)?;
-        let totals = totals::totals(&files, &filter, query.bucket).map_err(|error| failed(&error))?;
+        let totals = totals::totals_with(&terms(is_given_up), &files, &filter, query.bucket);
+        let totals = totals.map_err(|error| failed(&error))?;
         let mut json = totals_json(&totals);
         json["schema_version"] = SCHEMA_VERSION.into();
-        json["directories"] = json!(self.directories);
+        json["directories"] = self.names();
         json["files"] = files.len().into();
         json["meters"] = self.meters()?;
-        Ok(json)
+        Ok(exact(json))
     }
 }
 
 impl FlowDirectories {
+    /// As text: a name need not be UTF-8, which JSON must be.
+    fn names(&self) -> Value {
+        self.directories.iter().map(|directory| directory.display().to_string()).collect()
+    }
+
     /// The newest ledger of each meter.
     fn meters(&self) -> Result<Value, ViewRefusal> {
         let ledgers = ledgers::newest(&self.directories).map_err(|error| failed(&error))?;
@@ -88,6 +95,11 @@ impl FlowDirectories {
         });
         Ok(rows.collect())
     }
+}
+
+/// With one reader, a rig that measures keeps its other processors.
+fn terms<'a>(is_given_up: &'a GivenUp<'a>) -> ScanTerms<'a> {
+    ScanTerms { readers: 1, is_given_up }
 }
 
 fn invalid(name: &str, error: impl Display) -> ViewRefusal {
@@ -112,22 +124,24 @@ fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
     Value::Object(json)
 }
 
-fn measures(has: &GroupSum) -> [(&'static str, u64); 8] {
+fn measures(has: &GroupSum) -> [(&'static str, Option<u64>); 9] {
+    let duration_ns = has.of(TopOrder::Duration);
+    // A single packet has no rate.
+    let rate = (duration_ns > 0).then_some(has);
     [
-        ("flows", has.sum.flows),
-        ("packets", has.sum.packets),
-        ("bytes", has.sum.bytes),
-        ("first_ms", ms(has.first_ns)),
-        ("last_ms", ms(has.last_ns)),
-        ("packets_per_second", has.of(TopOrder::PacketRate)),
-        ("bits_per_second", has.of(TopOrder::BitRate)),
-        ("bytes_per_packet", has.of(TopOrder::PacketSize)),
+        ("flows", Some(has.sum.flows)),
+        ("packets", Some(has.sum.packets)),
+        ("bytes", Some(has.sum.bytes)),
+        ("first_ms", Some(ms(has.first_ns))),
+        ("last_ms", Some(ms(has.last_ns))),
+        ("duration_ns", Some(duration_ns)),
+        ("packets_per_second", rate.map(|has| has.of(TopOrder::PacketRate))),
+        ("bits_per_second", rate.map(|has| has.of(TopOrder::BitRate))),
+        ("bytes_per_packet", Some(has.of(TopOrder::PacketSize))),
     ]
 }
 
 fn totals_json(totals: &FlowTotals) -> Value {
-    let rows = || totals.timeline.values();
-    let column = |count: fn(&TotalsRow) -> u64| rows().map(count).collect::<Vec<u64>>();
     let protocols = totals.protocols.iter().map(|(number, row)| {
         json!({
             "protocol": number,
@@ -151,10 +165,15 @@ fn totals_json(totals: &FlowTotals) -> Value {
         "bucket_ms": ms(totals.bucket_ns),
         "timeline": {
             "at_ms": totals.timeline.keys().map(|at| ms(*at)).collect::<Vec<_>>(),
-            "flows": column(|row| row.sum.flows),
-            "packets": column(|row| row.sum.packets),
-            "bytes": column(|row| row.sum.bytes),
+            "flows": over_time(totals, |row| row.sum.flows),
+            "packets": over_time(totals, |row| row.sum.packets),
+            "bytes": over_time(totals, |row| row.sum.bytes),
         },
         "beside_timeline": totals.beside_timeline,
     })
+}
+
+/// One count of each bucket of the timeline.
+fn over_time(totals: &FlowTotals, count: fn(&TotalsRow) -> u64) -> Vec<u64> {
+    totals.timeline.values().map(count).collect()
 }

@@ -1,27 +1,37 @@
 //! Logs as their indexes describe them. No capture file is read.
 
-use super::{SCHEMA_VERSION, ms};
-use packetrig_link_io::log::{self, FileEntry, LogSummary};
+use super::{SCHEMA_VERSION, exact, ms};
+use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
 use packetrig_server::{FactSource, ViewRefusal};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// Files of a log that are shown one by one.
 const NEWEST: usize = 20;
 
-pub(super) struct LogDirectories(pub(super) Vec<PathBuf>);
+/// Viewers wait for each other here, so that an index is read once however many look.
+pub(super) struct LogDirectories(Mutex<Vec<LogFollower>>);
+
+impl LogDirectories {
+    pub(super) fn new(directories: &[PathBuf]) -> Self {
+        Self(Mutex::new(directories.iter().map(|directory| LogFollower::new(directory)).collect()))
+    }
+}
 
 impl FactSource for LogDirectories {
     fn facts(&self) -> Result<Value, ViewRefusal> {
-        let logs: Vec<Value> = self.0.iter().map(|directory| log_json(directory)).collect();
-        Ok(json!({ "schema_version": SCHEMA_VERSION, "logs": logs }))
+        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let logs: Vec<Value> = logs.iter_mut().map(log_json).collect();
+        Ok(exact(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
     }
 }
 
 /// A log that cannot be read says why; the others are shown all the same.
-fn log_json(directory: &Path) -> Value {
-    match log::summarise(directory) {
-        Ok(summary) => summary_json(directory, &summary),
+fn log_json(log: &mut LogFollower) -> Value {
+    let directory = log.directory().display().to_string();
+    match log.look() {
+        Ok(summary) => summary_json(&directory, summary),
         Err(error) => json!({
             "directory": directory,
             "error": packetrig_units::message_with_causes(&error),
@@ -29,9 +39,7 @@ fn log_json(directory: &Path) -> Value {
     }
 }
 
-fn summary_json(directory: &Path, log: &LogSummary) -> Value {
-    let sum = |count: fn(&FileEntry) -> u64| log.files.values().map(count).sum::<u64>();
-    let arrivals = || log.files.values().filter_map(|file| file.arrivals_ns);
+fn summary_json(directory: &str, log: &LogSummary) -> Value {
     json!({
         "directory": directory,
         "error": null,
@@ -40,29 +48,38 @@ fn summary_json(directory: &Path, log: &LogSummary) -> Value {
         "ended_ms": log.ended_ns.map(ms),
         "is_growing": log.is_growing,
         "files": log.files.len(),
-        "frames": sum(|file| file.frames),
-        "bytes": sum(|file| file.size),
+        "frames": sum(log, |file| file.frames),
+        "bytes": sum(log, |file| file.size),
         "removed_files": log.removed_files,
         "removed_frames": log.removed_frames,
-        "dropped_kernel": sum(|file| file.dropped_kernel),
-        "dropped_queue": sum(|file| file.dropped_queue),
-        "dropped_disk": sum(|file| file.dropped_disk),
+        "dropped_kernel": sum(log, |file| file.dropped_kernel),
+        "dropped_queue": sum(log, |file| file.dropped_queue),
+        "dropped_disk": sum(log, |file| file.dropped_disk),
         "mended_files": log.files.values().filter(|file| file.mended).count(),
-        "first_ms": arrivals().map(|(first, _)| ms(first)).min(),
-        "last_ms": arrivals().map(|(_, last)| ms(last)).max(),
+        "first_ms": log.files.values().filter_map(|file| Some(ms(file.arrivals_ns?.0))).min(),
+        "last_ms": log.files.values().filter_map(|file| Some(ms(file.arrivals_ns?.1))).max(),
         "newest": log.files.values().rev().take(NEWEST).map(file_json).collect::<Vec<_>>(),
     })
 }
 
+/// A file without frames that was mended has no times.
+fn known_moment(at_ns: u64) -> Option<u64> {
+    (at_ns > 0).then(|| ms(at_ns))
+}
+
+fn sum(log: &LogSummary, count: fn(&FileEntry) -> u64) -> u64 {
+    log.files.values().map(count).sum()
+}
+
 fn file_json(file: &FileEntry) -> Value {
-    let (begun, ended) = file.span_ns;
     json!({
         "name": file.name,
         "frames": file.frames,
         "bytes": file.size,
-        "begun_ms": ms(begun),
-        "ended_ms": ms(ended),
-        "dropped": file.dropped_kernel + file.dropped_queue + file.dropped_disk,
+        "begun_ms": known_moment(file.span_ns.0),
+        "ended_ms": known_moment(file.span_ns.1),
+        // What a log lost that was killed is not known.
+        "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,
     })
 }

@@ -1,8 +1,9 @@
-//! Taps of this machine as their processes last described them.
+//! Taps of this user as their processes last described them.
 
-use super::{SCHEMA_VERSION, ms};
+use super::{SCHEMA_VERSION, exact, ms};
 use packetrig_link_io::tap::{DescribedTap, described};
 use packetrig_server::{FactSource, ViewRefusal};
+use packetrig_sys::clock;
 use serde_json::{Value, json};
 
 pub(super) struct MachineTaps;
@@ -10,7 +11,12 @@ pub(super) struct MachineTaps;
 impl FactSource for MachineTaps {
     fn facts(&self) -> Result<Value, ViewRefusal> {
         let taps: Vec<Value> = described().iter().map(tap_json).collect();
-        Ok(json!({ "schema_version": SCHEMA_VERSION, "taps": taps }))
+        Ok(exact(json!({
+            "schema_version": SCHEMA_VERSION,
+            "user": packetrig_sys::owner::own_user(),
+            "now_ms": ms(clock::wall_clock_ns()),
+            "taps": taps,
+        })))
     }
 }
 

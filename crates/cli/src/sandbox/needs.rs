@@ -153,11 +153,21 @@ fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     for directory in named.clone() {
         std::fs::read_dir(directory).map_err(|source| Error::unreadable(directory, source))?;
     }
-    // A tap may begin later.
+    // Directories and not files: a tap or a calibration may be made later.
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
-    made(Some(&of_taps))?;
-    let calibration = packetrig_probe_cli::calibration_file().filter(|file| file.exists());
-    Ok(named.cloned().chain([of_taps]).chain(calibration).collect())
+    let of_calibration =
+        packetrig_probe_cli::calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
+    // Where one cannot be made, nothing will be in it either.
+    let later = [Some(of_taps), of_calibration].into_iter().flatten();
+    let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
+    let elsewhere = places.flows.iter().flat_map(|directory| tables_elsewhere(directory));
+    Ok(named.cloned().chain(elsewhere).chain(later).collect())
+}
+
+/// Where tables of flow records are, if the directory has links to them, for example to another disk.
+fn tables_elsewhere(directory: &Path) -> Vec<PathBuf> {
+    let links = ["flows", "meter_stats"].map(|table| directory.join(table));
+    links.into_iter().filter(|path| path.is_symlink()).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// For the worker, which may read below the directory that its owner names for replays.

@@ -181,7 +181,7 @@ pub fn this_machine() -> MachineInfo {
         kernel: kernel::release(),
         architecture: kernel::architecture(),
         processor: kernel::processor_model(),
-        processors: sched::cpus().map_or(0, |cpus| u32::try_from(cpus.len()).unwrap_or(u32::MAX)),
+        processors: sched::cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
     }
 }
 

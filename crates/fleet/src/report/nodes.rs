@@ -141,13 +141,16 @@ const MOST_TEXT: usize = 128;
 
 /// A node may say anything; a report repeats no more of it than this.
 fn within_bounds(machine: MachineInfo) -> MachineInfo {
-    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect();
     MachineInfo {
-        kernel: short(machine.kernel),
-        architecture: short(machine.architecture),
-        processor: machine.processor.map(short),
+        kernel: shortened(&machine.kernel),
+        architecture: shortened(&machine.architecture),
+        processor: machine.processor.map(|model| shortened(&model)),
         processors: machine.processors,
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect()
 }
 
 /// What a node counted of its probes and reflections.

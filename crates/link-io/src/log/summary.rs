@@ -1,10 +1,13 @@
 //! A log in short, from its index alone: cheap for logs of any size, and possible while the log grows.
 
-use super::Error;
-use super::index::{FileEntry, IndexEntry, LogIndex};
+use super::index::{FileEntry, IndexEntry};
 use super::keeper::is_held;
+use super::{Error, INDEX, failed};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// What the index of a log says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,18 +25,62 @@ pub struct LogSummary {
     pub removed_frames: u64,
 }
 
-/// Reads the index of a log.
-pub fn summarise(directory: &Path) -> Result<LogSummary, Error> {
-    let entries = LogIndex::read(directory)?;
-    if entries.is_empty() {
-        return Err(Error::NoIndex(directory.to_owned()));
+/// Follows the index of a log: each look reads only what was added since the one before.
+#[derive(Debug)]
+pub struct LogFollower {
+    directory: PathBuf,
+    /// Number of the index's file: a log that begins writes a new one.
+    inode: u64,
+    /// Bytes of it that were read.
+    read: u64,
+    summary: LogSummary,
+}
+
+impl LogFollower {
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), inode: 0, read: 0, summary: LogSummary::default() }
     }
-    let mut summary = LogSummary::default();
-    for entry in entries {
-        summary.take_in(entry);
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
-    summary.is_growing = is_held(directory);
-    Ok(summary)
+
+    /// What the index says now.
+    pub fn look(&mut self) -> Result<&LogSummary, Error> {
+        // Before and after: a log that ends or begins meanwhile must not look as if it had been killed.
+        let was_held = is_held(&self.directory);
+        self.read_on()?;
+        self.summary.is_growing = was_held || is_held(&self.directory);
+        Ok(&self.summary)
+    }
+
+    fn read_on(&mut self) -> Result<(), Error> {
+        let path = self.directory.join(INDEX);
+        let mut file = File::open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::NoIndex(self.directory.clone()),
+            _ => failed("read", &path)(error),
+        })?;
+        let now = file.metadata().map_err(failed("read", &path))?;
+        if now.ino() != self.inode || now.len() < self.read {
+            *self = Self { inode: now.ino(), ..Self::new(&self.directory) };
+        }
+        file.seek(SeekFrom::Start(self.read)).map_err(failed("read", &path))?;
+        for line in BufReader::new(file).split(b'\n') {
+            let mut line = line.map_err(failed("read", &path))?;
+            line.push(b'\n');
+            // Half a line is being written, or was left by a crash.
+            if self.read + line.len() as u64 > now.len() {
+                break;
+            }
+            let entry = serde_json::from_slice(&line).map_err(|error| Error::Damaged {
+                path: path.clone(),
+                why: format!("the line at byte {}: {error}", self.read),
+            })?;
+            self.read += line.len() as u64;
+            self.summary.take_in(entry);
+        }
+        Ok(())
+    }
 }
 
 impl LogSummary {
@@ -61,6 +108,7 @@ impl LogSummary {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{LogIndex, RemovalReason};
     use super::*;
 
     fn file(file: u64) -> IndexEntry {
@@ -74,12 +122,13 @@ mod tests {
     #[test]
     fn removed_files_are_counted_and_only_the_newest_log_counts_as_begun() {
         let directory = tempfile::tempdir().unwrap();
-        let why = super::super::RemovalReason::Size;
+        let why = RemovalReason::Size;
         let removed = IndexEntry::Removed { at_ns: 7, file: 3, frames: 30, why };
         let before = IndexEntry::Before { last_file: 2, files: 2, frames: 5 };
         let entries = [before, file(3), file(4), began(5), IndexEntry::Ended { at_ns: 6 }, began(9), removed];
         drop(LogIndex::renew(directory.path(), &entries).unwrap());
-        let summary = summarise(directory.path()).unwrap();
+        let mut follower = LogFollower::new(directory.path());
+        let summary = follower.look().unwrap();
         assert_eq!(summary.files.keys().copied().collect::<Vec<_>>(), [4]);
         assert_eq!((summary.removed_files, summary.removed_frames), (3, 35));
         assert_eq!((summary.began_ns, summary.ended_ns, summary.is_growing), (Some(9), None, false));
@@ -87,8 +136,27 @@ mod tests {
     }
 
     #[test]
+    fn each_look_has_what_was_added_and_a_new_index_is_read_from_its_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut index = LogIndex::renew(directory.path(), &[began(1), file(1)]).unwrap();
+        let mut follower = LogFollower::new(directory.path());
+        assert_eq!(follower.look().unwrap().files.len(), 1);
+        index.add(&file(2));
+        assert_eq!(follower.look().unwrap().files.len(), 2);
+        let path = index.path().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}{{\"what\": \"fi")).unwrap();
+        assert_eq!(follower.look().unwrap().files.len(), 2, "half a line");
+        std::fs::write(&path, format!("{text}{{\"what\": \"ended\", \"at_ns\": 7}}\n")).unwrap();
+        assert_eq!(follower.look().unwrap().ended_ns, Some(7));
+        drop(LogIndex::renew(directory.path(), &[began(8), file(5)]).unwrap());
+        let summary = follower.look().unwrap();
+        assert_eq!((summary.files.keys().copied().collect::<Vec<_>>(), summary.ended_ns), (vec![5], None));
+    }
+
+    #[test]
     fn a_directory_without_an_index_is_no_log() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(matches!(summarise(directory.path()), Err(Error::NoIndex(_))));
+        assert!(matches!(LogFollower::new(directory.path()).look(), Err(Error::NoIndex(_))));
     }
 }

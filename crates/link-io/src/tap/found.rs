@@ -35,13 +35,16 @@ pub struct DescribedTap {
 
 /// All taps of this user.
 pub fn described() -> Vec<DescribedTap> {
-    let of_name = |name: String| {
-        let files = TapFiles::of(&name);
+    names().iter().filter_map(|name| DescribedTap::of(name)).collect()
+}
+
+impl DescribedTap {
+    fn of(name: &str) -> Option<Self> {
+        let files = TapFiles::of(name);
         let state = files.recall()?;
         let process_runs = process::is_listed(state.process);
-        Some(DescribedTap { state, process_runs, counted: files.published_at() })
-    };
-    names().into_iter().filter_map(of_name).collect()
+        Some(Self { state, process_runs, counted: files.published_at() })
+    }
 }
 
 /// All taps, or the one of that name.

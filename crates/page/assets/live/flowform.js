@@ -25,17 +25,33 @@ export const ORDERS = {
 };
 /** The last so many seconds. */
 const SPANS = { 300: "Last 5 minutes", 3600: "Last hour", 86400: "Last day", 604800: "Last 7 days" };
+/** Units of other spans, the longest first. */
+const SPAN_UNITS = [[86400, "days"], [3600, "h"], [60, "min"]];
+/** The latest time that a field for times can show: the last second of the year 9999. */
+const LATEST_MS = 253402300799000;
+/** Whatever can be wrong in a question, by its name in the address. */
+const NAMES = ["by", "order", "filter", "last", "since_ms", "before_ms"];
 
-/** The question in an address, with defaults. */
+/** The question in an address, with defaults, and in `problems` what is wrong without asking the server. Times are as they were written. */
 export function readQuestion(query) {
-  const number = (name) => (query.get(name) ? Number(query.get(name)) : null);
-  return { by: query.get("by") || "src-ip", order: query.get("order") || "bytes", filter: query.get("filter") ?? "", last: number("last"), since: number("since_ms"), before: number("before_ms") };
+  const text = (name) => query.get(name) || null;
+  const last = text("last") && Number(text("last"));
+  const isWrong = last !== null && !(last > 0 && last < Infinity);
+  return { by: text("by") ?? "src-ip", order: (text("order") ?? "bytes").toLowerCase(), filter: text("filter") ?? "",
+    last: isWrong ? null : last, since: text("since_ms"), before: text("before_ms"),
+    problems: isWrong ? [`last: \`${text("last")}\` is not a number of seconds`] : [] };
+}
+
+/** `Last 2 h`. */
+function spanText(seconds) {
+  const [size, unit] = SPAN_UNITS.find(([size]) => seconds % size === 0) ?? [1, "s"];
+  return SPANS[seconds] ?? `Last ${seconds / size} ${unit}`;
 }
 
 /** Filter and period as both calls take them. */
 export function recordParameters(question) {
   const parameters = new URLSearchParams();
-  const since = question.last ? Date.now() - question.last * 1000 : question.since;
+  const since = question.last ? Math.max(0, Math.round(Date.now() - question.last * 1000)) : question.since;
   if (question.filter) parameters.set("filter", question.filter);
   if (since !== null) parameters.set("since_ms", since);
   if (!question.last && question.before !== null) parameters.set("before_ms", question.before);
@@ -49,8 +65,17 @@ function field(id, label, input, ...more) {
   return el("p", {}, el("label", { for: id }, label), input, ...more);
 }
 
-function timeInput(id, ms) {
-  return el("input", { type: "datetime-local", step: 1, id, value: Number.isFinite(ms) && ms !== null ? new Date(ms).toISOString().slice(0, 19) : "" });
+/** A field with the nearest time that it can show; empty if the text in the address is none. */
+function timeInput(id, name, text) {
+  const ms = text === null ? NaN : Math.min(Math.max(Number(text), 0), LATEST_MS);
+  const value = Number.isNaN(ms) ? "" : new Date(ms).toISOString().slice(0, 19);
+  return el("input", { type: "datetime-local", step: 1, id, value, "aria-describedby": `problem-${name}` });
+}
+
+/** The options of a select; one more if the chosen one is not among them. */
+function options(texts, chosen, textOf = String) {
+  const all = chosen === "" || Object.hasOwn(texts, chosen) ? texts : { ...texts, [chosen]: textOf(chosen) };
+  return Object.entries(all).map(([value, text]) => option(value, text, chosen));
 }
 
 export class FlowForm {
@@ -58,15 +83,15 @@ export class FlowForm {
     const isOther = !Object.hasOwn(GROUPINGS, question.by);
     const isBetween = !question.last && (question.since !== null || question.before !== null);
     this.by = el("select", { id: "flow-by", onchange: () => this.hideUnused() },
-      Object.entries(GROUPINGS).map(([value, text]) => option(value, text, question.by)), option("", "Other columns…", isOther ? "" : null));
+      options(GROUPINGS, isOther ? "" : question.by), option("", "Other columns…", isOther ? "" : null));
     this.columns = el("input", { id: "flow-columns", list: "flow-column-names", value: question.by, autocomplete: "off", spellcheck: "false", "aria-describedby": "problem-by" });
-    this.order = el("select", { id: "flow-order", "aria-describedby": "problem-order" }, Object.entries(ORDERS).map(([value, text]) => option(value, text, question.order)));
+    this.order = el("select", { id: "flow-order", "aria-describedby": "problem-order" }, options(ORDERS, question.order));
     this.filter = el("input", { type: "search", id: "flow-filter", value: question.filter, autocomplete: "off", autocapitalize: "none", spellcheck: "false", "aria-describedby": "problem-filter flow-filter-hint" });
-    this.span = el("select", { id: "flow-span", onchange: () => this.hideUnused() }, option("", "All records", ""),
-      Object.entries(SPANS).map(([value, text]) => option(value, text, String(question.last))), option("between", "Between two times", isBetween ? "between" : null));
-    this.since = timeInput("flow-since", question.since);
-    this.before = timeInput("flow-before", question.before);
-    this.problems = Object.fromEntries(["by", "order", "filter"].map((name) => [name, el("span", { class: "problem", id: `problem-${name}`, role: "alert" })]));
+    this.span = el("select", { id: "flow-span", onchange: () => this.hideUnused(), "aria-describedby": "problem-last" }, option("", "All records", ""),
+      options(SPANS, String(question.last ?? ""), spanText), option("between", "Between two times", isBetween ? "between" : null));
+    this.since = timeInput("flow-since", "since_ms", question.since);
+    this.before = timeInput("flow-before", "before_ms", question.before);
+    this.problems = Object.fromEntries(NAMES.map((name) => [name, el("span", { class: "problem", id: `problem-${name}`, role: "alert" })]));
     this.node = this.build();
     this.hideUnused();
   }
@@ -74,12 +99,12 @@ export class FlowForm {
   build() {
     const hint = el("span", { class: "muted", id: "flow-filter-hint" }, "As in nfdump, such as ", el("code", {}, "src net 198.18.0.0/15 and packets > 1k"));
     this.columnField = field("flow-columns", "Columns, comma-separated", this.columns, this.problems.by);
-    this.times = [field("flow-since", "From (UTC)", this.since), field("flow-before", "Before (UTC)", this.before)];
+    this.times = [field("flow-since", "From (UTC)", this.since, this.problems.since_ms), field("flow-before", "Before (UTC)", this.before, this.problems.before_ms)];
     return el("form", { class: "card filters", role: "search", "aria-label": "Question about flows", onsubmit: (event) => {
       event.preventDefault();
       location.hash = `#/flows?${this.address()}`;
     } }, field("flow-by", "Group by", this.by), this.columnField, field("flow-order", "Largest by", this.order, this.problems.order),
-    field("flow-span", "Flows that began", this.span), this.times,
+    field("flow-span", "Flows that began", this.span, this.problems.last), this.times,
     el("p", { class: "wide" }, el("label", { for: "flow-filter" }, "Filter"), this.filter, this.problems.filter, hint),
     el("datalist", { id: "flow-column-names" }, COLUMNS.map((value) => el("option", { value }))), el("p", {}, el("button", { type: "submit" }, "Show")));
   }
@@ -106,12 +131,12 @@ export class FlowForm {
 
   /** Shows what the server said of a wrong question, beside the field that its text begins with. */
   showProblems(errors) {
+    const inputs = { by: this.columns, order: this.order, filter: this.filter, last: this.span, since_ms: this.since, before_ms: this.before };
     for (const text of errors) {
-      const name = /^(by|order):/.exec(text)?.[1] ?? "filter";
-      if (name === "by") this.columnField.hidden = false;
+      const name = NAMES.find((one) => text.startsWith(`${one}:`)) ?? "filter";
+      inputs[name].parentElement.hidden = false;
       this.problems[name].append(`✗ ${text}\n`);
-      const input = { by: this.columns, order: this.order, filter: this.filter }[name];
-      input.setAttribute("aria-invalid", "true");
+      inputs[name].setAttribute("aria-invalid", "true");
     }
   }
 }

@@ -3,7 +3,7 @@
 import { Refusal, get } from "./api.js";
 import { card, el, figures, morphChildren, svg, table } from "./dom.js";
 import { FlowForm, ORDERS, readQuestion, recordParameters } from "./flowform.js";
-import { count, moment, nanoseconds, scaled, share } from "./format.js";
+import { DASH, count, moment, momentOrDash, nanoseconds, scaled, share } from "./format.js";
 import { meterCards } from "./meters.js";
 import { TimePlot } from "./plot.js";
 import { poll } from "./poll.js";
@@ -15,14 +15,13 @@ const MOST_STEPS = 240;
 /** Lengths of a step, in milliseconds. */
 const STEPS_MS = [100, 500, 1000, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000, 10800000, 21600000, 43200000, 86400000];
 
-const bits = (bytes, seconds) => (bytes * 8) / seconds;
-/** What the drawing shows: a series of the timeline, its title, and how a value becomes text. */
-const BITS = { title: "Bits per second", name: "bits", of: (step, seconds) => bits(step.bytes, seconds), text: (value) => scaled(value, "bit/s") };
-const PACKETS = { title: "Packets per second", name: "packets", of: (step, seconds) => step.packets / seconds, text: (value) => scaled(value, "pps") };
-const FLOWS = { title: "Flows per second", name: "flows", of: (step, seconds) => step.flows / seconds, text: (value) => scaled(value, "/s") };
-const QUANTITIES = { packets: PACKETS, pps: PACKETS, flows: FLOWS };
+/** What the drawing shows: a series of the timeline, its title, and how a value becomes text. Sums of steps are BigInts. */
+const BITS = { title: "Bits per second", name: "bits", of: (step, seconds) => (Number(step.bytes) * 8) / seconds, text: (value) => scaled(value, "bit/s") };
+const PACKETS = { title: "Packets per second", name: "packets", of: (step, seconds) => Number(step.packets) / seconds, text: (value) => scaled(value, "pps") };
+const FLOWS = { title: "Flows per second", name: "flows", of: (step, seconds) => Number(step.flows) / seconds, text: (value) => scaled(value, "/s") };
+const QUANTITIES = new Map([["packets", PACKETS], ["pps", PACKETS], ["flows", FLOWS]]);
 
-/** What groups are ordered by. */
+/** What groups are ordered by: a number, a text above 2^53, or null. */
 const MEASURES = {
   bytes: (group) => group.bytes,
   packets: (group) => group.packets,
@@ -30,30 +29,33 @@ const MEASURES = {
   bps: (group) => group.bits_per_second,
   pps: (group) => group.packets_per_second,
   bpp: (group) => group.bytes_per_packet,
-  duration: (group) => group.last_ms - group.first_ms,
+  duration: (group) => group.duration_ns,
 };
 const SUMS = ["bytes", "packets", "flows"];
 
-/** A bar beside its number. */
-function bar(part, whole, text) {
-  const width = whole > 0 ? Math.min(100, (Number(part) * 100) / whole) : 0;
+/** A bar beside the share of a count in a whole; a dash for a rate that does not exist. */
+function bar(part, whole) {
+  if (part === null) return DASH;
+  const width = Number(whole) > 0 ? Math.min(100, (Number(part) * 100) / Number(whole)) : 0;
   return el("span", { class: "bar-cell" }, svg("svg", { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-    svg("rect", { class: "bar-rest", width: 100, height: 10 }), svg("rect", { class: "bar-part", width: width.toFixed(1), height: 10 })), el("span", {}, text));
+    svg("rect", { class: "bar-rest", width: 100, height: 10 }), svg("rect", { class: "bar-part", width: width.toFixed(1), height: 10 })), el("span", {}, share(part, whole)));
 }
 
 /** A part of a group's key as people read it. */
 function keyText(column, value, protocols) {
-  if (value === null || value === undefined || value === "") return "–";
+  if (value === null || value === undefined || value === "") return DASH;
   const name = column === "protocol" && protocols.find((one) => one.protocol === value)?.name;
   return name ? `${name} (${value})` : String(value);
 }
 
+/** A rate of packets that all came at one time does not exist. */
+const rate = (value, unit) => (value === null ? DASH : scaled(value, unit));
+
 function groupRow(group, top, largest, protocols) {
-  const value = MEASURES[top.order](group);
-  const drawn = SUMS.includes(top.order) ? bar(value, Number(top.total[top.order]), share(value, top.total[top.order])) : bar(value, largest, share(value, largest));
+  const drawn = bar(MEASURES[top.order](group), SUMS.includes(top.order) ? top.total[top.order] : largest);
   return [...top.by.map((column) => keyText(column, group[column], protocols)), drawn, scaled(group.bytes, "B"), count(group.packets), count(group.flows),
-    scaled(group.bits_per_second, "bit/s"), scaled(group.packets_per_second, "pps"), scaled(group.bytes_per_packet, "B"),
-    nanoseconds((group.last_ms - group.first_ms) * 1e6), moment(group.first_ms), moment(group.last_ms)];
+    rate(group.bits_per_second, "bit/s"), rate(group.packets_per_second, "pps"), scaled(group.bytes_per_packet, "B"),
+    nanoseconds(Number(group.duration_ns)), moment(group.first_ms), moment(group.last_ms)];
 }
 
 function topCard(top, totals) {
@@ -72,15 +74,15 @@ function totalsCard(totals) {
     ["Packets", count(totals.packets)],
     ["Bytes of IP", scaled(totals.bytes, "B")],
     ["Bytes of frames", scaled(totals.frame_bytes, "B")],
-    ["First packet", moment(totals.first_ms)],
-    ["Last packet", moment(totals.last_ms)],
+    ["First packet", momentOrDash(totals.first_ms)],
+    ["Last packet", momentOrDash(totals.last_ms)],
     ["Records", count(totals.records)],
     ["Files read", count(totals.files)],
   ]), el("p", { class: "muted apart" }, `From ${totals.directories.join(", ")}`));
 }
 
 function protocolsCard(totals) {
-  const rows = [...totals.protocols].sort((a, b) => b.bytes - a.bytes).map((one) => [one.name, bar(one.bytes, Number(totals.bytes), share(one.bytes, totals.bytes)), scaled(one.bytes, "B"), count(one.packets), count(one.flows)]);
+  const rows = [...totals.protocols].sort((a, b) => Number(b.bytes) - Number(a.bytes)).map((one) => [one.name, bar(one.bytes, totals.bytes), scaled(one.bytes, "B"), count(one.packets), count(one.flows)]);
   return card("Protocols", table("The largest first", ["Protocol", "Share of bytes", "Bytes of IP", "Packets", "Flows"], rows, [2, 3, 4]));
 }
 
@@ -91,12 +93,12 @@ function stepsOf(totals) {
   const spanned = (starts[starts.length - 1] - starts[0]) / totals.bucket_ms + 1;
   const length = totals.bucket_ms * Math.ceil(spanned / MOST_STEPS);
   const most = Math.floor((starts[starts.length - 1] - starts[0]) / length) + 1;
-  const steps = Array.from({ length: most }, (_, index) => ({ at: starts[0] + index * length, flows: 0, packets: 0, bytes: 0 }));
+  const steps = Array.from({ length: most }, (_, index) => ({ at: starts[0] + index * length, flows: 0n, packets: 0n, bytes: 0n }));
   starts.forEach((at, index) => {
     const step = steps[Math.floor((at - starts[0]) / length)];
-    step.flows += Number(flows[index]);
-    step.packets += Number(packets[index]);
-    step.bytes += Number(bytes[index]);
+    step.flows += BigInt(flows[index]);
+    step.packets += BigInt(packets[index]);
+    step.bytes += BigInt(bytes[index]);
   });
   return { seconds: length / 1000, steps };
 }
@@ -104,7 +106,7 @@ function stepsOf(totals) {
 /** The drawing over time, with the same as a table. */
 class FlowTimeline {
   constructor(order) {
-    this.quantity = QUANTITIES[order] ?? BITS;
+    this.quantity = QUANTITIES.get(order) ?? BITS;
     this.plot = new TimePlot(this.quantity.title, [this.quantity.name], this.quantity.text, true);
     this.caption = el("figcaption");
     this.rows = el("div");
@@ -185,6 +187,11 @@ class FlowView {
 export async function showFlows(context, query) {
   const question = readQuestion(query);
   const form = new FlowForm(question);
+  if (question.problems.length) {
+    form.showProblems(question.problems);
+    context.place(el("h1", {}, "Flows"), form.node);
+    return () => {};
+  }
   const view = new FlowView(question);
   const waits = el("p", { class: "muted", role: "status" }, "Reading records…");
   context.place(el("h1", {}, "Flows"), form.node, waits);

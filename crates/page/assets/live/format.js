@@ -3,6 +3,8 @@
 import { el } from "./dom.js";
 
 export const ABSENT = "not measured";
+/** What does not exist, such as the rate of a single packet, or the end of a log that grows. */
+export const DASH = "–";
 
 const isAbsent = (value) => value === null || value === undefined;
 
@@ -80,6 +82,9 @@ export function moment(ms) {
   return el("time", { datetime: new Date(ms).toISOString(), title: local(ms) }, utc(ms),
     el("br"), el("span", { class: "muted" }, local(ms)));
 }
+
+/** The same; a dash if there is none. */
+export const momentOrDash = (ms) => (isAbsent(ms) ? DASH : moment(ms));
 
 /** The share of a count, by exact counts. */
 export function share(part, whole) {

@@ -1,7 +1,7 @@
 // Traffic logs: what the index of each says. Nothing reads their frames here.
 
 import { card, el, figures, table } from "./dom.js";
-import { count, moment, scaled } from "./format.js";
+import { DASH, count, momentOrDash, scaled } from "./format.js";
 import { showPolled } from "./poll.js";
 
 function stateOf(log) {
@@ -10,13 +10,20 @@ function stateOf(log) {
   return "✗ did not end in order: its process was killed, or another one writes elsewhere";
 }
 
+/** What a mended file lost is not known, so with one of these the sums are lower bounds. */
+function sumText(frames, isLowerBound) {
+  const sign = Number(frames) > 0 ? "✗ " : isLowerBound ? "? " : "";
+  return `${sign}${isLowerBound ? "at least " : ""}${count(frames)}`;
+}
+
 function lossesOf(log) {
+  const isLowerBound = Number(log.mended_files) > 0;
   const dropped = [["Dropped by the kernel", log.dropped_kernel], ["Dropped at the queue", log.dropped_queue], ["Lost at the disk", log.dropped_disk]];
-  return figures(dropped.map(([place, frames]) => [`${place}, frames`, `${frames ? "✗ " : ""}${count(frames)}`]));
+  return figures(dropped.map(([place, frames]) => [`${place}, frames`, sumText(frames, isLowerBound)]));
 }
 
 function fileRow(file) {
-  return [file.name, count(file.frames), scaled(file.bytes, "B"), moment(file.begun_ms), moment(file.ended_ms), count(file.dropped), file.mended ? "✓ mended" : "–"];
+  return [file.name, count(file.frames), scaled(file.bytes, "B"), momentOrDash(file.begun_ms), momentOrDash(file.ended_ms), file.dropped === null ? "unknown" : count(file.dropped), file.mended ? "✓ mended" : DASH];
 }
 
 function logCard(log) {
@@ -24,12 +31,12 @@ function logCard(log) {
   return card(`Log ${log.directory}`, figures([
     ["Interface", log.interface],
     ["State", stateOf(log)],
-    ["Began", moment(log.began_ms)],
-    ["Ended", log.ended_ms === null ? "–" : moment(log.ended_ms)],
+    ["Began", momentOrDash(log.began_ms)],
+    ["Ended", momentOrDash(log.ended_ms)],
     ["Frames", count(log.frames)],
     ["Bytes", scaled(log.bytes, "B")],
-    ["First frame", log.first_ms === null ? "–" : moment(log.first_ms)],
-    ["Last frame", log.last_ms === null ? "–" : moment(log.last_ms)],
+    ["First frame", momentOrDash(log.first_ms)],
+    ["Last frame", momentOrDash(log.last_ms)],
     ["Files", count(log.files)],
     ["Files mended after a crash", count(log.mended_files)],
     ["Files removed for room", count(log.removed_files)],

@@ -23,19 +23,25 @@ const SEEN = 3;
 
 function ledgerTable(meter) {
   const rows = ROWS.map(([name, of]) => [name, count(of(meter.ledger))]);
-  const ignored = Object.entries(meter.ledger.packets.ignored).filter(([, packets]) => packets > 0);
+  const ignored = Object.entries(meter.ledger.packets.ignored).filter(([, packets]) => Number(packets) > 0);
   rows.splice(SEEN + 1, 0, ...ignored.map(([cause, packets]) => [`ignored: ${cause.replaceAll("_", " ")}`, count(packets)]));
   return table(`Packets of ${meter.exporter}`, ["Account", "Packets"], rows, [1]);
 }
 
-/** Packets that are in no record although the meter was there. */
+/** Packets that are in no record although the meter was there, as far as that is known. Counts above 2^53 are text. */
 function lossesOf({ capture, packets, export: sent }) {
-  return [capture.driver_dropped ?? 0, capture.ring_dropped, packets.untracked, sent.queue_dropped.packets, sent.refused.packets].reduce((sum, one) => sum + Number(one), 0);
+  return [capture.driver_dropped ?? 0, capture.ring_dropped, packets.untracked, sent.queue_dropped.packets, sent.refused.packets].reduce((sum, one) => sum + BigInt(one), 0n);
+}
+
+function lossText(ledger) {
+  const lost = lossesOf(ledger);
+  const isKnown = ledger.capture.driver_dropped !== null && ledger.capture.driver_dropped !== undefined;
+  if (lost > 0n) return isKnown ? `✗ ${count(lost)} packets were lost in this meter.` : `✗ At least ${count(lost)} packets were lost in this meter; drops of the driver were not measured.`;
+  return isKnown ? "✓ No packet was lost in this meter." : "? No known loss; drops of the driver were not measured.";
 }
 
 function meterPart(meter) {
-  const lost = lossesOf(meter.ledger);
-  return el("div", { class: "apart" }, el("h3", {}, meter.exporter), el("p", {}, lost > 0 ? `✗ ${count(lost)} packets were lost in this meter.` : "✓ No packet was lost in this meter.", " Ledger of ", moment(meter.at_ms)),
+  return el("div", { class: "apart" }, el("h3", {}, meter.exporter), el("p", {}, lossText(meter.ledger), " Ledger of ", moment(meter.at_ms)),
     meter.imbalances.length ? el("ul", { class: "problem", "aria-label": "What does not add up" }, meter.imbalances.map((text) => el("li", {}, `✗ ${text}`))) : "",
     el("details", {}, el("summary", {}, "Ledger: where its packets went"), ledgerTable(meter)));
 }
@@ -43,7 +49,7 @@ function meterPart(meter) {
 /** What is known of losses; nothing if there are neither records nor meters. */
 export function meterCards(totals) {
   if (Number(totals.records) === 0 && !totals.meters.length) return [];
-  const doubt = totals.records_with_loss > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
+  const doubt = Number(totals.records_with_loss) > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
     : "✓ No record is of a flow during which packets were lost before the meter.";
   return [card("Losses", el("p", {}, doubt), totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
 }

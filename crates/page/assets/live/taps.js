@@ -1,10 +1,12 @@
-// The taps of this machine: where frames and their copies went, as each tap's process last wrote it.
+// The taps of the server's user on its machine: where frames and their copies went, as each tap's process last wrote it.
 
 import { card, el, figures } from "./dom.js";
 import { count, moment, scaled } from "./format.js";
 import { LedgerDrawing, exit, station } from "./ledger.js";
 import { showPolled } from "./poll.js";
 
+/** A tap's process writes its counts about once a second; older ones than this are old. */
+const OLD_MS = 10000;
 /** Why frames were not forwarded or copied, short enough for the drawing. */
 const CAUSES = {
   ring: "our receive ring was full",
@@ -66,28 +68,26 @@ class DirectionAccounts {
 class TapRates {
   constructor() {
     this.last = null;
-    this.rates = [];
   }
 
   /** Frames per second of each account, in one object for each direction; an account without a rate is absent. */
   update(accounts, directions) {
-    const now = { elapsed: accounts.elapsed, counts: directions.map((direction) => direction.counts) };
+    const now = { elapsed: Number(accounts.elapsed), counts: directions.map((direction) => direction.counts) };
     const seconds = this.last ? (now.elapsed - this.last.elapsed) / 1e9 : 0;
-    // Nothing new was written since the last poll.
-    if (this.last && seconds === 0) return this.rates;
-    // After a restart, counters begin anew.
-    this.rates = seconds > 0 ? now.counts.map((counts, index) => ratesOf(counts, this.last.counts[index] ?? {}, seconds)) : [];
+    // Nothing new was written since the last poll, or counters began anew: there is no rate.
+    const rates = seconds > 0 ? now.counts.map((counts, index) => ratesOf(counts, this.last.counts[index] ?? {}, seconds)) : [];
     this.last = now;
-    return this.rates;
+    return rates;
   }
 }
 
 function ratesOf(now, before, seconds) {
   const rates = {};
   for (const [account, frames] of Object.entries(now)) {
-    // A cause without frames is absent.
-    const difference = Number(frames) - Number(before[account] ?? 0);
-    if (frames !== null && frames !== undefined && difference >= 0) rates[account] = scaled(difference / seconds, "fps");
+    if (frames === null || frames === undefined) continue;
+    // A cause without frames is absent. Counts above 2^53 are text.
+    const difference = Number(BigInt(frames) - BigInt(before[account] ?? 0));
+    if (difference >= 0) rates[account] = scaled(difference / seconds, "fps");
   }
   return rates;
 }
@@ -119,23 +119,35 @@ function recordingOf(recording) {
   ]));
 }
 
-function tapCard(tap, remembered) {
-  const old = el("p", { class: "apart" }, "? The tap's process was detached or has died, so these counts are old. ", el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
+/** Why the counts of a tap are old; empty if they are not. */
+function ageOf(tap, nowMs) {
+  if (!tap.process_runs) return "The tap's process was detached or has died, so these counts are old.";
+  if (tap.accounts?.is_final || tap.counted_ms === null || nowMs - tap.counted_ms <= OLD_MS) return "";
+  return `The tap's process runs but has not written its counts for ${Math.floor((nowMs - tap.counted_ms) / 1000)} s, so they are old.`;
+}
+
+function tapCard(tap, nowMs, remembered) {
+  const age = ageOf(tap, nowMs);
+  const old = el("p", { class: "apart" }, `? ${age} `, el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
   const parts = [el("p", { class: "muted" }, `By ${tap.method}: ${tap.why}`), factsOf(tap),
-    tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", tap.process_runs ? "" : old];
+    tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", age ? old : ""];
   if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, el("p", {}, "Its process has not written any counts yet."));
   const directions = tap.accounts.directions.map((direction) => new DirectionAccounts(direction));
   const key = JSON.stringify([tap.name, tap.since_ms, tap.process]);
   if (!remembered.has(key)) remembered.set(key, new TapRates());
   const rates = remembered.get(key).update(tap.accounts, directions);
-  const drawings = directions.map((accounts, index) => drawing(tap, accounts, tap.process_runs ? rates[index] : {}, index));
+  const drawings = directions.map((accounts, index) => drawing(tap, accounts, age ? {} : rates[index], index));
   return card(`Tap ${tap.name}`, ...parts, tap.accounts.is_final ? el("p", {}, "■ The tap has ended; these are its final counts.") : "",
     el("div", { class: "tap-directions" }, drawings), recordingOf(tap.accounts.recording));
+}
+
+function emptyCard(user) {
+  return card("No tap", el("p", {}, `No tap of ${user === 0 ? "root" : `user ${user}`} is running; taps of other users are not visible here. `,
+    el("code", {}, "packetrig tap eth1 eth2 --mirror eth3"), " makes one."));
 }
 
 /** Shows the taps; returns what ends that. */
 export function showTaps(context) {
   const remembered = new Map();
-  return showPolled(context, "Taps", "taps", ({ taps }) => (taps.length ? taps.map((tap) => tapCard(tap, remembered))
-    : [card("No tap", el("p", {}, "There is no tap on this machine. ", el("code", {}, "packetrig tap eth1 eth2 --mirror eth3"), " makes one."))]));
+  return showPolled(context, "Taps", "taps", ({ user, now_ms: nowMs, taps }) => (taps.length ? taps.map((tap) => tapCard(tap, nowMs, remembered)) : [emptyCard(user)]));
 }

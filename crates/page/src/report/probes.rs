@@ -53,38 +53,41 @@ pub(super) const fn unanswered(counts: &ProbeCounts) -> u64 {
 
 /// The figures of all lines together.
 pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
-    let found = || probes.lines.iter().filter_map(|line| Some((line, line.found.as_ref()?)));
-    let sum = |of: fn(&ProbeFindings) -> u64| {
-        let is_known = found().next().is_some();
-        is_known.then(|| found().fold(0_u64, |sum, (_, found)| sum.saturating_add(of(found))))
-    };
-    let counted = |name, value: Option<u64>| {
-        let text = value.map(|value| quantity::counted(value, "probe"));
-        Figure { name, text, value, addition: String::new() }
-    };
-    let sent = sum(|found| found.counts.sent);
+    let sent = sum(probes, |found| found.counts.sent);
     let mut figures = vec![lines_figure(probes), counted("sent", sent)];
     if !probes.is_answered() {
         return figures;
     }
-    let lost = sum(|found| unanswered(&found.counts)).filter(|_| sent > Some(0));
+    let lost = sum(probes, |found| unanswered(&found.counts)).filter(|_| sent > Some(0));
     let share = lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::percent(lost, sent)));
-    let slowest = found()
-        .filter_map(|(line, found)| Some((found.round_trip?.p99_ns, line)))
-        .max_by_key(|(p99, _)| *p99)
-        .map(|(p99, line)| (quantity::delay(p99), format!("line {}", name_of(line))));
-    let (text, addition) = slowest.unzip();
     figures.extend([
-        counted("answered", sum(|found| found.counts.answered)),
+        counted("answered", sum(probes, |found| found.counts.answered)),
         counted("lost or refused", lost).with(share.unwrap_or_default()),
-        Figure {
-            name: "round trip p99, slowest line",
-            text,
-            value: None,
-            addition: addition.unwrap_or_default(),
-        },
+        slowest_figure(probes),
     ]);
     figures
+}
+
+/// Sum over all lines with a result; `None` if there are none.
+fn sum(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
+    let found = probes.lines.iter().filter_map(|line| line.found.as_ref());
+    found.map(of).reduce(u64::saturating_add)
+}
+
+fn counted(name: &'static str, value: Option<u64>) -> Figure {
+    let text = value.map(|value| quantity::counted(value, "probe"));
+    Figure { name, text, value, addition: String::new() }
+}
+
+fn slowest_figure(probes: &ProbesReport) -> Figure {
+    let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns, line)));
+    let slowest = timed.max_by_key(|(p99, _)| *p99);
+    Figure {
+        name: "round trip p99, slowest line",
+        text: slowest.map(|(p99, _)| quantity::delay(p99)),
+        value: None,
+        addition: slowest.map_or_else(String::new, |(_, line)| format!("line {}", name_of(line))),
+    }
 }
 
 fn lines_figure(probes: &ProbesReport) -> Figure {
@@ -105,8 +108,12 @@ const COMPLETE: &str = "complete";
 
 impl<'a> ProbeRow<'a> {
     fn of(probes: &'a ProbesReport, line: &'a ProbeLineReport) -> Self {
-        let (result, is_answered) = (probes.result_of(line), probes.is_answered());
-        Self { line, found: line.found.as_ref(), result, is_answered }
+        Self {
+            line,
+            found: line.found.as_ref(),
+            result: probes.result_of(line),
+            is_answered: probes.is_answered(),
+        }
     }
 
     /// How it ended, and why something is missing.
@@ -128,9 +135,11 @@ impl<'a> ProbeRow<'a> {
             .unwrap_or_else(|| COMPLETE.to_owned())
     }
 
-    /// What comes first where not all lines are listed: no success, then the largest loss, then the slowest.
+    /// What comes first where not all lines are listed: no result, no success, then the largest loss, then the slowest.
     fn badness(&self) -> impl Ord + use<> {
         let rank = match self.result {
+            // Only the list says why.
+            _ if self.found.is_none() => 3,
             CriterionResult::Fail => 2,
             CriterionResult::Unknown => 1,
             CriterionResult::Pass => 0,
@@ -154,14 +163,14 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
         rows.sort_by_key(|row| Reverse(row.badness()));
         rows.truncate(WORST_ROWS);
         label = format!("The {WORST_ROWS} worst of {} lines", quantity::count(count as u64));
-        let order = "those without success, then those that lost the largest share, then the slowest";
+        let order = "those that are missing, then those without success, those that lost the largest share, and the slowest";
         page.element("p", &[("class", "notice")], &format!("{label}: {order}."));
     }
     let columns: Vec<ListColumn> =
         COLUMNS.iter().filter_map(|column| ListColumn::of(column, &rows)).collect();
     let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
-    let cells = |row: usize| columns.iter().map(|column| column.cell(row)).collect();
-    let cells: Vec<Vec<Cell>> = (0..rows.len()).map(cells).collect();
+    let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.cell(row)).collect());
+    let cells: Vec<Vec<Cell>> = cells.collect();
     table(page, &label, Some("probes-table"), &headings, &cells);
 }
 
@@ -174,13 +183,13 @@ struct ListColumn {
 impl ListColumn {
     fn of(column: &ProbeColumn, rows: &[ProbeRow<'_>]) -> Option<Self> {
         let values: Vec<Option<ProbeValue>> = rows.iter().map(column.value).collect();
-        let says_something = |value: &ProbeValue| !(column.is_exception && *value == ProbeValue::Count(0));
-        if !values.iter().flatten().any(says_something) {
+        let mut known = values.iter().flatten();
+        if known.all(|value| column.is_exception && *value == ProbeValue::Count(0)) {
             return None;
         }
         // Sentences need room, a word does not.
-        let is_short = |value: &ProbeValue| *value == ProbeValue::Text(COMPLETE.to_owned());
-        let has_sentences = column.heading.is_prose && !values.iter().flatten().all(is_short);
+        let word = ProbeValue::Text(COMPLETE.to_owned());
+        let has_sentences = column.heading.is_prose && values.iter().flatten().any(|value| *value != word);
         let heading = if column.heading.is_prose && !has_sentences {
             words(column.heading.name)
         } else {

@@ -189,28 +189,30 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
 }
 
 fn write_machines(page: &mut Markup, report: &RunReport) {
-    let known = report.nodes.iter().filter_map(|node| Some((node, node.machine.as_ref()?)));
-    let rows: Vec<Vec<Cell>> = known
-        .take(MOST_ROWS)
-        .map(|(node, machine)| {
-            vec![
-                Cell::text(node.node.clone()),
-                Cell::text(machine.kernel.clone()),
-                Cell::text(machine.architecture.clone()),
-                Cell::or_absent(machine.processor.clone().map(Cell::text)),
-                Cell::count(machine.processors.into()),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    if report.nodes.iter().all(|node| node.machine.is_none()) {
         let text = "No node said what it runs on: none reported, or the report is from an older version.";
         page.element("p", &[("class", "absent")], text);
         return;
     }
     let headings =
         [words("node"), words("kernel"), words("architecture"), words("processor"), number("processors", "")];
+    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MOST_ROWS).map(machine_row).collect();
     table(page, "Machines of the nodes", None, &headings, &rows);
     note_rest(page, report.nodes.len(), "nodes.csv");
+}
+
+/// A node that did not say what it runs on has a row, too.
+fn machine_row(node: &NodeReport) -> Vec<Cell> {
+    let machine = node.machine.as_ref();
+    vec![
+        Cell::text(node.node.clone()),
+        Cell::or_absent(machine.map(|machine| Cell::text(machine.kernel.clone()))),
+        Cell::or_absent(machine.map(|machine| Cell::text(machine.architecture.clone()))),
+        Cell::or_absent(machine.and_then(|machine| machine.processor.clone()).map(Cell::text)),
+        Cell::or_absent(
+            machine.and_then(|machine| machine.processors).map(|count| Cell::count(count.into())),
+        ),
+    ]
 }
 
 fn write_clocks(page: &mut Markup, report: &RunReport) {

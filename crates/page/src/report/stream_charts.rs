@@ -258,16 +258,19 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         return write_absent(page, "Latency over time", "the report has no latency for each second.");
     }
     let [medians, p99s] = percentiles_over_time(stream);
-    let has_percentiles = medians.iter().any(Option::is_some);
+    let known = KnownPercentiles::of(&means, &medians);
     let mut lines = vec![("maximum of a second", 2, longest)];
-    if has_percentiles {
+    if known != KnownPercentiles::None {
         lines.extend([("p99 of a second", 3, p99s), ("median of a second", 1, medians)]);
-    } else {
-        lines.push(("mean of a second", 1, means));
+    }
+    if known != KnownPercentiles::All {
+        lines.push(("mean of a second", 4, means));
     }
     let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.columns(&values)));
     let lines: Vec<_> = lines.collect();
-    let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).min().unwrap_or(1);
+    // Clocks that differ by little make delays of 0, which a log scale does not have.
+    let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).filter(|low| *low > 0).min();
+    let low = low.unwrap_or(1);
     let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
     // A single stall would press everything else onto the axis.
     let is_log = high > low.saturating_mul(20);
@@ -282,16 +285,44 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         legend.push(LegendEntry::of_columns(name, style, &columns, &text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
-    let kept = if has_percentiles {
-        "The maximum of a second is exact; its percentiles are at most 6.25 % too large."
-    } else {
-        "The report has no percentiles of single seconds: several receivers measured this stream, or an older version."
-    };
+    let kept = known.note();
     let note = match latency.error.p99() {
         Some(error) => format!("Values may be {}. {kept}", error_words(error)),
         None => kept.to_owned(),
     };
     write_figure(page, "Latency over time", &chart, &legend, Some(&note));
+}
+
+/// Of which seconds with delays the percentiles are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KnownPercentiles {
+    All,
+    Some,
+    None,
+}
+
+impl KnownPercentiles {
+    fn of(means: &[Option<u64>], medians: &[Option<u64>]) -> Self {
+        let measured = means.iter().flatten().count();
+        match medians.iter().flatten().count() {
+            0 => Self::None,
+            known if known == measured => Self::All,
+            _ => Self::Some,
+        }
+    }
+
+    const fn note(self) -> &'static str {
+        match self {
+            Self::All => "The maximum of a second is exact; its percentiles are at most 6.25 % too large.",
+            Self::Some => {
+                "Maximum and mean of a second are exact; its percentiles are at most 6.25 % too large. They are not known of seconds \
+                 that several receivers measured, or in which stamps were out of order by more than a second."
+            }
+            Self::None => {
+                "The report has no percentiles of single seconds: several receivers measured this stream, or the report is from an older version."
+            }
+        }
+    }
 }
 
 /// Median and 99th percentile for each second, as far as they were measured.
@@ -460,6 +491,14 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_is_drawn_as_soon_as_one_second_has_no_percentiles() {
+        let means = [Some(5), None, Some(7)];
+        assert!(KnownPercentiles::of(&means, &[]) == KnownPercentiles::None);
+        assert!(KnownPercentiles::of(&means, &[Some(5)]) == KnownPercentiles::Some);
+        assert!(KnownPercentiles::of(&means, &[Some(5), None, Some(6)]) == KnownPercentiles::All);
+    }
 
     #[test]
     fn series_of_different_lengths_have_columns_of_the_same_seconds() {

@@ -3,17 +3,20 @@
 use super::calls::PageCall;
 use super::query::QueryParameters;
 use super::routes::{PageContext, PageFailure, blocking, present};
-use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, ViewRefusal};
+use super::turns::HeavyCalls;
+use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
 use axum::response::Response;
 use packetrig_units::Nanos;
-use tokio::sync::Semaphore;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most groups of one answer.
 const MOST_GROUPS: usize = 1000;
 const DEFAULT_GROUPS: usize = 20;
 
-/// A query may read gigabytes. Viewers wait here for each other, without a thread, and the rig keeps its processors.
-static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
+/// One query at a time: each may read gigabytes.
+static QUERIES: HeavyCalls = HeavyCalls::new(1);
 
 pub(super) async fn perform(
     context: &PageContext,
@@ -34,27 +37,45 @@ pub(super) async fn perform(
             most: query.number("most", DEFAULT_GROUPS, MOST_GROUPS)?,
         };
         query.finish()?;
-        let turn = ONE_AT_A_TIME.acquire().await;
-        blocking(move || {
-            // Until the query ends, also if the viewer has gone.
-            let _turn = turn;
-            flows.top(&wanted)
-        })
-        .await
+        in_turn(move |is_given_up| flows.top(&wanted, is_given_up)).await
     } else {
-        let bucket: Option<u64> = query.value("bucket_ms", "a whole number of milliseconds")?;
+        let wanted = FlowTotalsQuery { selection, bucket: bucket(&mut query)? };
         query.finish()?;
-        if bucket == Some(0) {
-            return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()).into());
-        }
-        let bucket = bucket.map(|ms| Nanos::new(ms.saturating_mul(1_000_000)));
-        let turn = ONE_AT_A_TIME.acquire().await;
-        blocking(move || {
-            let _turn = turn;
-            flows.totals(&FlowTotalsQuery { selection, bucket })
-        })
-        .await
+        in_turn(move |is_given_up| flows.totals(&wanted, is_given_up)).await
     }
+}
+
+/// Makes a query when its turn comes, and ends it early if its viewer goes.
+async fn in_turn(
+    make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
+) -> Result<Response, PageFailure> {
+    let turn = QUERIES.take_turn().await?;
+    let viewer = WaitingViewer::default();
+    let has_gone = Arc::clone(&viewer.0);
+    blocking(move || {
+        // Until the query ends, not until its viewer goes.
+        let _turn = turn;
+        make(&|| has_gone.load(Ordering::Relaxed))
+    })
+    .await
+}
+
+/// Dropped when its viewer has the answer or has gone.
+#[derive(Default)]
+struct WaitingViewer(Arc<AtomicBool>);
+
+impl Drop for WaitingViewer {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
+    let ms: Option<u64> = query.value("bucket_ms", "a whole number of milliseconds")?;
+    if ms == Some(0) {
+        return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
+    }
+    Ok(ms.map(|ms| Nanos::new(ms.saturating_mul(1_000_000))))
 }
 
 fn text_or(query: &mut QueryParameters, name: &str, default: &str) -> String {

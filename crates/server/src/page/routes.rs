@@ -5,14 +5,14 @@ use super::feed::{LiveFeed, MOST_VIEWERS};
 use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
 use super::rates::RateChange;
-use super::{PAGE_API_VERSION, exposition, files, flows, methods};
+use super::{PAGE_API_VERSION, exposition, files, flows, methods, results};
 use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
 use crate::transport::CallDispatcher;
 use crate::transport::access::ClientCredential;
 use crate::transport::http::{failed, json, read_body, refused};
 use crate::transport::rejections::RejectionCounters;
-use crate::viewing::{FactSource, FlowArchive, ResultQuery, ServedRig, ViewRefusal};
+use crate::viewing::{FactSource, FlowArchive, ServedRig, ViewRefusal};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, State};
@@ -26,9 +26,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// The most results of one page of the list.
-const MOST_RESULTS: usize = 1000;
-const DEFAULT_RESULTS: usize = 100;
 /// Most events per second that a viewer can request.
 const MOST_RATE: usize = 10;
 /// Proxies that buffer would hold events back.
@@ -180,7 +177,10 @@ async fn perform(
         | PageCall::Result
         | PageCall::ResultPage
         | PageCall::Series
-        | PageCall::Compare => past(&context, call, id, query).await,
+        | PageCall::Compare => {
+            let archive = present(context.rig.results, "past results")?;
+            results::perform(archive, call, id, query).await
+        }
     }
 }
 
@@ -193,70 +193,6 @@ async fn facts(
     query.finish()?;
     let source = present(source, what)?;
     blocking(move || source.facts()).await
-}
-
-/// The calls on past results.
-async fn past(
-    context: &PageContext,
-    call: PageCall,
-    id: String,
-    mut query: QueryParameters,
-) -> Result<Response, PageFailure> {
-    let archive = present(context.rig.results.clone(), "past results")?;
-    match call {
-        PageCall::Result => {
-            query.finish()?;
-            let text = tokio::task::spawn_blocking(move || archive.result(&id)).await;
-            Ok(json_text(text.unwrap_or_else(|_| Err(panicked()))?))
-        }
-        PageCall::ResultPage => {
-            query.finish()?;
-            let text = tokio::task::spawn_blocking(move || archive.page(&id)).await;
-            Ok(files::report_page(text.unwrap_or_else(|_| Err(panicked()))?))
-        }
-        PageCall::Series => {
-            query.finish()?;
-            blocking(move || archive.series(&id)).await
-        }
-        PageCall::Compare => {
-            let (before, after) = (query.required("a")?, query.required("b")?);
-            let anyway = query.flag("anyway")?;
-            query.finish()?;
-            blocking(move || archive.compare(&before, &after, anyway)).await
-        }
-        PageCall::Unfinished => {
-            query.finish()?;
-            blocking(move || archive.unfinished()).await
-        }
-        _ => {
-            let wanted = result_query(&mut query)?;
-            query.finish()?;
-            blocking(move || {
-                let page = archive.results(&wanted)?;
-                Ok(json!({
-                    "schema_version": PAGE_API_VERSION,
-                    "total": page.total,
-                    "matching": page.matching,
-                    "from": wanted.from,
-                    "results": page.results,
-                }))
-            })
-            .await
-        }
-    }
-}
-
-fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
-    Ok(ResultQuery {
-        text: query.text("text"),
-        verdict: query.text("verdict").to_uppercase(),
-        kind: query.text("kind"),
-        plan: query.text("plan"),
-        since_ns: query.moment_ns("since_ms")?,
-        before_ns: query.moment_ns("before_ms")?,
-        from: query.number("from", 0, usize::MAX)?,
-        most: query.number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
-    })
 }
 
 /// What this server is, what it has, and what this caller may do.
@@ -386,6 +322,6 @@ pub(super) fn json_value(value: &Value) -> Response {
     json_text(value.to_string())
 }
 
-fn json_text(text: String) -> Response {
+pub(super) fn json_text(text: String) -> Response {
     json(StatusCode::OK, text)
 }

@@ -1,15 +1,17 @@
 //! What the page shows beside runs: flows, logs, taps and calibration.
 
-use crate::http::call;
+use crate::http::{call, request};
 use crate::mock::{Served, plain};
 use crate::page::ServedPage;
 use packetrig_server::{
-    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, ServedRig, ServerOptions,
+    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ServedRig, ServerOptions,
     ViewRefusal,
 };
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,14 +31,22 @@ pub(crate) struct MockFlows {
     totals: Mutex<Vec<FlowTotalsQuery>>,
     running: AtomicUsize,
     most_at_once: AtomicUsize,
+    was_given_up: AtomicBool,
 }
 
 impl FlowArchive for MockFlows {
-    fn top(&self, query: &FlowTopQuery) -> Result<Value, ViewRefusal> {
+    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(running, Ordering::SeqCst);
         // Long enough that other requests come meanwhile.
         std::thread::sleep(Duration::from_millis(5));
+        if query.selection.filter == "endless" {
+            let ended = (0..20_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                is_given_up()
+            });
+            self.was_given_up.store(ended, Ordering::SeqCst);
+        }
         self.tops.lock().unwrap().push(query.clone());
         self.running.fetch_sub(1, Ordering::SeqCst);
         if query.selection.filter == "wrong" {
@@ -48,7 +58,7 @@ impl FlowArchive for MockFlows {
         }))
     }
 
-    fn totals(&self, query: &FlowTotalsQuery) -> Result<Value, ViewRefusal> {
+    fn totals(&self, query: &FlowTotalsQuery, _: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         self.totals.lock().unwrap().push(query.clone());
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "files": 0, "records": 0, "flows": 0,
@@ -62,11 +72,10 @@ impl FlowArchive for MockFlows {
 
 /// The parts of a rig that are not about runs.
 pub(crate) fn measured_parts(flows: Arc<MockFlows>) -> ServedRig {
-    let facts = |name: &str| Some(Arc::new(FixedFacts(json!({ "schema_version": 1, name: [] }))) as _);
     ServedRig {
         flows: Some(flows),
-        logs: facts("logs"),
-        taps: facts("taps"),
+        logs: Some(Arc::new(FixedFacts(json!({ "schema_version": 1, "logs": [] })))),
+        taps: Some(Arc::new(FixedFacts(json!({ "schema_version": 1, "user": 0, "now_ms": 1, "taps": [] })))),
         calibration: Some(Arc::new(FixedFacts(json!({ "schema_version": 1, "rig": [], "release": null })))),
         ..ServedRig::default()
     }
@@ -123,6 +132,23 @@ fn many_viewers_of_flows_cost_the_rig_one_query_at_a_time() {
     });
     assert_eq!(flows.tops.lock().unwrap().len(), 8);
     assert_eq!(flows.most_at_once.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_query_ends_when_its_viewer_goes_and_others_have_their_turn() {
+    let flows = Arc::<MockFlows>::default();
+    let served = start(&flows);
+    let request = request("GET", "/api/v1/flows/top?filter=endless", "", "");
+    let mut viewer = TcpStream::connect(served.bound.http.unwrap()).unwrap();
+    viewer.write_all(request.as_bytes()).unwrap();
+    let begins = (0..20_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        flows.running.load(Ordering::SeqCst) > 0
+    });
+    assert!(begins, "the query never begins");
+    drop(viewer);
+    assert_eq!(call(served.bound.http, "GET", "/api/v1/flows/top", "").status, 200);
+    assert!(flows.was_given_up.load(Ordering::SeqCst), "it went on without its viewer");
 }
 
 #[test]

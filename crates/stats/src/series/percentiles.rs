@@ -29,7 +29,8 @@ fn longest_in(bucket: u16) -> u64 {
     if bucket < EXACT {
         return bucket;
     }
-    let (power, part) = ((bucket - EXACT) >> FINENESS, (bucket - EXACT) & ((1 << FINENESS) - 1));
+    let power = (bucket - EXACT) >> FINENESS;
+    let part = (bucket - EXACT) & ((1 << FINENESS) - 1);
     let lowest = ((1 << FINENESS) + part) << (power + 1);
     lowest + ((1 << (power + 1)) - 1)
 }
@@ -69,10 +70,58 @@ impl From<DelayPercentiles> for Option<[u64; 2]> {
     }
 }
 
-/// Delays of the second in progress.
+/// Delays of the latest second and of the one before: stamps of several rings do not come in exact order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SecondDelays {
-    pub(super) second: usize,
+pub(super) struct LatestDelays {
+    /// The second of `delays[1]`; `delays[0]` has the one before.
+    second: usize,
+    delays: [SecondDelays; 2],
+}
+
+impl LatestDelays {
+    pub(super) const fn new() -> Self {
+        Self { second: 0, delays: [SecondDelays::new(), SecondDelays::new()] }
+    }
+
+    /// Counts a delay. Seconds that end by it are placed among `closed`.
+    pub(super) fn add(&mut self, second: usize, delay: Nanos, closed: &mut Vec<DelayPercentiles>) {
+        while second > self.second {
+            self.close_first(closed);
+            self.delays.swap(0, 1);
+            // Without delays there is nothing to close.
+            self.second = if self.delays[0].is_empty() { second } else { self.second + 1 };
+        }
+        match self.second - second {
+            0 => self.delays[1].add(delay),
+            1 => self.delays[0].add(delay),
+            // Percentiles without all delays of a second would be wrong.
+            _ => {
+                if let Some(of_second) = closed.get_mut(second) {
+                    *of_second = DelayPercentiles::NONE;
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, closed: &mut Vec<DelayPercentiles>) {
+        self.close_first(closed);
+        self.delays.swap(0, 1);
+        self.second += 1;
+        self.close_first(closed);
+    }
+
+    /// Places the earlier second. Those before it that have no percentiles get none.
+    fn close_first(&mut self, closed: &mut Vec<DelayPercentiles>) {
+        if !self.delays[0].is_empty() {
+            closed.resize(self.second - 1, DelayPercentiles::NONE);
+            closed.push(self.delays[0].take());
+        }
+    }
+}
+
+/// Delays of one second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SecondDelays {
     counts: [u32; BUCKETS],
     total: u32,
     /// Buckets outside these bounds are empty.
@@ -81,11 +130,15 @@ pub(super) struct SecondDelays {
 }
 
 impl SecondDelays {
-    pub(super) const fn new() -> Self {
-        Self { second: 0, counts: [0; BUCKETS], total: 0, low: u16::MAX, high: 0 }
+    const fn new() -> Self {
+        Self { counts: [0; BUCKETS], total: 0, low: u16::MAX, high: 0 }
     }
 
-    pub(super) fn add(&mut self, delay: Nanos) {
+    const fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    fn add(&mut self, delay: Nanos) {
         let bucket = bucket_of(delay.as_u64());
         let count = &mut self.counts[usize::from(bucket)];
         *count = count.saturating_add(1);
@@ -94,15 +147,13 @@ impl SecondDelays {
         self.high = self.high.max(bucket);
     }
 
-    /// The percentiles of what was added, and begins another second.
-    pub(super) fn take(&mut self, next: usize) -> DelayPercentiles {
-        self.second = next;
-        if self.total == 0 {
-            return DelayPercentiles::NONE;
-        }
+    /// The percentiles of what was added, of which nothing is left.
+    fn take(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
-        (self.total, self.low, self.high) = (0, u16::MAX, 0);
+        self.total = 0;
+        self.low = u16::MAX;
+        self.high = 0;
         found
     }
 
@@ -149,7 +200,7 @@ mod tests {
                 second.add(Nanos::new(delay));
             }
             delays.sort_unstable();
-            let found = second.take(1);
+            let found = second.take();
             for (time, rank) in
                 [(found.p50(), 777_usize.div_ceil(2)), (found.p99(), (777 * 99_usize).div_ceil(100))]
             {
@@ -162,6 +213,6 @@ mod tests {
                 [found, DelayPercentiles::NONE]
             );
         }
-        assert_eq!(second.take(2), DelayPercentiles::NONE);
+        assert!(second.is_empty());
     }
 }

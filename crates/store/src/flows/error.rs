@@ -17,6 +17,9 @@ pub enum Error {
     Foreign { path: PathBuf, why: String },
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
+    /// The answer is not wanted any more.
+    #[error("the query was given up")]
+    GivenUp,
     /// A peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },

@@ -21,6 +21,7 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
 use selection::RowSelection;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -115,6 +116,27 @@ fn is_of(path: &Path, table: WritableTable) -> bool {
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
 
+/// How a scan is made.
+#[derive(Clone, Copy)]
+pub struct ScanTerms<'a> {
+    /// Most threads that read.
+    pub readers: usize,
+    /// Asked between chunks. If it says so, the scan ends with [`Error::GivenUp`].
+    pub is_given_up: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Default for ScanTerms<'_> {
+    fn default() -> Self {
+        Self { readers: READERS_MOST, is_given_up: &|| false }
+    }
+}
+
+impl std::fmt::Debug for ScanTerms<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScanTerms").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
 /// Called with each chunk and its selected rows. Its result tells whether to continue.
 pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
@@ -126,7 +148,18 @@ pub fn scan(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    scan_selection(files, RowSelection::Filter(filter), wanted, each)
+    scan_with(&ScanTerms::default(), files, filter, wanted, each)
+}
+
+/// The same, on other terms.
+pub(super) fn scan_with(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    wanted: &[&'static str],
+    each: &mut EachChunk<'_>,
+) -> Result<(), Error> {
+    scan_selection(terms, files, RowSelection::Filter(filter), wanted, each)
 }
 
 /// Like [`scan`], for rows at known places, which are in order.
@@ -136,10 +169,11 @@ pub(super) fn scan_rows(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    scan_selection(files, RowSelection::Rows(rows), wanted, each)
+    scan_selection(&ScanTerms::default(), files, RowSelection::Rows(rows), wanted, each)
 }
 
 fn scan_selection(
+    terms: &ScanTerms<'_>,
     files: &[PathBuf],
     selection: RowSelection<'_>,
     wanted: &[&'static str],
@@ -148,7 +182,7 @@ fn scan_selection(
     let of_filter = selection.columns();
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
     let request = ScanRequest { files, selection, of_filter, others };
-    let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MOST);
+    let readers = thread::available_parallelism().map_or(1, usize::from).min(terms.readers).max(1);
     // Readers that are ahead wait at their bounded channels. When `in_order` returns, its receivers are dropped, and the readers end at
     // their next send.
     thread::scope(|scope| {
@@ -159,14 +193,21 @@ fn scan_selection(
             scope.spawn(move || share.read(request));
             receiver
         });
-        in_order(&shares.collect::<Vec<_>>(), each)
+        in_order(&shares.collect::<Vec<_>>(), terms, each)
     })
 }
 
 /// Gives what the readers send: one portion of each in turn, until none is left.
-fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+fn in_order(
+    shares: &[Receiver<ReaderDelivery>],
+    terms: &ScanTerms<'_>,
+    each: &mut EachChunk<'_>,
+) -> Result<(), Error> {
     for share in shares.iter().cycle() {
         loop {
+            if (terms.is_given_up)() {
+                return Err(Error::GivenUp);
+            }
             match share.recv() {
                 Ok(ReaderDelivery::Rows(chunk, rows)) => {
                     if each(&chunk, &rows).is_break() {
@@ -255,7 +296,7 @@ impl ScanShare {
         if !request.selection.may_have_file(number) {
             return Ok(());
         }
-        let file = open(path)?;
+        let Some(file) = open_if_there(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,
             of_filter: places(path, &file, &request.of_filter)?,
@@ -316,7 +357,8 @@ pub fn range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
         // Only footers are read, so this is fast for any number of records.
-        for (first, last) in open(path)?.metadata().row_groups().iter().filter_map(start_of) {
+        let Some(file) = open_if_there(path)? else { continue };
+        for (first, last) in file.metadata().row_groups().iter().filter_map(start_of) {
             whole = Some(match whole {
                 Some((earliest, latest)) => (earliest.min(first), latest.max(last)),
                 None => (first, last),
@@ -324,6 +366,14 @@ pub fn range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
         }
     }
     Ok(whole)
+}
+
+/// `None` if it has been removed since it was found, as files that are too old are.
+fn open_if_there(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
+    match open(path) {
+        Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>, Error> {

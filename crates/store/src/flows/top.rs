@@ -11,7 +11,7 @@ use super::Error;
 use super::filter::{FlowFilter, per_second};
 use super::grouping::{FlowGrouping, GroupValue};
 use super::key_hash::KeyHashes;
-use super::scan::{RowChunk, scan};
+use super::scan::{RowChunk, ScanTerms, scan_with};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -106,10 +106,21 @@ const COLUMNS: [&str; 7] = [
 
 /// The largest groups of the records that a filter selects.
 pub fn top(files: &[PathBuf], filter: &FlowFilter, question: &TopQuestion) -> Result<TopAnswer, Error> {
-    top_within(files, filter, question, GROUPS_MOST)
+    top_with(&ScanTerms::default(), files, filter, question)
+}
+
+/// The same, on other terms.
+pub fn top_with(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    question: &TopQuestion,
+) -> Result<TopAnswer, Error> {
+    top_within(terms, files, filter, question, GROUPS_MOST)
 }
 
 fn top_within(
+    terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
     question: &TopQuestion,
@@ -120,13 +131,13 @@ fn top_within(
     if question.grouping.is_of_direction() {
         // One scan for both directions: it selects records with either half, and each half is filtered again.
         let reverse = filter.of_reverse();
-        scan(files, &filter.or(&reverse), &wanted, &mut |chunk, rows| {
+        scan_with(terms, files, &filter.or(&reverse), &wanted, &mut |chunk, rows| {
             groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::Forward);
             groups.count(chunk, &reverse.rows_among(chunk, rows.to_vec()), FlowDirection::Reverse);
             ControlFlow::Continue(())
         })?;
     } else {
-        scan(files, filter, &wanted, &mut |chunk, rows| {
+        scan_with(terms, files, filter, &wanted, &mut |chunk, rows| {
             groups.count(chunk, rows, FlowDirection::Both);
             ControlFlow::Continue(())
         })?;

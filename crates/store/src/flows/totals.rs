@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{range, scan};
+use super::scan::{ScanTerms, range, scan_with};
 use super::top::GroupTotals;
 use crate::convert::clamp_to_u8;
 use packetrig_units::Nanos;
@@ -66,12 +66,22 @@ const COLUMNS: [&str; 11] = [
 
 /// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
 pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> Result<FlowTotals, Error> {
+    totals_with(&ScanTerms::default(), files, filter, bucket)
+}
+
+/// The same, on other terms.
+pub fn totals_with(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    bucket: Option<Nanos>,
+) -> Result<FlowTotals, Error> {
     let bucket_ns = match bucket {
         Some(bucket) => bucket.as_u64().max(1),
         None => fitting_length(range(files)?, filter),
     };
     let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
-    scan(files, filter, &COLUMNS, &mut |chunk, rows| {
+    scan_with(terms, files, filter, &COLUMNS, &mut |chunk, rows| {
         let columns = COLUMNS.map(|name| chunk.column(name));
         for &row in rows {
             totals.count(columns.map(|cells| cells.number(row)));

@@ -249,7 +249,7 @@ const QUALITY_COLUMNS: &[QualityColumn] = &[
     QualityColumn::new(
         "latency_p50_ns",
         Nanoseconds,
-        "Median of their delays, at most 6.25 % too large; absent if several receivers measured them.",
+        "Median of their delays, at most 6.25 % too large; absent if several receivers measured them, or if some arrived after frames stamped more than a second later.",
         |row| row.percentiles.map(|(p50, _)| p50.into()),
     ),
     QualityColumn::new("latency_p99_ns", Nanoseconds, "The same for the 99th percentile.", |row| {

@@ -167,6 +167,6 @@ const NODE_COLUMNS: &[NodeColumn] = &[
         row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
     }),
     NodeColumn::new("processors", Number, "Processors that it may use.", |row| {
-        Some(CellValue::Count(row.machine.as_ref()?.processors.into()))
+        Some(CellValue::Count(row.machine.as_ref()?.processors?.into()))
     }),
 ];

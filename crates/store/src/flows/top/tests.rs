@@ -1,6 +1,7 @@
 use super::*;
 use crate::flows::sample::{address, record, records};
 use crate::flows::scan::flow_files;
+use crate::flows::totals::totals;
 use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 
@@ -106,13 +107,32 @@ fn one_way_and_two_way_records_have_the_same_talkers() {
 }
 
 #[test]
+fn a_query_that_is_given_up_ends_and_a_file_that_was_removed_meanwhile_has_no_records() {
+    let (_directory, mut files) = stored(&records(2000));
+    let asked = question("src-ip", TopOrder::Bytes, 50);
+    let terms = ScanTerms { readers: 1, is_given_up: &|| true };
+    let given_up = top_with(&terms, &files, &FlowFilter::default(), &asked);
+    assert!(matches!(given_up, Err(Error::GivenUp)), "{given_up:?}");
+    let whole = top(&files, &FlowFilter::default(), &asked).unwrap();
+    files.push(files[0].with_file_name("removed.parquet"));
+    assert_eq!(top(&files, &FlowFilter::default(), &asked).unwrap(), whole);
+    assert_eq!(totals(&files, &FlowFilter::default(), None).unwrap().records, 2000);
+}
+
+#[test]
 fn what_does_not_fit_is_a_bounded_doubt() {
     let mut given = records(2000);
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
     let exact = top(&files, &FlowFilter::default(), &question("src-ip", TopOrder::Bytes, 2000)).unwrap();
-    let rough =
-        top_within(&files, &FlowFilter::default(), &question("src-ip", TopOrder::Bytes, 50), 100).unwrap();
+    let rough = top_within(
+        &ScanTerms::default(),
+        &files,
+        &FlowFilter::default(),
+        &question("src-ip", TopOrder::Bytes, 50),
+        100,
+    )
+    .unwrap();
     assert_eq!((rough.total, rough.groups.len()), (exact.total, 50));
     assert!(rough.doubt > 0 && rough.groups_seen >= 2000);
     let exactly: std::collections::BTreeMap<_, _> =
@@ -139,7 +159,7 @@ fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
 fn of_groups_of_one_size_only_half_is_let_go() {
     let (_directory, files) = stored(&equal(0..101));
     let asked = question("src-ip", TopOrder::Packets, 200);
-    let top = top_within(&files, &FlowFilter::default(), &asked, 100).unwrap();
+    let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 100).unwrap();
     assert_eq!((top.groups_seen, top.doubt), (101, 1));
     let left: Vec<_> = top.groups.iter().map(|group| group.values.clone()).collect();
     let expected: Vec<_> = (0..50).map(|number| vec![GroupValue::Address(address(number))]).collect();
@@ -151,7 +171,7 @@ fn no_more_groups_are_seen_than_said() {
     // Those that were let go come back.
     let (_directory, files) = stored(&equal((0..150).chain(0..150)));
     let asked = question("src-ip", TopOrder::Packets, 200);
-    let top = top_within(&files, &FlowFilter::default(), &asked, 100).unwrap();
+    let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 100).unwrap();
     assert!(top.groups_seen > 150, "{}", top.groups_seen);
     assert!(top.groups.len() >= 50);
 }

@@ -1,0 +1,77 @@
+//! Calls that cost the rig much: few at a time, and few that wait.
+
+use super::routes::PageFailure;
+use crate::transport::http::failed;
+use http::StatusCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Calls of one kind that wait for their turn.
+const MOST_WAITING: usize = 8;
+
+/// Calls of one kind. They wait here for each other without a thread.
+pub(super) struct HeavyCalls {
+    turns: Semaphore,
+    waiting: AtomicUsize,
+}
+
+impl HeavyCalls {
+    pub(super) const fn new(at_once: usize) -> Self {
+        Self { turns: Semaphore::const_new(at_once), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits for a turn, which lasts until it is dropped. If too many wait already, it is refused.
+    pub(super) async fn take_turn(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
+        if let Ok(turn) = self.turns.try_acquire() {
+            return Ok(turn);
+        }
+        let _place = WaitingPlace::take(&self.waiting).ok_or_else(too_many)?;
+        self.turns.acquire().await.map_err(|_| too_many())
+    }
+}
+
+fn too_many() -> PageFailure {
+    let message = "too many viewers ask for much at once; try again later";
+    PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, message)))
+}
+
+/// A place among those that wait, given back when it is dropped: also if the viewer goes.
+struct WaitingPlace<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingPlace<'a> {
+    fn take(waiting: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(waiting);
+        (waiting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING).then_some(place)
+    }
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_beyond_those_that_may_wait_are_refused_and_their_places_are_given_back() {
+        static CALLS: HeavyCalls = HeavyCalls::new(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let first = CALLS.take_turn().await;
+            let waiting: Vec<_> = (0..MOST_WAITING).map(|_| tokio::spawn(CALLS.take_turn())).collect();
+            tokio::task::yield_now().await;
+            let refused = CALLS.take_turn().await;
+            assert!(matches!(refused, Err(PageFailure::Ready(_))));
+            waiting.iter().for_each(tokio::task::JoinHandle::abort);
+            for one in waiting {
+                assert!(one.await.is_err(), "it was given up while it waited");
+            }
+            drop(first);
+            assert!(CALLS.take_turn().await.is_ok());
+            assert_eq!(CALLS.waiting.load(Ordering::Relaxed), 0);
+        });
+    }
+}
