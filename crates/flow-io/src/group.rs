@@ -31,7 +31,7 @@ pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
 pub use seat::{GroupSeat, GroupView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
-pub use steady::steady_ns;
+pub use steady::{moment_of, steady_ns};
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
 
 #[cfg(test)]

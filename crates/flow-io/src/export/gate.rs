@@ -164,7 +164,8 @@ struct CoverageWatch {
 
 impl CoverageWatch {
     fn look(&mut self, seat: &GroupSeat, progress: WorkerProgress) {
-        seat.set_seen_packets(progress.packets);
+        // Not up to now: workers may be behind.
+        seat.set_seen_packets(progress.packets, group::moment_of(progress.settled_ns));
         let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;

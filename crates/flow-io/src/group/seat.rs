@@ -50,6 +50,8 @@ pub(crate) struct SeatInputs {
     pub(crate) exported: Option<(GroupTerm, u64)>,
     pub(crate) can_export: bool,
     pub(crate) seen_packets: u64,
+    /// Up to when they are counted, by `CLOCK_BOOTTIME`.
+    pub(crate) seen_to: MonoTime,
 }
 
 /// Nothing that can panic is done under these locks, so a poisoned one still holds a whole value.
@@ -68,6 +70,7 @@ impl GroupSeat {
                 exported: None,
                 can_export: true,
                 seen_packets: 0,
+                seen_to: MonoTime::default(),
             }),
             view: Mutex::new(view),
             changed: Condvar::new(),
@@ -136,9 +139,11 @@ impl GroupSeat {
         lock(&self.0.inputs).can_export = can_export;
     }
 
-    /// Packets of this meter's copy of the link since its start.
-    pub fn set_seen_packets(&self, packets: u64) {
-        lock(&self.0.inputs).seen_packets = packets;
+    /// Packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.
+    pub fn set_seen_packets(&self, packets: u64, counted_to: MonoTime) {
+        let mut inputs = lock(&self.0.inputs);
+        inputs.seen_packets = packets;
+        inputs.seen_to = counted_to;
     }
 
     /// All running flows have been seen from their beginning, so records that leave the table from `complete_from_ns` (since 1970)

@@ -7,7 +7,7 @@
 
 use packetrig_flow::group::{Advertisement, NEVER_WHOLE};
 use packetrig_sys::clock;
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -16,9 +16,17 @@ const MOST_CLOCKS: usize = 64;
 
 /// The time of the group, by the clock that goes on while a machine is suspended.
 pub fn steady_ns() -> u64 {
+    epoch_ns().saturating_add(clock::boottime_ns())
+}
+
+/// A time of the group by `CLOCK_BOOTTIME`, and not later than now.
+pub fn moment_of(steady_ns: u64) -> MonoTime {
+    MonoTime::from_nanos(steady_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))
+}
+
+fn epoch_ns() -> u64 {
     static EPOCH_NS: OnceLock<u64> = OnceLock::new();
-    let epoch = EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()));
-    epoch.saturating_add(clock::boottime_ns())
+    *EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()))
 }
 
 /// A difference of two clocks. Small changes, such as the delay of a message, do not change it: members compare times.

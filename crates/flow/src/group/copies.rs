@@ -1,7 +1,8 @@
 //! Whether this member's copy of the link is cut: nothing comes here while packets come at another member.
 //!
 //! Members count their packets at slightly different moments. So counts of others are compared only from a while after the last packet
-//! here.
+//! here. And a count holds only for the time up to which packets have been taken: a thread that had no processor for a while must not
+//! look like a cable that was cut.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Longer than it takes until a count is in an advertisement.
 const SETTLE: Nanos = Nanos::from_millis(100);
+/// Longer than copies of a packet are apart. Only a count of so long after others counted more is believed.
+const CONFIRM: Nanos = Nanos::from_millis(20);
 /// A few packets may be of one copy only, such as those of the machine at its end.
 const PACKETS: u64 = 8;
 
@@ -16,8 +19,12 @@ const PACKETS: u64 = 8;
 pub(super) struct CopyWatch {
     own: u64,
     changed_at: MonoTime,
+    /// Up to when the own packets are counted.
+    counted_to: MonoTime,
     /// What others had counted a while after the last packet here.
     others: BTreeMap<u32, (u64, u64)>,
+    /// Since when others have counted more.
+    suspected_at: Option<MonoTime>,
     is_blind: bool,
 }
 
@@ -31,16 +38,18 @@ impl CopyWatch {
         self.is_blind
     }
 
-    /// The member has seen so many packets by now.
-    pub(super) fn count(&mut self, packets: u64, now: MonoTime) {
+    /// The member had seen so many packets up to `counted_to`.
+    pub(super) fn count(&mut self, packets: u64, counted_to: MonoTime) {
         if packets != self.own {
-            *self = Self { own: packets, changed_at: now, others: BTreeMap::new(), is_blind: false };
+            *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
         }
+        self.counted_to = self.counted_to.max(counted_to);
+        self.is_blind |= self.suspected_at.is_some_and(|at| self.counted_to >= at + CONFIRM);
     }
 
     pub(super) fn hear(&mut self, other: &Advertisement, now: MonoTime) {
         // What the other one counted until now may have come here, too, and is only not counted yet.
-        if now < self.changed_at + SETTLE {
+        if self.counted_to < self.changed_at + SETTLE {
             return;
         }
         let (boot, before) = *self.others.entry(other.meter).or_insert((other.boot, other.seen_packets));
@@ -48,7 +57,7 @@ impl CopyWatch {
         if boot != other.boot {
             self.others.remove(&other.meter);
         } else if other.seen_packets.saturating_sub(before) >= PACKETS {
-            self.is_blind = true;
+            self.suspected_at.get_or_insert(now);
         }
     }
 }

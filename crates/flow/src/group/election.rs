@@ -162,9 +162,9 @@ impl GroupElection {
         self.can_export = can_export;
     }
 
-    /// Packets of its copy of the link since the start.
-    pub fn set_seen_packets(&mut self, packets: u64, now: MonoTime) {
-        self.copies.count(packets, now);
+    /// Packets of its copy of the link from the start to `counted_to`.
+    pub fn set_seen_packets(&mut self, packets: u64, counted_to: MonoTime) {
+        self.copies.count(packets, counted_to);
     }
 
     /// In this term, everything that left this member's table before `ns` has been exported. A late call of an earlier term changes

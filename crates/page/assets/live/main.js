@@ -7,6 +7,7 @@ import { showFlows } from "./flows.js";
 import { showLive } from "./live.js";
 import { showLogs } from "./logs.js";
 import { showNodes } from "./nodes.js";
+import { showProbes } from "./probes.js";
 import { save, showComparison, showResult, showResults } from "./results.js";
 import { showTaps } from "./taps.js";
 
@@ -15,6 +16,7 @@ const PAGES = {
   live: { needs: "live", title: "Live", show: showLive },
   runs: { needs: "results", title: "Results", show: (context, query, id) => (id ? showResult(context, id) : showResults(context, query)) },
   compare: { needs: "results", title: "Comparison", show: showComparison },
+  probes: { needs: "results", title: "Probes", show: showProbes },
   nodes: { needs: "nodes", title: "Nodes", show: showNodes },
   flows: { needs: "flows", title: "Flows", show: showFlows },
   logs: { needs: "logs", title: "Logs", show: showLogs },

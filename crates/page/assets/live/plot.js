@@ -30,9 +30,9 @@ function clockText(seconds, span) {
 export class TimePlot {
   /**
    * `names` of the series; `format` turns a value into text with its unit; `label` is what a screen reader says first. With `isClock`,
-   * the time axis has clock times instead of seconds since the start.
+   * the time axis has clock times instead of seconds since the start. With `hasDots`, each value has a dot: for few values, which may stand alone.
    */
-  constructor(label, names, format, isClock = false) {
+  constructor(label, names, format, isClock = false, hasDots = false) {
     this.label = label;
     this.names = names;
     this.format = format;
@@ -40,10 +40,11 @@ export class TimePlot {
     this.grid = svg("g", { class: "plot-grid" });
     this.lines = names.map((name, index) =>
       svg("path", { class: `series series-${index + 1}`, "stroke-dasharray": DASHES[index] || null, fill: "none" }));
+    this.dots = hasDots ? names.map((_, index) => svg("path", { class: `series series-${index + 1}`, fill: "none" })) : [];
     this.ends = names.map((name, index) => svg("text", { class: `series-label series-label-${index + 1}` }, name));
     this.empty = svg("text", { class: "muted-text", "text-anchor": "middle" }, "no data yet");
     this.cursor = svg("line", { class: "plot-cursor", visibility: "hidden" });
-    this.node = svg("svg", { class: "plot", role: "img", height: HEIGHT }, this.grid, this.lines, this.ends, this.cursor, this.empty);
+    this.node = svg("svg", { class: "plot", role: "img", height: HEIGHT }, this.grid, this.lines, this.dots, this.ends, this.cursor, this.empty);
     this.width = 0;
     this.points = { x: [], series: names.map(() => []) };
     this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.draw()));
@@ -72,12 +73,16 @@ export class TimePlot {
     setAttribute(this.empty, "visibility", isEmpty ? "visible" : "hidden");
     const [first, last] = isEmpty ? [0, 1] : [x[0], Math.max(x[x.length - 1], x[0] + 1)];
     const largest = values.reduce((most, value) => Math.max(most, value), 0) || 1;
-    const stepY = niceStep(largest, 4);
+    // Delays between two clocks may be below 0.
+    const smallest = values.reduce((least, value) => Math.min(least, value), 0);
+    const stepY = niceStep(largest - smallest, 4);
     const most = Math.ceil(largest / stepY) * stepY;
+    const least = Math.floor(smallest / stepY) * stepY;
     const toX = (value) => MARGIN.left + ((value - first) / (last - first)) * (width - MARGIN.left - right);
-    const toY = (value) => HEIGHT - MARGIN.bottom - (value / most) * (HEIGHT - MARGIN.top - MARGIN.bottom);
-    this.drawGrid(width, right, isEmpty ? null : { first, last, most, stepY }, toX, toY);
+    const toY = (value) => HEIGHT - MARGIN.bottom - ((value - least) / (most - least)) * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    this.drawGrid(width, right, isEmpty ? null : { first, last, least, most, stepY }, toX, toY);
     this.lines.forEach((line, index) => setAttribute(line, "d", path(x, series[index] ?? [], toX, toY)));
+    this.dots.forEach((dots, index) => setAttribute(dots, "d", dotsPath(x, series[index] ?? [], toX, toY)));
     this.placeEnds(series, toY, width - right + 6);
     const says = series.map((of, index) => `${this.names[index]} ${of.length ? this.format(of[of.length - 1]) : "no data"}`);
     setAttribute(this.node, "aria-label", `${this.label}: ${says.join(", ")}`);
@@ -86,7 +91,7 @@ export class TimePlot {
   drawGrid(width, right, range, toX, toY) {
     const parts = [];
     if (range) {
-      for (let value = 0; value <= range.most * 1.0001; value += range.stepY) {
+      for (let value = range.least; value <= range.most + range.stepY * 0.0001; value += range.stepY) {
         parts.push(svg("line", { x1: MARGIN.left, x2: width - right, y1: toY(value), y2: toY(value) }));
         parts.push(svg("text", { x: MARGIN.left - 6, y: toY(value) + 4, "text-anchor": "end" }, this.format(value)));
       }
@@ -103,7 +108,7 @@ export class TimePlot {
 
   /** Labels at the ends of lines, moved apart if they would cover each other. */
   placeEnds(series, toY, x) {
-    const ends = series.map((of, index) => ({ index, y: of.length ? toY(of[of.length - 1] ?? 0) + 4 : null }));
+    const ends = series.map((of, index) => ({ index, y: of.length ? toY(of.findLast((value) => value !== null) ?? 0) + 4 : null }));
     const shown = ends.filter((end) => end.y !== null).sort((a, b) => a.y - b.y);
     shown.forEach((end, place) => {
       if (place > 0) end.y = Math.max(end.y, shown[place - 1].y + 14);
@@ -115,6 +120,11 @@ export class TimePlot {
       setText(this.ends[index], this.names[index]);
     }
   }
+}
+
+/** A dot for each value. */
+function dotsPath(x, values, toX, toY) {
+  return values.map((value, index) => (value === null ? "" : `M${(toX(x[index]) - 3).toFixed(1)} ${toY(value).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`)).join("");
 }
 
 /** A line with a gap where nothing was measured. */

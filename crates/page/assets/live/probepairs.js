@@ -1,0 +1,67 @@
+// All pairs of a run with probes: a grid of buttons that choose the pair, or a select if there are too many ends.
+
+import { el } from "./dom.js";
+import { CELLS, cellOf, hasDirections, isPair, meaningOf, pairName } from "./probevalues.js";
+
+/** With more ends, there is no grid. */
+const MOST_ENDS = 40;
+
+/** The ends of all lines, senders first and in the order of the plan: an end has the same position in rows and columns. */
+function endsOf(lines) {
+  return [...new Set([...lines.map((line) => line.from), ...lines.map((line) => line.to)])];
+}
+
+/** Lines by their ends; usually one, several if only their targets differ. */
+function linesByPair(lines) {
+  const cells = new Map();
+  for (const line of lines) {
+    const key = JSON.stringify([line.from, line.to]);
+    if (!cells.has(key)) cells.set(key, []);
+    cells.get(key).push(line);
+  }
+  return cells;
+}
+
+function pairButton(line, probes, question, hasTarget) {
+  const target = hasTarget ? line.target : null;
+  return el("button", { type: "button", class: "pair-button", "data-from": line.from, "data-to": line.to, "data-target": target, "aria-pressed": String(isPair(line, question.pair)) },
+    cellOf(line, probes.method, question.cell), target ? [" ", el("small", {}, `at ${target}`)] : null, el("span", { class: "visually-hidden" }, `, ${pairName(line)}`));
+}
+
+function pairCell(lines, probes, question) {
+  if (!lines) return el("td", { class: "number" }, el("span", { class: "muted", "aria-hidden": "true" }, "–"), el("span", { class: "visually-hidden" }, "not in the plan"));
+  return el("td", { class: "number" }, lines.map((line) => pairButton(line, probes, question, lines.length > 1)));
+}
+
+function grid(probes, question) {
+  const ends = endsOf(probes.lines);
+  const cells = linesByPair(probes.lines);
+  const rows = ends.filter((end) => probes.lines.some((line) => line.from === end));
+  const columns = ends.filter((end) => probes.lines.some((line) => line.to === end));
+  const label = "All pairs: from row to column";
+  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": label },
+    el("table", { id: "probe-pairs" }, el("caption", { class: "visually-hidden" }, label),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "from / to"), columns.map((to) => el("th", { scope: "col", class: "number" }, to)))),
+      el("tbody", {}, rows.map((from) => el("tr", {}, el("th", { scope: "row" }, from), columns.map((to) => pairCell(cells.get(JSON.stringify([from, to])), probes, question)))))));
+}
+
+function pairSelect(probes, question, ends) {
+  return [el("p", {}, `No grid: the probes have ${ends} different ends, and a grid is drawn for at most ${MOST_ENDS}.`),
+    el("p", { class: "controls" }, el("label", { for: "probe-pair-choice" }, "Pair"), el("select", { id: "probe-pair-choice" },
+      el("option", { value: "", selected: !probes.lines.some((line) => isPair(line, question.pair)) }, "Choose a pair"), probes.lines.map((line, index) =>
+      el("option", { value: index, selected: isPair(line, question.pair) }, line.target ? `${pairName(line)} (${line.target})` : pairName(line)))))];
+}
+
+/** What cells show can be chosen if both directions were measured. */
+function cellSelect(probes, question) {
+  if (!hasDirections(probes.method)) return [];
+  return [el("p", { class: "controls" }, el("label", { for: "probe-cell" }, "Cells show"), el("select", { id: "probe-cell" },
+    Object.entries(CELLS).map(([value, text]) => el("option", { value, selected: value === question.cell }, text))))];
+}
+
+/** All pairs of the newest run. */
+export function allPairs(probes, question) {
+  const ends = endsOf(probes.lines).length;
+  if (ends > MOST_ENDS) return pairSelect(probes, question, ends);
+  return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash: the plan does not have the pair. A cell chooses the pair that is shown over time.`), grid(probes, question)];
+}

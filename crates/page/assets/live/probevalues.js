@@ -1,0 +1,104 @@
+// What probes between two ends have measured, as numbers and words. The report page uses the same words (crates/page/src/report/probe_grid.rs).
+
+import { el } from "./dom.js";
+import { count, nanoseconds, percent, scaled } from "./format.js";
+
+/** Methods whose far ends are nodes of the fleet that answer. */
+const WITH_REFLECTORS = ["oneway", "stamp", "capacity"];
+/** What a cell can show if both directions were measured. */
+export const CELLS = { there: "Delay there", back: "Delay back", lost_there: "Loss there", lost_back: "Loss back", round: "Round trip" };
+
+export const hasDirections = (method) => method === "oneway" || method === "stamp";
+export const pairName = (pair) => `${pair.from} → ${pair.to}`;
+export const isPair = (line, pair) => line.from === pair.from && line.to === pair.to && (!pair.target || line.target === pair.target);
+
+const add = (a, b) => Number(a) + Number(b);
+const quotient = (part, whole) => (part === null || part === undefined || !(Number(whole) > 0) ? null : (Number(part) * 100) / Number(whole));
+
+/** Lost on one way, in percent of what was sent that way; null if that is not known. */
+export function lossOf(found, way) {
+  if (way === "there") return quotient(found.lost_there, found.counts.sent);
+  if (found.lost_back === null || found.lost_back === undefined) return null;
+  return quotient(found.lost_back, add(found.counts.answered, found.lost_back));
+}
+
+/** Probes without a sound answer, those included that a host refused, in percent. */
+export const unansweredOf = (found) => quotient(add(found.counts.lost, found.counts.refused), found.counts.sent);
+
+const END_WORDS = {
+  stopped: "stopped before the end",
+  lease_ended: "the lease of the node ended, because it heard nothing from the controller",
+  lossy: "ended because of its loss, as the limits of the target demand",
+  prohibited: "ended because a host on the path prohibits the probes",
+};
+
+/** How a line ended, and why something is missing. */
+export function outcomeOf(line, method) {
+  const { found } = line;
+  if (!found) return `missing: ${line.missing ?? "the report does not say why"}`;
+  const { why, detail } = found.end;
+  if (why !== "done") return END_WORDS[why] ?? (why === "limits" ? `ended by the limits of the target: ${detail}` : detail ?? why);
+  if (found.capacity && !found.capacity.rate) return found.capacity.why_not ?? "no rate";
+  const unsent = Number(found.counts.planned) - Number(found.counts.sent);
+  if (unsent > 0 && !found.capacity) return `${count(unsent)} of ${count(found.counts.planned)} probes not sent`;
+  return method !== "send" && Number(found.counts.answered) === 0 ? "no answer" : "complete";
+}
+
+/** A word in place of a value. */
+function wordCell(line, method, word) {
+  const { found } = line;
+  const hasFarEnd = !line.to_node || !WITH_REFLECTORS.includes(method) || found?.far_end_reported;
+  const isFailure = found && method !== "send" && Number(found.counts.sent) > 0 && Number(found.counts.answered) === 0 && hasFarEnd;
+  return el("span", { class: `verdict verdict-${isFailure ? "fail" : "unknown"}` }, el("span", { "aria-hidden": "true" }, isFailure ? "✗" : "?"), ` ${word}`);
+}
+
+const median = (times) => (times ? nanoseconds(times.p50_ns) : null);
+const bound = (times) => (times ? `± ${nanoseconds(times.bound_ns)}` : null);
+/** Nothing if nothing was lost. An unknown loss is named: no word would look like none. */
+const lossWords = (loss) => (loss === null ? "loss unknown" : loss === 0 ? null : `${percent(loss)} lost`);
+const bits = (value) => scaled(value, "bit/s");
+
+/** The value of a line, null if it has none, and short facts beside it. */
+function valueOf(found, method, shown) {
+  const rate = found.capacity?.rate;
+  if (method === "send") return [`${count(found.counts.sent)} sent`, Number(found.counts.sent) < Number(found.counts.planned) ? `of ${count(found.counts.planned)}` : null];
+  if (method === "capacity") return rate ? [bits(rate.bits_per_s), `${bits(rate.low)} to ${bits(rate.high)}`] : [null];
+  if (method === "ping") return [median(found.round_trip), lossWords(unansweredOf(found))];
+  const there = lossOf(found, "there");
+  const back = lossOf(found, "back");
+  switch (shown) {
+    case "back": return [median(found.delay_back), bound(found.delay_back), lossWords(back)];
+    case "lost_there": return [there === null ? null : percent(there), `${count(found.lost_there)} of ${count(found.counts.sent)}`];
+    case "lost_back": return [back === null ? null : percent(back), `${count(found.lost_back)} of ${count(add(found.counts.answered, found.lost_back ?? 0))}`];
+    case "round": return [median(found.round_trip), lossWords(unansweredOf(found))];
+    default: return [median(found.delay_there), bound(found.delay_there), lossWords(there)];
+  }
+}
+
+/** What a cell says of a line: never nothing. */
+export function cellOf(line, method, shown) {
+  const { found } = line;
+  if (!found) return [wordCell(line, method, "missing")];
+  if (Number(found.counts.sent) === 0) return [wordCell(line, method, "not sent")];
+  const [value, ...beside] = valueOf(found, method, shown);
+  const isShare = hasDirections(method) && shown.startsWith("lost_");
+  const isAnswered = Number(found.counts.answered) > 0;
+  const word = isAnswered || isShare ? (method === "capacity" ? "no rate" : "unknown") : "no answer";
+  const facts = isShare && value === null ? [] : beside.filter(Boolean);
+  if (found.end.why !== "done") facts.push("ended early");
+  return [value ?? wordCell(line, method, word), ...facts.flatMap((fact) => [" ", el("small", {}, fact)])];
+}
+
+const MEANINGS = {
+  send: "From row to column: probes that were sent. Nobody answers them.",
+  capacity: "From row to column: the rate of the narrowest link, in bits of frames, and its range.",
+  ping: "From row to column and back: median round trip, and the share of probes that were lost.",
+  there: "From row to column: median one-way delay with its bound, and the share of probes lost on that way.",
+  back: "From column back to row: median one-way delay of the answers with its bound, and the share lost on that way.",
+  lost_there: "From row to column: the share of the sent probes that were lost on that way.",
+  lost_back: "From column back to row: the share of the answers that were lost on that way.",
+  round: "From row to column and back: median round trip, and the share of probes without an answer.",
+};
+
+/** What the cells show, as a sentence. */
+export const meaningOf = (method, shown) => MEANINGS[hasDirections(method) ? shown : method] ?? MEANINGS.there;
