@@ -194,7 +194,7 @@ fn the_pages_of_flows_logs_taps_and_calibration_are_drawn_and_axe_finds_nothing(
     let (flows, log) = (stored.path().join("flows"), stored.path().join("log"));
     meter(&flows);
     let name = format!("drawn-{}", std::process::id());
-    let Some(_link) = TappedLink::start(&name, &log) else { return };
+    let Some(mut link) = TappedLink::start(&name, &log) else { return };
     let places = [flows, log].map(|place| place.display().to_string());
     let page = PageServer::start(18_934, &["--flows", &places[0], "--log", &places[1]]);
     let Some(mut browser) = Browser::start() else { return };
@@ -222,4 +222,7 @@ fn the_pages_of_flows_logs_taps_and_calibration_are_drawn_and_axe_finds_nothing(
     browser.await_true(
         "document.querySelector('#problem-filter')?.textContent.includes('no condition begins with')",
     );
+    // In good order, because a tap that is killed leaves its files.
+    link.tap.signal(Signal::TERM);
+    assert_eq!(link.tap.finish().code, Some(0));
 }
