@@ -232,6 +232,16 @@ impl Browser {
         requests.filter_map(|event| event["params"]["request"]["url"].as_str().map(str::to_owned)).collect()
     }
 
+    /// What axe-core finds on the page as it is, with all details open: rule and element. `axe` is its source.
+    pub fn axe_violations(&mut self, axe: &str) -> Vec<String> {
+        self.evaluate(axe);
+        self.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
+        let found = self.evaluate(
+            "axe.run().then(({ violations }) => violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(' ')}`))",
+        );
+        serde_json::from_value(found).expect("a list of texts")
+    }
+
     /// A picture of the whole page as base64 of a PNG.
     pub fn photograph(&mut self) -> String {
         let picture = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));

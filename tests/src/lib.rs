@@ -15,6 +15,7 @@ pub mod hosts;
 pub mod judge;
 pub mod judged_run;
 pub mod nfcapd;
+pub mod page_client;
 pub mod permit;
 pub mod private_files;
 pub mod program;

@@ -1,12 +1,13 @@
-//! `packetrig serve` on two ports around a bridge, its configuration, and a client of its API.
+//! `packetrig serve` on two ports around a bridge, its configuration, and the events of its API.
 
+use crate::page_client::PageClient;
 use crate::program::Running;
 use crate::{hosts, skip};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -17,7 +18,7 @@ const LOOK_NS: u64 = 20_000_000;
 pub struct ServedLab {
     lab: skip::OwnLab,
     pub server: Running,
-    pub port: u16,
+    client: PageClient,
     store: tempfile::TempDir,
 }
 
@@ -27,7 +28,7 @@ impl ServedLab {
         let lab = skip::lab(|| Lab::bridged(2))?;
         let store = tempfile::tempdir().expect("there is room for a store");
         let server = serve(port, store.path());
-        Some(Self { lab, server, port, store })
+        Some(Self { lab, server, client: PageClient { port }, store })
     }
 
     /// Ends the server in good order and starts another one at the same address.
@@ -37,10 +38,6 @@ impl ServedLab {
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         }
         self.server = serve(self.port, self.store.path());
-    }
-
-    pub fn origin(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// A configuration with one stream of 500 frames per second that does not end, and one that is quiet.
@@ -75,54 +72,17 @@ impl ServedLab {
         hosts::tool(device, "ip", "link set port1 nomaster").expect("the bridge lets a port go");
     }
 
-    pub fn get(&self, path: &str) -> Value {
-        let answer = self.request("GET", path, "");
-        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
-    }
-
-    /// The first answer for which `condition` holds: a result is stored after the end of its run was answered.
-    pub fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let deadline = clock::monotonic_ns() + PATIENCE_NS;
-        loop {
-            let answer = self.get(path);
-            if condition(&answer) {
-                return answer;
-            }
-            assert!(clock::monotonic_ns() < deadline, "{path} never fits: {answer}");
-            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
-        }
-    }
-
-    pub fn post(&self, path: &str, body: &Value) -> Value {
-        let answer = self.request("POST", path, &body.to_string());
-        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{path} is not JSON: {answer}"))
-    }
-
-    /// The body of an answer that must be a success.
-    pub fn request(&self, method: &str, path: &str, body: &str) -> String {
-        let mut stream = self.send(method, path, body);
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the server answers");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 200"), "{method} {path}: {answer}");
-        body.to_owned()
-    }
-
-    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n",
-            self.port
-        );
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).expect("it reads");
-        stream
-    }
-
     /// Follows the events of the run.
     pub fn follow(&self, query: &str) -> Events {
-        Events(BufReader::new(self.send("GET", &format!("/api/v1/events{query}"), "")))
+        Events(BufReader::new(self.client.send("GET", &format!("/api/v1/events{query}"), "")))
+    }
+}
+
+impl std::ops::Deref for ServedLab {
+    type Target = PageClient;
+
+    fn deref(&self) -> &PageClient {
+        &self.client
     }
 }
 

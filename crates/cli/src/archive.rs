@@ -3,12 +3,12 @@
 use crate::commands::{open_catalogue_to_read, page_of, shown_nodes};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
-use packetrig_fleet::report::{PortReport, RunReport, SCHEMA_VERSION, StreamReport};
+use packetrig_fleet::report::{PortReport, StreamReport};
 use packetrig_server::{FactSource, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
 use packetrig_stats::figure::FigureLimits;
-use packetrig_store::results::{ComparableResult, ComparisonReport, read_result_file};
+use packetrig_store::results::{ComparableResult, ComparisonReport};
 use packetrig_store::{
-    CatalogueEntry, CatalogueQuery, Error as StoreError, RunCatalogue, StoredSummary, files, methods,
+    CatalogueEntry, CatalogueQuery, Error as StoreError, RunCatalogue, StoredSummary, files,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -58,20 +58,7 @@ impl CatalogueArchive {
 
     /// What the result with this id is compared by.
     fn comparable(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
-        let stored = self.stored(id)?;
-        match read_result_file(&result_file(&stored)) {
-            Ok(read) => Ok(ComparableResult {
-                id: Some(stored.id().to_owned()),
-                name: stored.name().to_owned(),
-                kind: stored.kind().to_owned(),
-                verdict: stored.verdict().to_owned(),
-                ..read
-            }),
-            Err(StoreError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                Err(no_result(id))
-            }
-            Err(error) => Err(refusal(error)),
-        }
+        self.stored(id)?.comparable().map_err(|error| refusal_to_read(error, id))
     }
 
     /// The page of a result that has none in its directory.
@@ -84,15 +71,18 @@ impl CatalogueArchive {
     }
 }
 
-/// The file with the whole result. It is there once the run or method has ended.
-fn result_file(stored: &StoredSummary) -> PathBuf {
-    let name = if matches!(stored, StoredSummary::Run(_)) { files::REPORT } else { methods::RESULT };
-    stored.directory().join(name)
+/// Why the result that the user has named `id` cannot be read. It has no file yet while it is made.
+fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
+    match error {
+        StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
+        StoreError::NoResult(_) => no_result(id),
+        error => refusal(error),
+    }
 }
 
 /// The text of the whole result. The user has named it `id`.
 fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> {
-    let path = result_file(stored);
+    let path = stored.result_file();
     fs::read_to_string(&path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => no_result(id),
         _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
@@ -101,20 +91,6 @@ fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> 
 
 fn no_result(id: &str) -> ViewRefusal {
     ViewRefusal::Unknown(format!("{id} has no result yet"))
-}
-
-/// The report of a run from its text.
-fn parse_report(stored: &StoredSummary, text: &str) -> Result<RunReport, ViewRefusal> {
-    let path = result_file(stored);
-    let report: RunReport = match serde_json::from_str(text) {
-        Ok(report) => report,
-        Err(source) => return Err(refusal(StoreError::Damaged { path, source })),
-    };
-    if report.schema_version > SCHEMA_VERSION {
-        let found = report.schema_version;
-        return Err(refusal(StoreError::TooNew { path, found, known: SCHEMA_VERSION }));
-    }
-    Ok(report)
 }
 
 /// The run or method with this id, or the newest for `last`.
@@ -178,7 +154,7 @@ impl ResultArchive for CatalogueArchive {
         if matches!(stored, StoredSummary::Method(_)) {
             return Err(refusal(StoreError::NoResult(stored.id().to_owned())));
         }
-        let report = parse_report(&stored, &read_result(&stored, id)?)?;
+        let report = stored.report().map_err(|error| refusal_to_read(error, id))?;
         let stream = |stream: &StreamReport| {
             json!({
                 "name": stream.name,
@@ -249,7 +225,7 @@ impl FactSource for FleetNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_store::{MethodOutcome, MethodState, NewMethod};
+    use packetrig_store::{MethodOutcome, MethodState, NewMethod, methods};
     use std::io::Write as _;
     use std::path::Path;
     use std::process::Command;

@@ -12,7 +12,6 @@ use calibration::MachineCalibration;
 use flows::FlowDirectories;
 use logs::LogDirectories;
 use packetrig_server::{FlowArchive, ServedRig, ViewRefusal};
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use taps::MachineTaps;
@@ -36,24 +35,6 @@ pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> S
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
-}
-
-/// The largest whole number that every JSON reader reads exactly.
-const EXACT: u64 = 1 << 53;
-
-/// The same with larger counts as text.
-fn exact(value: Value) -> Value {
-    match value {
-        Value::Number(number) => match number.as_u64() {
-            Some(count) if count > EXACT => count.to_string().into(),
-            _ => Value::Number(number),
-        },
-        Value::Array(values) => values.into_iter().map(exact).collect(),
-        Value::Object(members) => {
-            Value::Object(members.into_iter().map(|(name, value)| (name, exact(value))).collect())
-        }
-        other => other,
-    }
 }
 
 /// Whole milliseconds: exact in every JSON reader, which ns since 1970 are not.

@@ -58,6 +58,7 @@ pub struct NatsIncoming {
     unreadable_keys: BTreeMap<NodeName, String>,
     /// Why a run cannot be read.
     failures: ConnectionTroubles,
+    troubles_of_connection: ConnectionTroubles,
     is_nearly_full: bool,
 }
 
@@ -129,6 +130,7 @@ impl NatsIncoming {
             arrived: Arc::new(Mutex::new(arrived)),
             refused: BTreeMap::new(),
             unreadable_keys: BTreeMap::new(),
+            troubles_of_connection: troubles,
             failures: ConnectionTroubles::default(),
             is_nearly_full: false,
         })
@@ -151,7 +153,9 @@ impl NatsIncoming {
         &self,
         what: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.runtime.wait(self.patience, what).unwrap_or_else(|| Err(unanswered("results")))
+        let troubles = self.troubles_of_connection.clone();
+        let asking = async move { troubles.unless_lost(what).await };
+        self.runtime.wait(self.patience, asking).unwrap_or_else(|| Err(unanswered("results")))
     }
 }
 

@@ -29,6 +29,7 @@ pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,
     RejectionObserver, ServerOptions,
 };
+pub use page::exact_counts;
 pub use serve::{run, serve};
 pub use shape::DESCRIPTOR;
 pub use tester::{

@@ -186,19 +186,17 @@ impl RunCatalogue {
 
     /// The limits measured on this kernel.
     pub fn limits(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
-        let sql = "SELECT value FROM limits WHERE kernel = ?1 ORDER BY back_end, driver, size";
-        let texts: Vec<String> = self.rows(sql, params![kernel], |row| row.get(0))?;
-        // A limit in the form of an older version is skipped, and measured again.
-        Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
+        let mut limits = self.all_limits()?;
+        limits.retain(|limit| limit.kernel == kernel);
+        Ok(limits)
     }
 
-    /// The limits measured on any kernel, the newest first.
-    pub fn limits_of_all_kernels(&self) -> Result<Vec<RigLimit>, Error> {
-        let texts: Vec<String> = self.rows("SELECT value FROM limits", params![], |row| row.get(0))?;
-        let mut limits: Vec<RigLimit> =
-            texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
-        limits.sort_by_key(|limit| std::cmp::Reverse(limit.measured_wall_ns));
-        Ok(limits)
+    /// The limits measured on any kernel.
+    pub fn all_limits(&self) -> Result<Vec<RigLimit>, Error> {
+        let sql = "SELECT value FROM limits ORDER BY back_end, driver, size, kernel";
+        let texts: Vec<String> = self.rows(sql, params![], |row| row.get(0))?;
+        // A limit in the form of an older version is skipped, and measured again.
+        Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
     pub(crate) fn directory(&self, run: &RunId) -> PathBuf {

@@ -50,3 +50,4 @@ pub use parquet::{ParquetOptions, ParquetSink};
 pub use queued::{QueuePolicy, QueuedSink};
 pub use sink::{KeptCounts, RecordMaker, RecordSink};
 pub use target::StoreTarget;
+pub use walk::linked_tables;

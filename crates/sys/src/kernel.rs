@@ -5,6 +5,7 @@
 use crate::{Error, netns::NetNs};
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Release of the running kernel, like `6.18.44`.
 pub fn release() -> String {
@@ -18,7 +19,9 @@ pub fn architecture() -> String {
 
 /// Model of the processors, as the kernel names it. On some architectures it does not.
 pub fn processor_model() -> Option<String> {
-    model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+    // Read once: on machines with many processors the kernel takes its time to write it.
+    static MODEL: OnceLock<Option<String>> = OnceLock::new();
+    MODEL.get_or_init(|| model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)).clone()
 }
 
 fn model_in(cpuinfo: &str) -> Option<String> {

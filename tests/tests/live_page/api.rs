@@ -1,5 +1,6 @@
 //! The API of the live page, as a script uses it.
 
+use packetrig_tests::page_client::PageClient;
 use packetrig_tests::program::Running;
 use packetrig_tests::served_lab::ServedLab;
 use serde_json::{Value, json};
@@ -58,17 +59,13 @@ fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
 #[test]
 fn a_catalogue_alone_is_shown_and_nothing_can_be_started() {
     let arguments = ["page", "--listen", "127.0.0.1:18912", "--store", "{out}"];
-    let mut page = Running::start(&arguments, "");
-    page.await_printed("Page: http://127.0.0.1:18912/ui/");
-    let get = |path: &str| {
-        let address = format!("http://127.0.0.1:18912{path}");
-        let output = std::process::Command::new("curl").args(["--silent", &address]).output();
-        String::from_utf8(output.expect("there is curl").stdout).expect("answers are text")
-    };
-    let state: Value = serde_json::from_str(&get("/api/v1/state")).expect("JSON");
+    let mut server = Running::start(&arguments, "");
+    server.await_printed("Page: http://127.0.0.1:18912/ui/");
+    let page = PageClient { port: 18_912 };
+    let state = page.get("/api/v1/state");
     assert_eq!((&state["may"]["control"], &state["has"]["live"]), (&json!(false), &json!(false)));
-    let list: Value = serde_json::from_str(&get("/api/v1/runs")).expect("JSON");
+    let list = page.get("/api/v1/runs");
     assert_eq!(list["total"], 0, "{list}");
-    assert!(get("/ui/").contains("<title>packetrig</title>"));
-    assert!(get("/config").contains("nothing is served at /config"));
+    assert!(page.request("GET", "/ui/", "").contains("<title>packetrig</title>"));
+    assert!(page.answer("GET", "/config", "").1.contains("nothing is served at /config"));
 }

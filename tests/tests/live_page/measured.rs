@@ -1,23 +1,19 @@
 //! Flows, logs, taps and calibration on the page, as other commands left them.
 
-use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::browser::Browser;
 use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::page_client::PageClient;
 use packetrig_tests::program::{self, Running};
 use packetrig_tests::{recording, skip};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
-
-const PATIENCE_NS: u64 = 30_000_000_000;
-const LOOK_NS: u64 = 50_000_000;
 
 /// `packetrig page` at a port of its own.
 struct PageServer {
     _server: Running,
-    port: u16,
+    client: PageClient,
 }
 
 impl PageServer {
@@ -26,31 +22,19 @@ impl PageServer {
         let mut server =
             Running::start(&[&["page", "--listen", &listen, "--store", "{out}"], more].concat(), "");
         server.await_printed(&format!("Page: http://{listen}/ui/"));
-        Self { _server: server, port }
+        Self { _server: server, client: PageClient { port } }
     }
 
     fn get(&self, path: &str) -> Value {
-        let address = format!("http://127.0.0.1:{}/api/v1/{path}", self.port);
-        let output = Command::new("curl").args(["--silent", &address]).output().expect("there is curl");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}"))
+        self.client.get(&format!("/api/v1/{path}"))
     }
 
-    /// The first answer for which the condition holds.
     fn await_get(&self, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let until = clock::monotonic_ns() + PATIENCE_NS;
-        loop {
-            let answer = self.get(path);
-            if condition(&answer) {
-                return answer;
-            }
-            assert!(clock::monotonic_ns() < until, "{path} never fits: {answer}");
-            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
-        }
+        self.client.await_get(&format!("/api/v1/{path}"), condition)
     }
 
     fn open(&self, browser: &mut Browser, page: &str) {
-        browser.open_address(&format!("http://127.0.0.1:{}/ui/#/{page}", self.port));
+        browser.open_address(&format!("{}/ui/#/{page}", self.client.origin()));
         browser.reload();
     }
 }
@@ -99,12 +83,8 @@ fn flows_on_the_page_are_those_of_the_command_line() {
         assert_eq!(top["groups"][0][name], printed[name], "{name}: {top}");
     }
     assert_eq!(page.get("flows/top?order=PACKETS")["order"], "packets");
-    let refused = page.get("flows/top?filter=nonsense%20here");
-    assert!(
-        refused["code"] == 400
-            && refused["errors"][0].as_str().is_some_and(|text| text.starts_with("filter: ")),
-        "{refused}"
-    );
+    let (status, refused) = page.client.answer("GET", "/api/v1/flows/top?filter=nonsense%20here", "");
+    assert!(status == 400 && refused.contains("\"filter: "), "{refused}");
 }
 
 #[test]
@@ -207,13 +187,11 @@ fn the_pages_of_flows_logs_taps_and_calibration_are_drawn_and_axe_finds_nothing(
         page.open(&mut browser, address);
         browser.await_true(&format!("document.querySelector('h1')?.textContent === '{heading}'"));
         browser.await_true(&format!("document.querySelector('main').textContent.includes('{word}')"));
-        browser.evaluate(&axe);
         for (width, scheme) in [(1280, "light"), (360, "dark")] {
             browser.resize(width);
             browser.prefer(scheme);
-            browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })");
-            let found = browser.evaluate("axe.run().then(({ violations }) => violations.map((one) => `${one.id}: ${one.nodes[0].html}`))");
-            assert_eq!(found, serde_json::json!([]), "{address}, {width} px, {scheme}");
+            let found = browser.axe_violations(&axe);
+            assert_eq!(found, Vec::<String>::new(), "{address}, {width} px, {scheme}");
             let overflow = browser.evaluate("document.documentElement.scrollWidth - innerWidth");
             assert!(overflow.as_i64().is_some_and(|pixels| pixels <= 0), "{address}, {width}: {overflow}");
         }

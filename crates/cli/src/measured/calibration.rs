@@ -17,7 +17,7 @@ impl FactSource for MachineCalibration {
     fn facts(&self) -> Result<Value, ViewRefusal> {
         let catalogue = open_catalogue_to_read(self.store.as_deref()).map_err(|error| failed(&error))?;
         let limits = match catalogue {
-            Some(catalogue) => catalogue.limits_of_all_kernels().map_err(|error| failed(&error))?,
+            Some(catalogue) => catalogue.all_limits().map_err(|error| failed(&error))?,
             None => Vec::new(),
         };
         let kernel = kernel::release();

@@ -1,11 +1,13 @@
 //! Queries of stored flow records, as `packetrig flows` makes them.
 
-use super::{SCHEMA_VERSION, exact, failed, ms};
+use super::{SCHEMA_VERSION, failed, ms};
 use crate::args::OrderBy;
 use crate::commands::{exporter, group_json};
 use crate::protocols;
 use clap::ValueEnum as _;
-use packetrig_server::{FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
+use packetrig_server::{
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal, exact_counts,
+};
 use packetrig_store::flows::filter::FlowFilter;
 use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
 use packetrig_store::flows::scan::{ScanTerms, TimeSpan, flow_files};
@@ -49,7 +51,7 @@ impl FlowArchive for FlowDirectories {
         let top = top::top_with(&terms(is_given_up), &self.files()?, &filter, &question);
         let top = top.map_err(|error| failed(&error))?;
         let parts = grouping.parts();
-        Ok(exact(json!({
+        Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
             "directories": self.names(),
             "by": parts.iter().map(GroupPart::name).collect::<Vec<_>>(),
@@ -71,7 +73,7 @@ impl FlowArchive for FlowDirectories {
         json["directories"] = self.names();
         json["files"] = files.len().into();
         json["meters"] = self.meters()?;
-        Ok(exact(json))
+        Ok(exact_counts(json))
     }
 }
 

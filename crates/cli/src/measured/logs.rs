@@ -1,8 +1,8 @@
 //! Logs as their indexes describe them. No capture file is read.
 
-use super::{SCHEMA_VERSION, exact, ms};
+use super::{SCHEMA_VERSION, ms};
 use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
-use packetrig_server::{FactSource, ViewRefusal};
+use packetrig_server::{FactSource, ViewRefusal, exact_counts};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ impl FactSource for LogDirectories {
     fn facts(&self) -> Result<Value, ViewRefusal> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let logs: Vec<Value> = logs.iter_mut().map(log_json).collect();
-        Ok(exact(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
+        Ok(exact_counts(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
     }
 }
 

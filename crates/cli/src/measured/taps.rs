@@ -1,8 +1,8 @@
 //! Taps of this user as their processes last described them.
 
-use super::{SCHEMA_VERSION, exact, ms};
+use super::{SCHEMA_VERSION, ms};
 use packetrig_link_io::tap::{DescribedTap, described};
-use packetrig_server::{FactSource, ViewRefusal};
+use packetrig_server::{FactSource, ViewRefusal, exact_counts};
 use packetrig_sys::clock;
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(super) struct MachineTaps;
 impl FactSource for MachineTaps {
     fn facts(&self) -> Result<Value, ViewRefusal> {
         let taps: Vec<Value> = described().iter().map(tap_json).collect();
-        Ok(exact(json!({
+        Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
             "now_ms": ms(clock::wall_clock_ns()),

@@ -10,6 +10,7 @@ use packetrig_program::sandbox::{
     BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs, rights_for_files,
     rights_for_ports,
 };
+use packetrig_store::flows::linked_tables;
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::path::{Path, PathBuf};
@@ -160,14 +161,8 @@ fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     // Where one cannot be made, nothing will be in it either.
     let later = [Some(of_taps), of_calibration].into_iter().flatten();
     let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
-    let elsewhere = places.flows.iter().flat_map(|directory| tables_elsewhere(directory));
+    let elsewhere = places.flows.iter().flat_map(|directory| linked_tables(directory));
     Ok(named.cloned().chain(elsewhere).chain(later).collect())
-}
-
-/// Where tables of flow records are, if the directory has links to them, for example to another disk.
-fn tables_elsewhere(directory: &Path) -> Vec<PathBuf> {
-    let links = ["flows", "meter_stats"].map(|table| directory.join(table));
-    links.into_iter().filter(|path| path.is_symlink()).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// For the worker, which may read below the directory that its owner names for replays.

@@ -1,3 +1,5 @@
+mod copies;
+
 use super::*;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -450,53 +452,4 @@ fn of_two_that_cannot_export_none_takes_over() {
         member.heard(&Advertisement { is_ready: false, ..active(2, 5, n, n) }, at(n * 10));
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
-}
-
-/// Under load, the thread that counts may wait for a processor while the one that hears others has one.
-#[test]
-fn a_count_that_nobody_reads_makes_no_member_blind() {
-    let mut member = member(options(1));
-    member.set_seen_packets(10, at(0));
-    member.set_seen_packets(10, at(200));
-    for n in 20..400 {
-        member.heard(&Advertisement { seen_packets: n * 100, ..active(2, 5, n, n) }, at(n * 10));
-        assert!(!member.is_blind());
-    }
-    member.set_seen_packets(40_000, at(4000));
-    assert!(!member.is_blind() && member.is_ready());
-}
-
-#[test]
-fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
-    let mut member = member(options(1));
-    let hear = |member: &mut GroupElection, n: u64, packets: u64| {
-        member.heard(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));
-        member.is_blind()
-    };
-    // Counts that are a little older or newer prove nothing, and neither does a link without traffic.
-    for n in 0..30 {
-        member.set_seen_packets(n, at(n * 10));
-        assert!(!hear(&mut member, n, n * 100));
-    }
-    for n in 30..60 {
-        member.set_seen_packets(29, at(n * 10));
-        assert!(!hear(&mut member, n, 3000));
-    }
-    assert!(!hear(&mut member, 60, 3007));
-    // From here on others have more. What was counted before proves nothing.
-    for n in 61..300 {
-        assert!(!hear(&mut member, n, 3008 + n));
-        member.set_seen_packets(29, at(629));
-    }
-    member.set_seen_packets(29, at(630));
-    assert!(member.is_blind() && !member.is_ready());
-    member.set_seen_packets(30, at(1120));
-    assert!(member.is_ready());
-    // A restart counts from zero again.
-    for n in 140..240 {
-        member.set_seen_packets(30, at(n * 10));
-        let restarted = Advertisement { boot: 5, seen_packets: 9000, ..standby(2, n) };
-        member.heard(&restarted, at(n * 10));
-    }
-    assert!(!member.is_blind());
 }

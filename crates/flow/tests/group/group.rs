@@ -31,6 +31,8 @@ pub(crate) enum Breakage {
     HiddenTerms,
     /// A meter does not notice that its copy of the link is cut.
     Unseeing,
+    /// A count of packets holds for the moment at which it is read.
+    StaleCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +197,10 @@ impl Group {
             return;
         }
         if self.breakage != Breakage::Unseeing {
-            meter.election.set_seen_packets(self.world.packets_seen(index, table_ns), now);
+            let counted_ns = self.world.counted_to(index, table_ns);
+            let counted_to = if self.breakage == Breakage::StaleCounts { table_ns } else { counted_ns };
+            let packets = self.world.packets_seen(index, counted_ns);
+            meter.election.set_seen_packets(packets, MonoTime::from_nanos(counted_to));
         }
         if meter.election.is_blind() {
             meter.sees_since_ns = table_ns;

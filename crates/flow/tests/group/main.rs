@@ -101,6 +101,17 @@ fn a_copy_of_the_link_that_is_cut_loses_nothing() {
     assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
 }
 
+/// Under load, the thread that counts waits for a processor for a while, and the one that hears others does not.
+#[test]
+fn a_meter_that_counts_rarely_is_not_taken_for_one_whose_copy_is_cut() {
+    let worlds = || (0..300).map(|seed| World { count_every_us: 1000 * (seed + 1), ..World::calm(seed) });
+    for world in worlds() {
+        let outcome = run(world.clone());
+        assert_eq!((outcome.changes_after_start, outcome.lost), (0, vec![]), "seed {}", world.seed);
+    }
+    assert!(is_noticed(Breakage::StaleCounts, worlds(), |outcome| outcome.changes_after_start > 0));
+}
+
 #[test]
 fn each_check_notices_what_it_is_for() {
     let wild = || (0..500).map(World::wild);

@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) skew_us: u64,
     /// What is kept before the watermark, in microseconds.
     pub(crate) margin_us: u64,
+    /// How often meter 0 counts its packets, in microseconds; 0: always. The others always count.
+    pub(crate) count_every_us: u64,
     /// (meter, when, when it is started again).
     pub(crate) kills: Vec<(usize, u64, Option<u64>)>,
     /// (meter, when): stops in an orderly way.
@@ -96,6 +98,7 @@ impl World {
             export_delay_us: 1 + draw.below(20_000),
             skew_us: 2000,
             margin_us: 2000,
+            count_every_us: 0,
             kills: vec![],
             leaves: vec![],
             pauses: vec![],
@@ -143,6 +146,15 @@ impl World {
     pub(crate) fn is_cut_off(&self, meter: usize, from_ns: u64, to_ns: u64) -> bool {
         let mut cuts = self.copy_cuts.iter().filter(|(cut, _)| *cut == meter);
         cuts.any(|(_, span)| span.from * MS <= to_ns && from_ns < span.to * MS)
+    }
+
+    /// Up to when a meter has counted its packets: the thread that counts may wait for a processor.
+    pub(crate) const fn counted_to(&self, meter: usize, now_ns: u64) -> u64 {
+        if meter != 0 || self.count_every_us == 0 {
+            now_ns
+        } else {
+            now_ns - now_ns % (self.count_every_us * 1000)
+        }
     }
 
     /// Packets that have come at a meter; ten each millisecond.

@@ -81,6 +81,14 @@ export function table(caption, header, rows, numbers = []) {
     el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
+/** An input with its label in a paragraph of the class `kind`, and what belongs to the input. */
+export function field(label, input, { kind = null, more = [] } = {}) {
+  return el("p", { class: kind }, el("label", { for: input.id }, label), input, ...more);
+}
+
+/** An option of a select. */
+export const option = (value, text, chosen) => el("option", { value, selected: value === chosen }, text);
+
 /** Names with values. */
 export function figures(pairs) {
   return el("dl", { class: "figures" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));

@@ -1,6 +1,6 @@
 // What is asked about flow records: a form whose state is the address, and the parameters of the calls that follow from it.
 
-import { el } from "./dom.js";
+import { el, field, option } from "./dom.js";
 
 /** Groupings that are often useful; any other column can be typed. */
 const GROUPINGS = {
@@ -58,13 +58,6 @@ export function recordParameters(question) {
   return parameters;
 }
 
-const option = (value, text, chosen) => el("option", { value, selected: value === chosen }, text);
-
-/** A label above its input. */
-function field(id, label, input, ...more) {
-  return el("p", {}, el("label", { for: id }, label), input, ...more);
-}
-
 /** A field with the nearest time that it can show; empty if the text in the address is none. */
 function timeInput(id, name, text) {
   const ms = text === null ? NaN : Math.min(Math.max(Number(text), 0), LATEST_MS);
@@ -98,14 +91,14 @@ export class FlowForm {
 
   build() {
     const hint = el("span", { class: "muted", id: "flow-filter-hint" }, "As in nfdump, such as ", el("code", {}, "src net 198.18.0.0/15 and packets > 1k"));
-    this.columnField = field("flow-columns", "Columns, comma-separated", this.columns, this.problems.by);
-    this.times = [field("flow-since", "From (UTC)", this.since, this.problems.since_ms), field("flow-before", "Before (UTC)", this.before, this.problems.before_ms)];
+    this.columnField = field("Columns, comma-separated", this.columns, { more: [this.problems.by] });
+    this.times = [field("From (UTC)", this.since, { more: [this.problems.since_ms] }), field("Before (UTC)", this.before, { more: [this.problems.before_ms] })];
     return el("form", { class: "card filters", role: "search", "aria-label": "Question about flows", onsubmit: (event) => {
       event.preventDefault();
       location.hash = `#/flows?${this.address()}`;
-    } }, field("flow-by", "Group by", this.by), this.columnField, field("flow-order", "Largest by", this.order, this.problems.order),
-    field("flow-span", "Flows that began", this.span, this.problems.last), this.times,
-    el("p", { class: "wide" }, el("label", { for: "flow-filter" }, "Filter"), this.filter, this.problems.filter, hint),
+    } }, field("Group by", this.by), this.columnField, field("Largest by", this.order, { more: [this.problems.order] }),
+    field("Flows that began", this.span, { more: [this.problems.last] }), this.times,
+    field("Filter", this.filter, { kind: "wide", more: [this.problems.filter, hint] }),
     el("datalist", { id: "flow-column-names" }, COLUMNS.map((value) => el("option", { value }))), el("p", {}, el("button", { type: "submit" }, "Show")));
   }
 

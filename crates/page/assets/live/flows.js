@@ -3,7 +3,7 @@
 import { Refusal, get } from "./api.js";
 import { card, el, figures, morphChildren, svg, table } from "./dom.js";
 import { FlowForm, ORDERS, readQuestion, recordParameters } from "./flowform.js";
-import { DASH, count, moment, momentOrDash, nanoseconds, scaled, share } from "./format.js";
+import { DASH, count, isAbsent, moment, momentOrDash, nanoseconds, scaled, share } from "./format.js";
 import { meterCards } from "./meters.js";
 import { TimePlot } from "./plot.js";
 import { poll } from "./poll.js";
@@ -43,7 +43,7 @@ function bar(part, whole) {
 
 /** A part of a group's key as people read it. */
 function keyText(column, value, protocols) {
-  if (value === null || value === undefined || value === "") return DASH;
+  if (isAbsent(value) || value === "") return DASH;
   const name = column === "protocol" && protocols.find((one) => one.protocol === value)?.name;
   return name ? `${name} (${value})` : String(value);
 }
@@ -193,6 +193,7 @@ export async function showFlows(context, query) {
     return () => {};
   }
   const view = new FlowView(question);
+  context.signal.addEventListener("abort", () => view.close());
   const waits = el("p", { class: "muted", role: "status" }, "Reading records…");
   context.place(el("h1", {}, "Flows"), form.node, waits);
   let answers = null;
@@ -203,16 +204,11 @@ export async function showFlows(context, query) {
   try {
     await refresh();
   } catch (error) {
-    view.close();
     if (!(error instanceof Refusal && error.status === 400)) throw error;
     form.showProblems(error.errors);
     waits.remove();
     return () => {};
   }
   waits.replaceWith(view.node);
-  const stop = poll(context, refresh, PERIOD_MS);
-  return () => {
-    stop();
-    view.close();
-  };
+  return poll(context, refresh, PERIOD_MS);
 }

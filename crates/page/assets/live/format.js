@@ -6,7 +6,8 @@ export const ABSENT = "not measured";
 /** What does not exist, such as the rate of a single packet, or the end of a log that grows. */
 export const DASH = "–";
 
-const isAbsent = (value) => value === null || value === undefined;
+/** Whether something was not measured or is not known. */
+export const isAbsent = (value) => value === null || value === undefined;
 
 /** A count with its digits in groups. Counts above 2^53 come as text. */
 export function count(value) {

@@ -2,7 +2,7 @@
 // what the receiver sets aside leaves there. Not to scale: 3 of 10^9 frames would not be seen, so widths follow the logarithm.
 
 import { el, setAttribute, setText, svg } from "./dom.js";
-import { ABSENT, count, share } from "./format.js";
+import { count, isAbsent, share } from "./format.js";
 
 const WIDTH = 380;
 const ROW = 31;
@@ -18,9 +18,9 @@ export const exit = (account, name) => ({ exit: account, name });
 const other = (account, name) => ({ exit: account, name, isOther: true });
 
 /**
- * The steps of a frame of a run. `box`: a heading; with `isCopy` the frames in it are copies, so a trunk begins there. `station`: an account on the way. `exit`: frames leave; with
- * `isEntry` they join. `isPlace`: the number is one of the places of losses.
- * `isOptional`: not drawn if there is no number.
+ * The steps of a frame of a run. `box`: a heading; with `isCopy` its frames are copies, so a trunk begins there. `station`: an account on
+ * the way. `exit`: frames leave; with `isEntry` they join. `isPlace`: the number is one of the places of losses. `isOptional`: not drawn
+ * if there is no number.
  */
 const STEPS = [
   { box: "Our sender" },
@@ -50,13 +50,13 @@ const STEPS = [
 ];
 
 /** Width of an exit in pixels: none for 0, else 3 to 24 by the logarithm. */
-export function exitWidth(frames) {
+function exitWidth(frames) {
   const number = Number(frames);
   return number > 0 ? Math.min(24, 3 + 2.1 * Math.log10(number)) : 0;
 }
 
 export class LedgerDrawing {
-  /** `about`: what a screen reader says first; `id` of the list, for which there can be several drawings on a page. */
+  /** `about`: what a screen reader says first. `id` of the list: drawings on one page need different ones. */
   constructor(steps = STEPS, about = "Ledger of frames", id = "ledger-list") {
     this.steps = steps;
     this.about = about;
@@ -89,7 +89,7 @@ export class LedgerDrawing {
       const { step } = part;
       const value = valueOf(step);
       const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
-      const text = value === null || value === undefined ? ABSENT : count(value);
+      const text = count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
       const rate = Number(value) ? rates[step.station ?? step.exit] : null;
       setText(part.value, rate ? `${text}, ${rate}` : text);
@@ -173,10 +173,10 @@ function entryPath(x, y) {
 }
 
 function drawFlow(part, value) {
-  const isAbsent = value === null || value === undefined;
-  setAttribute(part.flow.line, "stroke-width", isAbsent ? 6 : Math.max(1, exitWidth(value) / 2));
+  const isUnknown = isAbsent(value);
+  setAttribute(part.flow.line, "stroke-width", isUnknown ? 6 : Math.max(1, exitWidth(value) / 2));
   const kind = part.step.isOther || part.step.isEntry ? "ledger-exit is-other" : "ledger-exit";
-  for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isAbsent ? " is-absent" : ""}${!isAbsent && Number(value) === 0 ? " is-none" : ""}`);
+  for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isUnknown ? " is-absent" : ""}${!isUnknown && Number(value) === 0 ? " is-none" : ""}`);
 }
 
 /** Hatching for what was not measured: absent is not 0. */

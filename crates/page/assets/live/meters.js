@@ -1,7 +1,7 @@
 // What meters know of their own losses: their ledgers, in the order in which packets pass.
 
 import { card, el, table } from "./dom.js";
-import { count, moment } from "./format.js";
+import { count, isAbsent, moment } from "./format.js";
 
 const ROWS = [
   ["arrived at the interface", (ledger) => ledger.capture.arrived],
@@ -35,7 +35,7 @@ function lossesOf({ capture, packets, export: sent }) {
 
 function lossText(ledger) {
   const lost = lossesOf(ledger);
-  const isKnown = ledger.capture.driver_dropped !== null && ledger.capture.driver_dropped !== undefined;
+  const isKnown = !isAbsent(ledger.capture.driver_dropped);
   if (lost > 0n) return isKnown ? `✗ ${count(lost)} packets were lost in this meter.` : `✗ At least ${count(lost)} packets were lost in this meter; drops of the driver were not measured.`;
   return isKnown ? "✓ No packet was lost in this meter." : "? No known loss; drops of the driver were not measured.";
 }

@@ -1,7 +1,7 @@
 // The nodes of a fleet, as `fleet up` last heard them. Nothing is sent to a node.
 
 import { card, el, table } from "./dom.js";
-import { ABSENT, count, moment, nanoseconds, scaled } from "./format.js";
+import { ABSENT, DASH, count, moment, nanoseconds, scaled } from "./format.js";
 import { showPolled } from "./poll.js";
 
 /** Older than this, the file of `fleet up` is no news. */
@@ -37,13 +37,13 @@ function nodeRow(node) {
   const labels = [...node.hello.labels, ...node.operator_labels];
   return [node.node, `${PRESENCE[String(node.presence).toLowerCase()] ?? node.presence}, ${nanoseconds(node.silent)} ago`, workOf(node), clockOf(node.hello.clock),
     node.hello.version, el("ul", { class: "plain" }, node.hello.ports.map(portOf)), doubtsOf(node), scaled(node.hello.disk_free, "B"),
-    waiting ? `${count(waiting)} segments wait` : "–", labels.join(", ") || "–"];
+    waiting ? `${count(waiting)} segments wait` : DASH, labels.join(", ") || DASH];
 }
 
 function content(data) {
   const header = ["Node", "Presence", "Work and lease", "Clock", "Version", "Ports", "Doubt", "Free disk", "Results", "Labels"];
   const rows = data.nodes.map(nodeRow);
-  for (const node of data.never_heard) rows.push([node, "✗ never heard", ...Array(header.length - 2).fill("–")]);
+  for (const node of data.never_heard) rows.push([node, "✗ never heard", ...Array(header.length - 2).fill(DASH)]);
   const age = data.heard_ms_ago;
   const note = age === null ? "`packetrig fleet up` has not written what it heard: it does not run, or has just begun."
     : age > STALE_MS ? `✗ fleet up has not listened for ${nanoseconds(age * 1e6)}, so this is old.` : `✓ heard ${nanoseconds(age * 1e6)} ago`;

@@ -8,7 +8,7 @@ const HEIGHT = 230;
 const DASHES = ["", "7 4", "2 3"];
 
 /** A step of 1, 2 or 5 times a power of ten, for about `parts` parts of `most`. */
-export function niceStep(most, parts) {
+function niceStep(most, parts) {
   const rough = Math.max(most, Number.MIN_VALUE) / parts;
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);

@@ -1,6 +1,6 @@
 // All pairs of a run with probes: a grid of buttons that choose the pair, or a select if there are too many ends.
 
-import { el } from "./dom.js";
+import { el, field, option } from "./dom.js";
 import { CELLS, cellOf, hasDirections, isPair, meaningOf, pairName } from "./probevalues.js";
 
 /** With more ends, there is no grid. */
@@ -46,17 +46,16 @@ function grid(probes, question) {
 }
 
 function pairSelect(probes, question, ends) {
+  const chosen = probes.lines.findIndex((line) => isPair(line, question.pair));
   return [el("p", {}, `No grid: the probes have ${ends} different ends, and a grid is drawn for at most ${MOST_ENDS}.`),
-    el("p", { class: "controls" }, el("label", { for: "probe-pair-choice" }, "Pair"), el("select", { id: "probe-pair-choice" },
-      el("option", { value: "", selected: !probes.lines.some((line) => isPair(line, question.pair)) }, "Choose a pair"), probes.lines.map((line, index) =>
-      el("option", { value: index, selected: isPair(line, question.pair) }, line.target ? `${pairName(line)} (${line.target})` : pairName(line)))))];
+    field("Pair", el("select", { id: "probe-pair-choice" }, option("", "Choose a pair", chosen === -1 ? "" : null),
+      probes.lines.map((line, index) => option(index, line.target ? `${pairName(line)} (${line.target})` : pairName(line), chosen))), { kind: "controls" })];
 }
 
 /** What cells show can be chosen if both directions were measured. */
 function cellSelect(probes, question) {
   if (!hasDirections(probes.method)) return [];
-  return [el("p", { class: "controls" }, el("label", { for: "probe-cell" }, "Cells show"), el("select", { id: "probe-cell" },
-    Object.entries(CELLS).map(([value, text]) => el("option", { value, selected: value === question.cell }, text))))];
+  return [field("Cells show", el("select", { id: "probe-cell" }, Object.entries(CELLS).map(([value, text]) => option(value, text, question.cell))), { kind: "controls" })];
 }
 
 /** All pairs of the newest run. */

@@ -1,12 +1,13 @@
 // What runs with probes have measured: all pairs of the newest run of a measurement, and one pair over its runs.
 
 import { Refusal, get, hasToken } from "./api.js";
-import { announce, card, el, figures, morphChildren, verdict } from "./dom.js";
-import { count, moment, utc } from "./format.js";
+import { announce, card, el, field, figures, morphChildren, option, verdict } from "./dom.js";
+import { DASH, count, moment, utc } from "./format.js";
 import { poll } from "./poll.js";
 import { allPairs } from "./probepairs.js";
 import { ProbeTimes } from "./probetimes.js";
-import { CELLS, isPair, pairName } from "./probevalues.js";
+import { CELLS, KeptProbes, isPair, pairName } from "./probevalues.js";
+import { resultAddress } from "./results.js";
 
 const PERIOD_MS = 10000;
 /** Results of the list among which measurements are looked for. */
@@ -27,7 +28,10 @@ const methods = new Map();
 async function probesOf(run, signal) {
   const key = JSON.stringify([run.id, run.verdict, run.outcome]);
   let probes = kept.get(key);
-  if (probes === undefined) probes = (await get(`runs/${encodeURIComponent(run.id)}`, signal)).probes ?? null;
+  if (probes === undefined) {
+    const report = await get(`runs/${encodeURIComponent(run.id)}`, signal);
+    probes = report.probes ? new KeptProbes(report.probes) : null;
+  }
   kept.delete(key);
   kept.set(key, probes);
   if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
@@ -82,9 +86,9 @@ function addressOf({ plan, most, cell, pair }) {
 }
 
 /** The pair of a line. The target belongs to it only if several lines have the same ends. */
-function pairOf(probes, line) {
+function pairOf(lines, line) {
   const pair = { from: line.from, to: line.to, target: null };
-  return probes.lines.filter((one) => isPair(one, pair)).length > 1 ? { ...pair, target: line.target } : pair;
+  return lines.filter((one) => isPair(one, pair)).length > 1 ? { ...pair, target: line.target } : pair;
 }
 
 class ProbeView {
@@ -92,6 +96,8 @@ class ProbeView {
     this.context = context;
     this.question = question;
     this.rows = [];
+    /** Lines of the newest run. */
+    this.lines = [];
     this.choice = el("form", { class: "card filters", "aria-label": "Measurement", onsubmit: (event) => event.preventDefault(), onchange: (event) => this.choose(event.target) });
     this.newest = el("div", { onclick: (event) => this.press(event), onchange: (event) => this.choose(event.target) });
     this.times = new ProbeTimes();
@@ -103,8 +109,7 @@ class ProbeView {
     if (input.id === "probe-plan") location.hash = addressOf({ ...this.question, plan: input.value, pair: null });
     if (input.id === "probe-most") location.hash = addressOf({ ...this.question, most: Number(input.value) });
     if (input.id === "probe-cell") this.change({ cell: input.value });
-    const [newest] = this.rows;
-    if (input.id === "probe-pair-choice" && input.value) this.showPair(pairOf(newest.probes, newest.probes.lines[Number(input.value)]));
+    if (input.id === "probe-pair-choice" && input.value) this.showPair(pairOf(this.lines, this.lines[Number(input.value)]));
   }
 
   press(event) {
@@ -162,11 +167,11 @@ class ProbeView {
   draw(rows = this.rows) {
     if (!this.context.isCurrent()) return;
     this.rows = rows;
+    const [first] = rows;
+    this.lines = first?.probes?.lines() ?? [];
     morphChildren(this.choice, this.choices());
-    const first = rows[0];
-    const hasPairs = Boolean(first?.probes?.lines.length);
-    this.times.node.hidden = !hasPairs && !this.question.pair;
-    if (hasPairs && !this.question.pair) this.question.pair = pairOf(first.probes, first.probes.lines.find((line) => line.found) ?? first.probes.lines[0]);
+    if (this.lines.length) this.question.pair ??= pairOf(this.lines, this.lines.find((line) => line.found) ?? this.lines[0]);
+    this.times.node.hidden = !this.question.pair;
     morphChildren(this.newest, [first ? this.newestCard(first) : card("No run", el("p", {}, "No run of this plan was kept."))]);
     // Shown as soon as there is something, while more is read.
     if (!this.node.isConnected) this.context.place(el("h1", {}, "Probes"), this.node);
@@ -179,22 +184,27 @@ class ProbeView {
     if (this.rows.length && !all.some((one) => one.plan === plan)) all.push({ plan, newest: this.rows[0].run, runs: this.matching });
     for (const one of all) if (one.plan === plan) one.runs = this.matching;
     const counts = [...new Set([5, USUAL_RUNS, 50, MOST_RUNS, most])].sort((a, b) => a - b);
-    return [el("p", { class: "wide" }, el("label", { for: "probe-plan" }, "Measurement (runs of the same plan)"), el("select", { id: "probe-plan" },
-      all.map((one) => el("option", { value: one.plan, selected: one.plan === plan }, measurementText(one))))),
-    el("p", {}, el("label", { for: "probe-most" }, "Newest runs over time"), el("select", { id: "probe-most" },
-      counts.map((number) => el("option", { value: number, selected: number === most }, String(number)))))];
+    const measurement = el("select", { id: "probe-plan" }, all.map((one) => option(one.plan, measurementText(one), plan)));
+    const newest = el("select", { id: "probe-most" }, counts.map((number) => option(number, String(number), most)));
+    return [field("Measurement (runs of the same plan)", measurement, { kind: "wide" }), field("Newest runs over time", newest)];
   }
 
   newestCard({ run, probes, problem }) {
-    const path = encodeURIComponent(run.id);
-    const links = el("p", { class: "controls apart" }, el("a", { href: `#/runs/${path}` }, "Result"),
+    const links = el("p", { class: "controls apart" }, el("a", { href: resultAddress(run.id) }, "Result"),
       // A browser sends no token with a link; the page of the result saves the report then.
-      hasToken() ? "" : el("a", { href: `../api/v1/runs/${path}/report.html` }, "Report as a page"));
-    const facts = figures([["Run", run.id], ["Verdict", verdict(run.verdict)], ["Name", run.name || "–"], ["Method", probes?.method ?? "–"], ["Pairs", probes ? count(probes.lines.length) : "–"], ["Started", moment(run.started_ms)]]);
+      hasToken() ? "" : el("a", { href: `../api/v1/runs/${encodeURIComponent(run.id)}/report.html` }, "Report as a page"));
+    const facts = figures([
+      ["Run", run.id],
+      ["Verdict", verdict(run.verdict)],
+      ["Name", run.name || DASH],
+      ["Method", probes?.method ?? DASH],
+      ["Pairs", probes ? count(this.lines.length) : DASH],
+      ["Started", moment(run.started_ms)],
+    ]);
     if (!probes) return card("Newest run", facts, links, el("p", { class: "problem" }, `✗ ${problem}`));
     const { pair } = this.question;
-    const unknown = pair && !probes.lines.some((line) => isPair(line, pair)) ? [el("p", {}, `? The newest run has no pair ${pairName(pair)}.`)] : [];
-    return card("Newest run", facts, links, ...unknown, ...allPairs(probes, this.question));
+    const unknown = pair && !this.lines.some((line) => isPair(line, pair)) ? [el("p", {}, `? The newest run has no pair ${pairName(pair)}.`)] : [];
+    return card("Newest run", facts, links, ...unknown, ...allPairs({ method: probes.method, lines: this.lines }, this.question));
   }
 
   close() {
@@ -209,19 +219,11 @@ function emptyCard() {
 /** Shows the measurement that the address asks for, and looks for new runs every ten seconds; returns what ends that. */
 export async function showProbes(context, query) {
   const view = new ProbeView(context, readQuestion(query));
+  context.signal.addEventListener("abort", () => view.close());
   const refresh = async () => {
     const isFound = await view.refresh();
     if (!isFound && context.isCurrent()) context.place(el("h1", {}, "Probes"), emptyCard());
   };
-  try {
-    await refresh();
-  } catch (error) {
-    view.close();
-    throw error;
-  }
-  const stop = poll(context, refresh, PERIOD_MS);
-  return () => {
-    stop();
-    view.close();
-  };
+  await refresh();
+  return poll(context, refresh, PERIOD_MS);
 }

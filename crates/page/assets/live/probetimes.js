@@ -3,7 +3,8 @@
 import { card, el, morphChildren, table, verdict } from "./dom.js";
 import { DASH, count, moment, nanoseconds, percent, scaled } from "./format.js";
 import { TimePlot } from "./plot.js";
-import { isPair, lossOf, outcomeOf, pairName, unansweredOf } from "./probevalues.js";
+import { lossOf, outcomeOf, pairName, unansweredOf } from "./probevalues.js";
+import { resultAddress } from "./results.js";
 
 const bits = (value) => scaled(value, "bit/s");
 const time = (of, figure) => (found) => found[of]?.[figure] ?? null;
@@ -18,7 +19,6 @@ const DRAWINGS = [
   { title: "Capacity", names: ["rate", "low", "high"], text: bits, of: [rate("bits_per_s"), rate("low"), rate("high")], says: "Rate of the narrowest link on the way there, in bits of frames, and its range" },
 ];
 
-/** A column of the table: its heading, and its text or null. Columns without any text are left out. */
 const ns = (of, figure) => (found) => (found[of] ? nanoseconds(found[of][figure]) : null);
 const boundOf = (of) => (found) => (found[of] ? `± ${nanoseconds(found[of].bound_ns)}` : null);
 const counted = (name) => (found, method) => (method === "send" || Number(found.counts.sent) === 0 ? null : count(found.counts[name]));
@@ -29,6 +29,7 @@ const lossText = (name, way) => (found) => {
 };
 const CLOCKS = { one: "one clock", fleet: "the fleet's comparison", exchanges: "the probes' own comparison" };
 const timeColumns = (title, of) => [[`${title} p50`, ns(of, "p50_ns")], [`${title} p99`, ns(of, "p99_ns")], [`${title} max`, ns(of, "max_ns")], [`${title} bound`, boundOf(of)]];
+/** Columns of the table: a heading, and what gives a text or null. Columns without any text are left out. */
 const COLUMNS = [
   ["Sent, probes", (found) => count(found.counts.sent)],
   ["Answered, probes", counted("answered")],
@@ -63,7 +64,7 @@ function runTable(rows) {
   const texts = rows.map(({ line, probes }) => COLUMNS.map(([, text]) => (line?.found ? text(line.found, probes.method) : null)));
   const shown = COLUMNS.map((_, index) => index).filter((index) => texts.some((row) => row[index] !== null));
   const header = ["Run", "Started", "Verdict of the run", "Outcome of the pair", ...shown.map((index) => COLUMNS[index][0])];
-  const cells = rows.map(({ run, ...row }, place) => [el("a", { href: `#/runs/${encodeURIComponent(run.id)}` }, run.id), moment(run.started_ms), verdict(run.verdict),
+  const cells = rows.map(({ run, ...row }, place) => [el("a", { href: resultAddress(run.id) }, run.id), moment(run.started_ms), verdict(run.verdict),
     outcome(row), ...shown.map((index) => texts[place][index] ?? DASH)]);
   const node = table("Runs, the newest first. A dash was not measured or is not known.", header, cells, shown.map((_, index) => index + 4));
   node.querySelector("table").id = "probe-runs";
@@ -91,7 +92,7 @@ export class ProbeTimes {
   /** `runs`: the newest first, each with its row of the list, and its probes or the problem of getting them. */
   update(pair, runs) {
     this.heading.textContent = `${pairName(pair)}${pair.target ? ` at ${pair.target}` : ""} over time`;
-    const rows = runs.map((row) => ({ ...row, line: row.probes?.lines.find((line) => isPair(line, pair)) }));
+    const rows = runs.map((row) => ({ ...row, line: row.probes?.find(pair) }));
     const oldestFirst = [...rows].sort((a, b) => a.run.started_ms - b.run.started_ms);
     const seconds = oldestFirst.map(({ run }) => run.started_ms / 1000);
     for (const { of, plot, node } of this.drawings) {

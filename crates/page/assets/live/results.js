@@ -1,8 +1,8 @@
 // Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
 
 import { get, getText, hasToken } from "./api.js";
-import { card, el, figures, table, verdict } from "./dom.js";
-import { ABSENT, count, moment, nanoseconds, percent, scaled } from "./format.js";
+import { card, el, field, figures, option, table, verdict } from "./dom.js";
+import { ABSENT, DASH, count, moment, nanoseconds, percent, scaled } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
 import { TimePlot } from "./plot.js";
 import { poll } from "./poll.js";
@@ -10,7 +10,8 @@ import { poll } from "./poll.js";
 const PAGE_SIZE = 50;
 /** Rows of streams of one result; the file has all. */
 const MOST_STREAMS = 100;
-const address = (id) => `#/runs/${encodeURIComponent(id)}`;
+/** The address of a result on this page. */
+export const resultAddress = (id) => `#/runs/${encodeURIComponent(id)}`;
 
 /** Results that are selected to be compared. They stay while the user looks at other pages of the list. */
 const selected = new Set();
@@ -62,8 +63,8 @@ function resultRow(row, onSelect) {
     onSelect();
   } });
   box.checked = selected.has(row.id);
-  return [el("a", { href: address(row.id) }, row.id), box, verdict(row.verdict), row.name || "–", row.kind, moment(row.started_ms), row.outcome,
-    row.streams === null ? "–" : count(row.streams), row.sent === null ? "–" : count(row.sent), row.lost === null ? "–" : count(row.lost)];
+  return [el("a", { href: resultAddress(row.id) }, row.id), box, verdict(row.verdict), row.name || DASH, row.kind, moment(row.started_ms), row.outcome,
+    row.streams === null ? DASH : count(row.streams), row.sent === null ? DASH : count(row.sent), row.lost === null ? DASH : count(row.lost)];
 }
 
 function openComparison() {
@@ -72,10 +73,8 @@ function openComparison() {
 }
 
 function filters(query) {
-  const field = (name, label, input) => el("p", {}, el("label", { for: `filter-${name}` }, label), input);
   const text = el("input", { type: "search", id: "filter-text", value: query.get("text") ?? "" });
-  const choice = el("select", { id: "filter-verdict" }, ["", "PASS", "FAIL", "INCONCLUSIVE"].map((word) =>
-    el("option", { value: word, selected: word === (query.get("verdict") ?? "") }, word || "any")));
+  const choice = el("select", { id: "filter-verdict" }, ["", "PASS", "FAIL", "INCONCLUSIVE"].map((word) => option(word, word || "any", query.get("verdict") ?? "")));
   const kind = el("input", { type: "text", id: "filter-kind", value: query.get("kind") ?? "", placeholder: "run, rfc2544, …" });
   const day = (name) => el("input", { type: "date", id: `filter-${name}`, value: query.get(name) ? new Date(Number(query.get(name))).toISOString().slice(0, 10) : "" });
   const [since, before] = [day("since_ms"), day("before_ms")];
@@ -89,8 +88,8 @@ function filters(query) {
     set("since_ms", since.value && String(Date.parse(`${since.value}T00:00:00Z`)));
     set("before_ms", before.value && String(Date.parse(`${before.value}T00:00:00Z`)));
     location.hash = `#/runs?${next}`;
-  } }, field("text", "Name or id", text), field("verdict", "Verdict", choice), field("kind", "Kind", kind),
-  field("since_ms", "From day (UTC)", since), field("before_ms", "Before day (UTC)", before), el("p", {}, el("button", { type: "submit" }, "Filter")));
+  } }, field("Name or id", text), field("Verdict", choice), field("Kind", kind),
+  field("From day (UTC)", since), field("Before day (UTC)", before), el("p", {}, el("button", { type: "submit" }, "Filter")));
   return form;
 }
 
@@ -178,7 +177,7 @@ export function save(name, text, type) {
 
 function factsCard(report, download) {
   return card("Summary", figures([
-    ["Name", report.name || "–"],
+    ["Name", report.name || DASH],
     ["Started", moment(Math.floor(report.started_wall_ns / 1e6))],
     ["Nodes that reported", `${report.coverage.reported} of ${report.coverage.expected}`],
     ["Lost, frames", count(report.lost.total)],
@@ -214,7 +213,7 @@ function streamsCard(report) {
   const note = report.streams.length > worst.length ? `The ${worst.length} streams with the largest loss of ${report.streams.length}; the JSON file has all.` : `All ${report.streams.length} streams, the largest loss first.`;
   const mean = (stream) => stream.latency?.mean ?? stream.latency?.mean_ns ?? null;
   return card("Streams", table(note, ["Stream", "From", "To", "Sent, frames", "Received, frames", "Lost, frames", "Lost, share", "Mean latency"],
-    worst.map((stream) => [stream.name, stream.tx_port, stream.rx_ports.join(", ") || "–", count(stream.sent?.frames), count(stream.received?.frames),
+    worst.map((stream) => [stream.name, stream.tx_port, stream.rx_ports.join(", ") || DASH, count(stream.sent?.frames), count(stream.received?.frames),
       count(stream.loss?.lost), percent(stream.loss?.percent), nanoseconds(mean(stream))]), [3, 4, 5, 6, 7]));
 }
 
@@ -229,10 +228,10 @@ export async function showComparison(context, query) {
   const report = await get(`compare?${new URLSearchParams({ a, b })}`);
   const value = (number, unit) => (number !== null && unit === "ns" ? nanoseconds(number) : number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
   const rows = report.figures.map((figure) => [figure.subject ? `${figure.name} of ${figure.subject}` : figure.name, value(figure.before, figure.unit), value(figure.after, figure.unit),
-    value(figure.difference, figure.unit), figure.percent === null ? "–" : percent(figure.percent), changeWord(figure.change)]);
+    value(figure.difference, figure.unit), figure.percent === null ? DASH : percent(figure.percent), changeWord(figure.change)]);
   const plot = new TimePlot("Frames received per second", ["first", "second"], (frames) => scaled(frames, "fps"));
   const areRuns = report.before.kind === "run" && report.after.kind === "run";
-  const title = (label) => el("span", {}, el("a", { href: address(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
+  const title = (label) => el("span", {}, el("a", { href: resultAddress(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
   context.place(el("h1", {}, "Comparison"),
     card("Two results", figures([["First", title(report.before)], ["Second", title(report.after)]]),
       report.difference ? el("p", { class: "problem" }, `They are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",

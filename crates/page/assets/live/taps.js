@@ -1,7 +1,7 @@
 // The taps of the server's user on its machine: where frames and their copies went, as each tap's process last wrote it.
 
 import { card, el, figures } from "./dom.js";
-import { count, moment, scaled } from "./format.js";
+import { count, isAbsent, moment, scaled } from "./format.js";
 import { LedgerDrawing, exit, station } from "./ledger.js";
 import { showPolled } from "./poll.js";
 
@@ -75,16 +75,16 @@ class TapRates {
     const now = { elapsed: Number(accounts.elapsed), counts: directions.map((direction) => direction.counts) };
     const seconds = this.last ? (now.elapsed - this.last.elapsed) / 1e9 : 0;
     // Nothing new was written since the last poll, or counters began anew: there is no rate.
-    const rates = seconds > 0 ? now.counts.map((counts, index) => ratesOf(counts, this.last.counts[index] ?? {}, seconds)) : [];
+    const rates = seconds > 0 ? now.counts.map((counts, index) => frameRates(counts, this.last.counts[index] ?? {}, seconds)) : [];
     this.last = now;
     return rates;
   }
 }
 
-function ratesOf(now, before, seconds) {
+function frameRates(now, before, seconds) {
   const rates = {};
   for (const [account, frames] of Object.entries(now)) {
-    if (frames === null || frames === undefined) continue;
+    if (isAbsent(frames)) continue;
     // A cause without frames is absent. Counts above 2^53 are text.
     const difference = Number(BigInt(frames) - BigInt(before[account] ?? 0));
     if (difference >= 0) rates[account] = scaled(difference / seconds, "fps");

@@ -243,6 +243,19 @@ pub(super) fn count(count: u64) -> Value {
     if count <= EXACT { count.into() } else { count.to_string().into() }
 }
 
+/// The same for all numbers of a document.
+pub fn exact_counts(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_u64().map_or(Value::Number(number), count),
+        Value::Array(values) => values.into_iter().map(exact_counts).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(name, value)| (name, exact_counts(value)));
+            Value::Object(members.collect())
+        }
+        other => other,
+    }
+}
+
 /// A rate or a time with three digits after the point; what is not finite is absent.
 fn rate(value: f64) -> Value {
     float((value * 1000.0).round() / 1000.0)

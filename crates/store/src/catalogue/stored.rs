@@ -1,11 +1,13 @@
 //! Results of both kinds: runs and test methods, found by one id.
 
-use super::{MethodState, MethodSummary, RunCatalogue, RunSummary, only_match};
+use super::{MethodState, MethodSummary, RunCatalogue, RunSummary, only_match, read_report};
+use crate::Error;
+use crate::files::REPORT;
 use crate::methods::RESULT;
-use crate::{Error, results};
-use packetrig_fleet::report::run_figures;
-use packetrig_stats::figure::ReportFigure;
-use std::path::Path;
+use crate::results::{self, ComparableResult};
+use packetrig_fleet::report::{RunReport, run_figures};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// Kind of results that are runs.
 pub(crate) const RUN: &str = "run";
@@ -62,6 +64,40 @@ impl StoredSummary {
             Self::Method(method) => &method.directory,
         }
     }
+
+    /// The file with the whole result. It is there once the run or method has ended.
+    pub fn result_file(&self) -> PathBuf {
+        self.directory().join(if matches!(self, Self::Run(_)) { REPORT } else { RESULT })
+    }
+
+    /// The report of a run, or an error that says that it has none.
+    pub fn report(&self) -> Result<RunReport, Error> {
+        match self {
+            Self::Run(_) => read_report(&self.result_file()),
+            Self::Method(method) => Err(Error::NoResult(method.id.clone())),
+        }
+    }
+
+    /// What it is compared by, from its file.
+    pub fn comparable(&self) -> Result<ComparableResult, Error> {
+        if let Self::Run(_) = self {
+            let report = self.report()?;
+            return Ok(ComparableResult::of_run(&report, run_figures(&report)));
+        }
+        let read = results::read_result_file(&self.result_file()).map_err(|error| match error {
+            Error::File { source, .. } if source.kind() == ErrorKind::NotFound => {
+                Error::NoResult(self.id().to_owned())
+            }
+            error => error,
+        });
+        Ok(ComparableResult {
+            id: Some(self.id().to_owned()),
+            name: self.name().to_owned(),
+            kind: self.kind().to_owned(),
+            verdict: self.verdict().to_owned(),
+            ..read?
+        })
+    }
 }
 
 impl RunCatalogue {
@@ -88,33 +124,5 @@ impl RunCatalogue {
         let mut all: Vec<_> = runs.chain(methods).collect();
         all.sort_by(|a, b| (b.started_wall_ns(), b.id()).cmp(&(a.started_wall_ns(), a.id())));
         Ok(all)
-    }
-
-    /// The figures of a run or method that is stored.
-    pub fn figures(&self, stored: &StoredSummary) -> Result<Vec<ReportFigure>, Error> {
-        Ok(self.comparable(stored)?.figures)
-    }
-
-    /// What a run or method is compared by.
-    pub fn comparable(&self, stored: &StoredSummary) -> Result<results::ComparableResult, Error> {
-        match stored {
-            StoredSummary::Run(run) => {
-                let (_, report) = self.show(&run.run.0)?;
-                Ok(results::ComparableResult::of_run(&report, run_figures(&report)))
-            }
-            StoredSummary::Method(method) => {
-                let path = method.directory.join(RESULT);
-                if !path.try_exists().map_err(Error::file("find", &path))? {
-                    return Err(Error::NoResult(method.id.clone()));
-                }
-                Ok(results::ComparableResult {
-                    id: Some(method.id.clone()),
-                    name: method.name.clone(),
-                    kind: method.method.clone(),
-                    verdict: method.verdict.clone(),
-                    ..results::read_result_file(&path)?
-                })
-            }
-        }
     }
 }

@@ -121,7 +121,7 @@ fn is_of(path: &Path, table: WritableTable) -> bool {
 pub struct ScanTerms<'a> {
     /// Most threads that read.
     pub readers: usize,
-    /// Asked between chunks. If it says so, the scan ends with [`Error::GivenUp`].
+    /// Asked by the readers before each row group and chunk. If it says so, the scan ends with [`Error::GivenUp`].
     pub is_given_up: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -181,7 +181,7 @@ fn scan_selection(
 ) -> Result<(), Error> {
     let of_filter = selection.columns();
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
-    let request = ScanRequest { files, selection, of_filter, others };
+    let request = ScanRequest { terms, files, selection, of_filter, others };
     let readers = thread::available_parallelism().map_or(1, usize::from).min(terms.readers).max(1);
     // Readers that are ahead wait at their bounded channels. When `in_order` returns, its receivers are dropped, and the readers end at
     // their next send.
@@ -193,21 +193,14 @@ fn scan_selection(
             scope.spawn(move || share.read(request));
             receiver
         });
-        in_order(&shares.collect::<Vec<_>>(), terms, each)
+        in_order(&shares.collect::<Vec<_>>(), each)
     })
 }
 
 /// Gives what the readers send: one portion of each in turn, until none is left.
-fn in_order(
-    shares: &[Receiver<ReaderDelivery>],
-    terms: &ScanTerms<'_>,
-    each: &mut EachChunk<'_>,
-) -> Result<(), Error> {
+fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
     for share in shares.iter().cycle() {
         loop {
-            if (terms.is_given_up)() {
-                return Err(Error::GivenUp);
-            }
             match share.recv() {
                 Ok(ReaderDelivery::Rows(chunk, rows)) => {
                     if each(&chunk, &rows).is_break() {
@@ -226,12 +219,19 @@ fn in_order(
 
 /// What a scan reads.
 struct ScanRequest<'a> {
+    terms: &'a ScanTerms<'a>,
     files: &'a [PathBuf],
     selection: RowSelection<'a>,
     /// Columns that the filter needs.
     of_filter: Vec<&'static str>,
     /// Other columns that are wanted.
     others: Vec<&'static str>,
+}
+
+impl ScanRequest<'_> {
+    fn demand_wanted(&self) -> Result<(), Error> {
+        if (self.terms.is_given_up)() { Err(Error::GivenUp) } else { Ok(()) }
+    }
 }
 
 /// What a reader thread sends.
@@ -306,10 +306,11 @@ impl ScanShare {
             if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
                 continue;
             }
+            request.demand_wanted()?;
             let group = file.get_row_group(index).map_err(Error::damaged(path))?;
             let first = RowPlace { file: number, group: index, row: 0 };
             if request.selection.may_have_group(group.metadata(), first) {
-                self.read_group(path, &*group, first, &places)?;
+                self.read_group(path, &*group, first, &places, request)?;
             }
             // Also after a group that was skipped: the receiver counts portions, not groups with rows.
             if portions.is_some() {
@@ -325,9 +326,11 @@ impl ScanShare {
         group: &dyn RowGroupReader,
         first: RowPlace,
         places: &GroupPlaces<'_>,
+        request: &ScanRequest<'_>,
     ) -> Result<(), ReadEnd> {
         let mut reader = GroupReader::open(group, first, places).map_err(Error::damaged(path))?;
         while let Some((chunk, rows)) = reader.next(places.selection).map_err(Error::damaged(path))? {
+            request.demand_wanted()?;
             self.send(ReaderDelivery::Rows(chunk, rows))?;
         }
         Ok(())

@@ -43,6 +43,12 @@ fn walk(
     Ok(())
 }
 
+/// Where tables in a directory of records are, if it has links to them.
+pub fn linked_tables(directory: &Path) -> Vec<PathBuf> {
+    let places = WritableTable::ALL.iter().map(|table| directory.join(table.name()));
+    places.filter(|place| place.is_symlink()).filter_map(|place| place.canonicalize().ok()).collect()
+}
+
 enum EntryKind {
     Directory,
     File,

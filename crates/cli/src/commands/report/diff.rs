@@ -55,7 +55,7 @@ fn read(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
         };
     }
     let catalogue = existing_catalogue(store, text)?;
-    Ok(catalogue.comparable(&find_stored(&catalogue, text)?)?)
+    Ok(find_stored(&catalogue, text)?.comparable()?)
 }
 
 /// The result with those of its figures that the user has named.

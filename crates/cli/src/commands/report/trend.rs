@@ -59,8 +59,7 @@ fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResu
     }
     found.truncate(arguments.most);
     found.reverse();
-    let read: Result<Vec<_>, Error> =
-        found.iter().map(|stored| Ok((stored, catalogue.comparable(stored)?))).collect();
+    let read: Result<Vec<_>, Error> = found.iter().map(|stored| Ok((stored, stored.comparable()?))).collect();
     let read = read?;
     warn_of_other_tests(&read);
     read.into_iter().map(|(stored, result)| trend_result(stored, result, arguments)).collect()
