@@ -40,7 +40,7 @@ pub fn render_run(run: RunPage<'_>) -> String {
     }
     parts.add("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
     // A plan has either flows or probes.
-    if report.probes.is_none() || !report.streams.is_empty() {
+    if report.probes.is_none() {
         parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
         parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
     }
