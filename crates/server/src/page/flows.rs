@@ -2,7 +2,7 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageContext, PageFailure, blocking, present};
+use super::routes::{PageContext, PageFailure, json_text, present};
 use super::turns::HeavyCalls;
 use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
 use axum::response::Response;
@@ -49,15 +49,10 @@ pub(super) async fn perform(
 async fn in_turn(
     make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
-    let turn = QUERIES.take_turn().await?;
     let viewer = WaitingViewer::default();
     let has_gone = Arc::clone(&viewer.0);
-    blocking(move || {
-        // Until the query ends, not until its viewer goes.
-        let _turn = turn;
-        make(&|| has_gone.load(Ordering::Relaxed))
-    })
-    .await
+    let query = move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string());
+    QUERIES.make(query).await.map(json_text)
 }
 
 /// Dropped when its viewer has the answer or has gone.

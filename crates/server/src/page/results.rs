@@ -2,7 +2,7 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageFailure, blocking, json_text, panicked};
+use super::routes::{PageFailure, blocking, json_text};
 use super::turns::HeavyCalls;
 use super::{PAGE_API_VERSION, files};
 use crate::viewing::{ResultArchive, ResultQuery, ViewRefusal};
@@ -26,15 +26,17 @@ pub(super) async fn perform(
     match call {
         PageCall::Result => {
             query.finish()?;
-            Ok(json_text(whole(move || archive.result(&id)).await?))
+            Ok(json_text(WHOLE_RESULTS.make(move || archive.result(&id)).await?))
         }
         PageCall::ResultPage => {
             query.finish()?;
-            Ok(files::report_page(whole(move || archive.page(&id)).await?))
+            Ok(files::report_page(WHOLE_RESULTS.make(move || archive.page(&id)).await?))
         }
         PageCall::Series => {
             query.finish()?;
-            Ok(json_text(whole(move || archive.series(&id).map(|value| value.to_string())).await?))
+            Ok(json_text(
+                WHOLE_RESULTS.make(move || archive.series(&id).map(|value| value.to_string())).await?,
+            ))
         }
         PageCall::Compare => {
             let before = query.required("a")?;
@@ -42,7 +44,7 @@ pub(super) async fn perform(
             let anyway = query.flag("anyway")?;
             query.finish()?;
             let compare = move || archive.compare(&before, &after, anyway).map(|value| value.to_string());
-            Ok(json_text(whole(compare).await?))
+            Ok(json_text(WHOLE_RESULTS.make(compare).await?))
         }
         PageCall::Unfinished => {
             query.finish()?;
@@ -54,19 +56,6 @@ pub(super) async fn perform(
             blocking(move || list(archive.as_ref(), &wanted)).await
         }
     }
-}
-
-/// Reads a whole result when its turn comes, on a thread that may block.
-async fn whole(
-    read: impl FnOnce() -> Result<String, ViewRefusal> + Send + 'static,
-) -> Result<String, PageFailure> {
-    let turn = WHOLE_RESULTS.take_turn().await?;
-    let read = tokio::task::spawn_blocking(move || {
-        // Until it is read, also if the viewer has gone.
-        let _turn = turn;
-        read()
-    });
-    Ok(read.await.unwrap_or_else(|_| Err(panicked()))?)
 }
 
 fn list(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Value, ViewRefusal> {

@@ -1,7 +1,8 @@
 //! Calls that cost the rig much: few at a time, and few that wait.
 
-use super::routes::PageFailure;
+use super::routes::{PageFailure, panicked};
 use crate::transport::http::failed;
+use crate::viewing::ViewRefusal;
 use http::StatusCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -20,8 +21,22 @@ impl HeavyCalls {
         Self { turns: Semaphore::const_new(at_once), waiting: AtomicUsize::new(0) }
     }
 
-    /// Waits for a turn, which lasts until it is dropped. If too many wait already, it is refused.
-    pub(super) async fn take_turn(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
+    /// Makes an answer on a thread that may block, when its turn comes. If too many wait already, it is refused.
+    pub(super) async fn make<T: Send + 'static>(
+        &'static self,
+        make: impl FnOnce() -> Result<T, ViewRefusal> + Send + 'static,
+    ) -> Result<T, PageFailure> {
+        let turn = self.take_turn().await?;
+        let made = tokio::task::spawn_blocking(move || {
+            // Until it is made, also if its viewer has gone.
+            let _turn = turn;
+            make()
+        });
+        Ok(made.await.unwrap_or_else(|_| Err(panicked()))?)
+    }
+
+    /// The turn lasts until it is dropped.
+    async fn take_turn(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
         }
