@@ -54,8 +54,8 @@ fn load_line(load: LoadFactor) -> String {
 }
 
 fn skew(skew: &SkewReport) -> String {
-    let seen = match skew.spread.zip(skew.bound) {
-        Some((spread, bound)) => format!("senders began {spread} apart (± {bound})"),
+    let seen = match skew.seen(|time| time.to_string()) {
+        Some(seen) => format!("senders began {seen}"),
         None => "the start times of senders are not known".to_owned(),
     };
     let judged = match skew.verdict.zip(skew.wanted) {

@@ -181,6 +181,7 @@ fn nodes_are_shown_when_there_are_several() {
     report.skew = Some(SkewReport {
         spread: Some(Nanos::from_micros(12)),
         bound: Some(Nanos::from_micros(70)),
+        least: Some(Nanos::ZERO),
         wanted: Some(Nanos::from_millis(1)),
         verdict: Some(SkewVerdict::Unknown),
         unknown: vec!["beta".into(), "gamma".into()],
@@ -190,7 +191,7 @@ fn nodes_are_shown_when_there_are_several() {
     let text = rendered(&report);
     for part in [
         "reported: 2 of 3 nodes\n  partial: node gamma: silent for 5s",
-        "start skew: senders began 12us apart (± 70us); wanted at most 1ms: UNKNOWN; unknown for beta, gamma",
+        "start skew: senders began 12us apart (at most 82us); wanted at most 1ms: UNKNOWN; unknown for beta, gamma",
         "received 54 % of the requested load: 97.2 kframes/s of 180 kframes/s",
         "from 3 senders",
     ] {

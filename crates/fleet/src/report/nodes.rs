@@ -88,8 +88,12 @@ impl fmt::Display for SkewVerdict {
 pub struct SkewReport {
     /// From the earliest to the latest, of those whose clock is known; absent if they are fewer than two.
     pub spread: Option<Nanos>,
-    /// How much longer it may have been: the bounds of both.
+    /// How much longer it may have been, by the bounds of all.
     pub bound: Option<Nanos>,
+    /// What it was for certain: nodes with narrow bounds may tell more than the widest bound does. Absent in reports of
+    /// earlier versions.
+    #[serde(default)]
+    pub least: Option<Nanos>,
     /// What was wanted at most.
     pub wanted: Option<Nanos>,
     /// Whether that was met; absent if nothing was wanted.
@@ -278,19 +282,34 @@ impl SkewReport {
         Some(Self {
             spread: spread.map(|spread| clamp_to_nanos(spread.seen)),
             bound: spread.map(|spread| clamp_to_nanos(spread.most - spread.seen)),
+            least: spread.map(|spread| clamp_to_nanos(spread.least)),
             wanted,
             verdict,
             unknown,
         })
     }
 
+    /// The most that it may have been.
+    pub fn most(&self) -> Option<Nanos> {
+        Some(Nanos::new(self.spread?.as_u64().saturating_add(self.bound?.as_u64())))
+    }
+
+    /// How far apart they began, as a person reads it: what was seen, and between which limits the truth is.
+    pub fn seen(&self, time: fn(Nanos) -> String) -> Option<String> {
+        let (seen, most) = (self.spread?, self.most()?);
+        if most == seen {
+            return Some(format!("{} apart", time(seen)));
+        }
+        let least = self.least.filter(|least| *least > Nanos::ZERO);
+        let least = least.map(|least| format!("at least {} and ", time(least)));
+        Some(format!("{} apart ({}at most {})", time(seen), least.unwrap_or_default(), time(most)))
+    }
+
     /// Why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
     pub(super) fn doubt(&self) -> Option<String> {
         let wanted = self.wanted?;
-        let seen = match self.spread.zip(self.bound) {
-            Some((spread, bound)) => format!("{spread} apart, +- {bound}"),
-            None => "at times that are not known".to_owned(),
-        };
+        let seen =
+            self.seen(|time| time.to_string()).unwrap_or_else(|| "at times that are not known".to_owned());
         match self.verdict? {
             SkewVerdict::Met => None,
             SkewVerdict::NotMet => {

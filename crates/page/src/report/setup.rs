@@ -260,10 +260,8 @@ fn node_row(node: &NodeReport) -> Vec<Cell> {
 }
 
 fn skew_words(skew: &SkewReport) -> String {
-    let spread = match skew.spread.zip(skew.bound) {
-        Some((spread, bound)) => {
-            format!("Senders began {} apart, ± {}.", quantity::time(spread), quantity::time(bound))
-        }
+    let spread = match skew.seen(quantity::time) {
+        Some(seen) => format!("Senders began {seen}."),
         None => "How far apart senders began is not known.".to_owned(),
     };
     match skew.wanted.zip(skew.verdict) {

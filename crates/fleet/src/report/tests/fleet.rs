@@ -154,6 +154,20 @@ fn skew_is_judged_by_both_bounds() {
     assert_eq!(verdict(Some(2_699)), Some(SkewVerdict::NotMet));
 }
 
+/// The widest bound is that of a node in between: it makes the most that the spread may be, and takes nothing from the least.
+#[test]
+fn a_spread_that_is_certain_is_shown_as_such() {
+    let mut nodes =
+        [starter("a", 1_000, Some(clock(0, 100))), starter("b", 4_000, Some(clock(0, 200)))].to_vec();
+    nodes.push(starter("c", 2_000, Some(clock(0, 9_000))));
+    let report = assemble(&facts_of(&["a", "b", "c"], Some(2_000)), &timed_plan(&["rx0"]), nodes, complete());
+    let skew = report.skew.unwrap();
+    assert_eq!(skew.verdict, Some(SkewVerdict::NotMet));
+    assert_eq!((skew.spread, skew.least), (Some(Nanos::new(3_000)), Some(Nanos::new(2_700))));
+    assert!(skew.least > skew.wanted, "{skew:?}");
+    assert_eq!(skew.seen(|time| time.to_string()).unwrap(), "3us apart (at least 2.7us and at most 18us)");
+}
+
 #[test]
 fn an_unknown_clock_gives_unknown_and_never_met() {
     let nodes = [starter("a", 0, Some(clock(7_000, 100))), starter("b", 0, None)];
@@ -186,7 +200,7 @@ fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
     let RunVerdict::Inconclusive(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(
         reasons.contains(
-            &"start skew NOT_MET: senders began 500us apart, +- 2.01us; wanted at most 1us".to_owned()
+            &"start skew NOT_MET: senders began 500us apart (at least 497.99us and at most 502.01us); wanted at most 1us".to_owned()
         ),
         "{reasons:?}"
     );
