@@ -6,7 +6,7 @@
 //! Invariant: what the wrapped port counts is all there is to count.
 
 use crate::Error;
-use crate::port::{FrameRx, FrameTx, RxFrame};
+use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
 use crate::sim::SeededDice;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::{Nanos, remainder};
@@ -115,6 +115,10 @@ impl<R: FrameRx> FrameRx for ChaosWorker<R> {
 
     fn counters(&mut self) -> Result<RxCounters, Error> {
         self.port.counters()
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        self.port.progress()
     }
 
     fn clock_bound(&self) -> Nanos {

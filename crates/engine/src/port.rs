@@ -1,6 +1,7 @@
 //! The frame level: batches of frames in and out, each with its time and the kind of that time.
 
 pub use packetrig_plan::PortLocation;
+pub use packetrig_sys::packet::RingProgress;
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
@@ -46,6 +47,10 @@ pub trait FrameRx: Send {
     fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Counters since the port was opened.
     fn counters(&mut self) -> Result<RxCounters, crate::Error>;
+    /// How far the reader is behind the kernel. Nothing lies between them where a frame can be read as soon as it is there.
+    fn progress(&mut self) -> Result<RingProgress, crate::Error> {
+        Ok(RingProgress::default())
+    }
     /// Largest doubt so far of converting an arrival stamp to the monotonic clock.
     fn clock_bound(&self) -> Nanos;
     /// Whether many frames are expected: without them, looking less often spares the processor.

@@ -14,7 +14,7 @@ mod other_runs;
 mod state;
 
 use crate::Error;
-use crate::port::FrameRx;
+use crate::port::{FrameRx, RingProgress};
 use crate::stream::{
     ClockShift, NextStep, ReceivedFrames, RxJob, SteeredReceiver, StreamControl, StreamRx, StreamSpec,
 };
@@ -104,6 +104,10 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
 
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {
         self.port.wait(within)
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        self.port.progress()
     }
 
     fn counts(&self) -> Vec<StreamRxCounts> {

@@ -5,6 +5,7 @@
 
 use crate::capture::CaptureTap;
 use crate::gate::SendGate;
+use crate::port::RingProgress;
 use crate::replay::ReplayTrack;
 use crate::take::Take;
 use packetrig_plan::recording::{FrameOrigin, ReplayTiming};
@@ -263,6 +264,10 @@ pub trait StreamRx: Send {
     fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Waits until something arrives, at most this long.
     fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
+    /// As [`crate::port::FrameRx::progress`].
+    fn progress(&mut self) -> Result<RingProgress, crate::Error> {
+        Ok(RingProgress::default())
+    }
     /// Counts per stream, in job order; cheap.
     fn counts(&self) -> Vec<StreamRxCounts>;
     /// (least, mean, most) latency so far over all streams.

@@ -22,6 +22,9 @@ use std::net::IpAddr;
 pub struct CountSample {
     /// When it was taken.
     pub at: MonoTime,
+    /// How much older the counts of some receiver are: it publishes them a few times a second, if it has a processor.
+    #[serde(default)]
+    pub receivers_behind: Nanos,
     /// (stream, counts) at the senders of this node.
     pub tx: Vec<(usize, StreamTxCounts)>,
     /// (stream, port, counts) at the receivers of this node.
@@ -53,6 +56,7 @@ impl CountSample {
         self.neighbours.extend(other.neighbours.iter().cloned());
         self.captures.extend(other.captures.iter().cloned());
         self.pings.extend_from_slice(&other.pings);
+        self.receivers_behind = self.receivers_behind.max(other.receivers_behind);
         Self { at: self.at.max(other.at), latency: other.latency.or(self.latency), ..self }
     }
 }

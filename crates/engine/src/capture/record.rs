@@ -23,7 +23,7 @@ pub use recorder::{DirectionRecorder, DroppedFrames, RecordingOutcome};
 pub use shelf::{FilePart, FileShelf, FullDiskPolicy};
 pub use spec::{FileRotation, RecordSpec};
 
-use super::tap::ON_ITS_WAY;
+use super::tap::RecordingRest;
 use crate::Error;
 use crate::port::{FrameRx, WorkerClock};
 use packetrig_stats::port::RxCounters;
@@ -117,6 +117,7 @@ pub fn record_as_wished(
         limits,
         started,
         end: limits.time.map(|time| started + time),
+        rest: RecordingRest::default(),
         is_over: false,
         next_tell: started + TELL_EVERY,
         counts: RecordCounts::default(),
@@ -134,6 +135,7 @@ struct RecordSession {
     started: MonoTime,
     /// Frames that arrive later do not count.
     end: Option<MonoTime>,
+    rest: RecordingRest,
     is_over: bool,
     next_tell: MonoTime,
     counts: RecordCounts,
@@ -179,10 +181,7 @@ impl RecordSession {
             tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }
-        // The kernel hands over a block that is not full only after its timeout, so an empty ring is no proof that
-        // everything has arrived.
-        let is_drained = taken == 0 && self.end.is_some_and(|end| now >= end + ON_ITS_WAY);
-        self.is_over |= is_drained || self.most() == 0;
+        self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.most() == 0;
         if taken == 0 && !self.is_over {
             if let Some(recorder) = &mut self.recorder {
                 recorder.idle(now);
@@ -190,6 +189,12 @@ impl RecordSession {
             rx.wait(PAUSE)?;
         }
         Ok(())
+    }
+
+    /// Whether nothing is missing that arrived before the end. The kernel hands over a block that is not full only after its timeout,
+    /// so an empty ring is no proof of it.
+    fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
+        Ok(RecordingRest::is_in_ring(self.end, now) && self.rest.is_read(rx.progress()?, self.end, now))
     }
 
     /// Frames that may still be taken, in one go.

@@ -7,15 +7,37 @@
 //! if they pass the filter, and no others.
 
 use super::record::DirectionRecorder;
-use crate::port::RxFrame;
+use crate::port::{RingProgress, RxFrame};
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
+/// How long a frame may take from its arrival into the ring.
 pub(super) const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+/// For the kernel to hand over a block that is not full, which takes a few milliseconds unless the processor stands still.
+const LONGEST_REST: Nanos = Nanos::from_secs(5);
+
+/// What had arrived at the end of a recording and is still to be read.
+#[derive(Default)]
+pub(super) struct RecordingRest {
+    /// Where the reader has to come, once that is known.
+    until: Option<u64>,
+}
+
+impl RecordingRest {
+    /// Whether so much time has passed since `end` that what arrived before it is in the ring.
+    pub(super) fn is_in_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
+        end.is_some_and(|end| now >= end + ON_ITS_WAY)
+    }
+
+    /// Whether all was read that was in the ring when this was asked first, or it is hopeless to wait for it.
+    pub(super) fn is_read(&mut self, progress: RingProgress, end: Option<MonoTime>, now: MonoTime) -> bool {
+        let until = *self.until.get_or_insert(progress.arrived);
+        progress.read >= until || end.is_some_and(|end| now >= end + LONGEST_REST)
+    }
+}
 
 pub(super) enum CaptureOrder {
     /// Record what arrives from this instant on.
@@ -70,6 +92,7 @@ struct ActiveCapture {
     recorder: Box<DirectionRecorder>,
     begin: MonoTime,
     end: Option<MonoTime>,
+    rest: RecordingRest,
     is_over: bool,
     /// What the ring had dropped when it was begun.
     lost_before: Option<u64>,
@@ -118,18 +141,27 @@ impl CaptureTap {
         }
     }
 
-    /// Looks after the capture between batches; `is_idle` says that no frame is waiting. Returns whether
-    /// [`Self::ring_dropped`] is to be called.
+    /// Looks after the capture between batches; `is_idle` says that no frame is waiting. Returns whether [`Self::ring_read`] and
+    /// [`Self::ring_dropped`] are to be called.
     pub fn attend(&mut self, now: MonoTime, is_idle: bool) -> bool {
         if self.is_called() {
             self.follow();
         }
         let Some(active) = &mut self.active else { return false };
         if is_idle {
-            active.is_over |= active.end.is_some_and(|end| now >= end + ON_ITS_WAY);
             active.recorder.idle(now);
         }
-        active.is_over || active.lost_before.is_none()
+        active.is_over
+            || active.lost_before.is_none()
+            || (is_idle && RecordingRest::is_in_ring(active.end, now))
+    }
+
+    /// Tells how far the port's ring was read, when no frame was waiting. An empty ring is no proof that everything has arrived.
+    pub fn ring_read(&mut self, progress: RingProgress, now: MonoTime) {
+        let Some(active) = &mut self.active else { return };
+        if RecordingRest::is_in_ring(active.end, now) {
+            active.is_over |= active.rest.is_read(progress, active.end, now);
+        }
     }
 
     /// Tells how many frames the port's ring has dropped so far. A capture that is over ends here.
@@ -154,8 +186,15 @@ impl CaptureTap {
         match self.slot.take() {
             Some(CaptureOrder::Begin(recorder, begin)) => {
                 self.give_back();
-                self.active =
-                    Some(ActiveCapture { recorder, begin, end: None, is_over: false, lost_before: None });
+                let rest = RecordingRest::default();
+                self.active = Some(ActiveCapture {
+                    recorder,
+                    begin,
+                    end: None,
+                    rest,
+                    is_over: false,
+                    lost_before: None,
+                });
             }
             Some(CaptureOrder::End(end)) => {
                 if let Some(active) = &mut self.active {

@@ -1,7 +1,7 @@
 use super::record::CaptureFileFormat;
 use super::*;
 use crate::clock::RealClock;
-use crate::port::{RxFrame, WorkerClock};
+use crate::port::{RingProgress, RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::checksum;
@@ -59,6 +59,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
 fn serve(tap: &mut CaptureTap) {
     let later = RealClock::new().now() + Nanos::from_secs(1);
     if tap.attend(later, true) {
+        tap.ring_read(RingProgress::default(), later);
         tap.ring_dropped(0);
     }
 }

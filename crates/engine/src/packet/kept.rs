@@ -16,7 +16,7 @@
 use super::{OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe, guard, location_text, open};
 use crate::Error;
 use crate::device::PortSite;
-use crate::port::{FrameRx, FrameTx, RxFrame};
+use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
 use crate::rig::HeldPort;
 use packetrig_plan::{Port, PortLocation};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -216,6 +216,10 @@ impl FrameRx for LentPart<PacketRx> {
 
     fn counters(&mut self) -> Result<RxCounters, Error> {
         self.part_mut().counters()
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        self.part_mut().progress()
     }
 
     fn clock_bound(&self) -> Nanos {

@@ -3,7 +3,7 @@
 use super::facts::InterfaceMeter;
 use super::filter;
 use crate::Error;
-use crate::port::{FrameRx, RxFrame};
+use crate::port::{FrameRx, RingProgress, RxFrame};
 use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::packet::{ArrivalStamp, RxRing};
@@ -90,6 +90,10 @@ impl FrameRx for PacketRx {
             seen: self.seen,
             ..RxCounters::default()
         })
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        Ok(self.ring.progress()?)
     }
 
     fn clock_bound(&self) -> Nanos {

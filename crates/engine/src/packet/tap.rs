@@ -10,7 +10,7 @@
 use super::facts::InterfaceMeter;
 use super::filter;
 use crate::Error;
-use crate::port::{FrameRx, RxFrame};
+use crate::port::{FrameRx, RingProgress, RxFrame};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock::{self, RealtimeOffset};
@@ -162,6 +162,10 @@ impl FrameRx for PacketTap {
             seen: self.seen,
             ..RxCounters::default()
         })
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        Ok(self.ring.progress()?)
     }
 
     fn clock_bound(&self) -> Nanos {

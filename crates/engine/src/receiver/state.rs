@@ -81,6 +81,7 @@ impl ReceiverState {
     ) -> Result<(), Error> {
         for tap in &mut self.taps {
             if tap.attend(now, is_idle) {
+                tap.ring_read(port.progress()?, now);
                 tap.ring_dropped(port.counters()?.ring_dropped);
             }
         }

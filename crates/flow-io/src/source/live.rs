@@ -8,7 +8,7 @@ use crate::Error;
 use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
-use packetrig_engine::port::{FrameRx, PortLocation, RxFrame};
+use packetrig_engine::port::{FrameRx, PortLocation, RingProgress, RxFrame};
 use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
 use packetrig_sys::clock;
 use packetrig_sys::link::{LinkCounters, NamespaceLinks};
@@ -17,6 +17,8 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// How often to check rings that offer no way to wait.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// How long the kernel may take to hand over the last block, which takes a few milliseconds unless a processor stands still.
+const LAST_BLOCK_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
@@ -151,6 +153,14 @@ impl LiveTap {
     }
 }
 
+impl LiveTap {
+    /// Whether nothing lies in a block that the kernel still fills. A ring that cannot be asked any more has nothing to give.
+    fn is_read(&mut self) -> bool {
+        let Self::Packet(tap) = self else { return true };
+        tap.progress().map_or(true, RingProgress::is_read)
+    }
+}
+
 impl LiveStamp {
     fn of(&mut self, at: MonoTime) -> u64 {
         let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
@@ -165,9 +175,12 @@ impl LiveSource {
         Self { tap, stamp, delivered: 0, shut_ns: None }
     }
 
-    /// Whether the ring was closed so long ago that what was on its way into it has arrived.
-    fn has_settled(&self) -> bool {
-        self.shut_ns.is_some_and(|shut_ns| clock::monotonic_ns() > shut_ns + 3 * PacketTap::SETTLED.as_u64())
+    /// Whether the ring was closed so long ago that what was on its way into it has arrived, and all of it was given.
+    fn has_settled(&mut self) -> bool {
+        let Some(shut_ns) = self.shut_ns else { return false };
+        let now_ns = clock::monotonic_ns();
+        now_ns > shut_ns + LAST_BLOCK_NS
+            || (now_ns > shut_ns + 3 * PacketTap::SETTLED.as_u64() && self.tap.is_read())
     }
 }
 
@@ -185,9 +198,11 @@ impl PacketSource for LiveSource {
         if !is_idle {
             return self.stamp.last_ns;
         }
-        // The kernel hands a block over when it is full or after its timeout: younger packets may still be on their way.
+        // Younger packets may still be on their way into the ring. Older ones may be in a block that the kernel has not handed over.
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::SETTLED.as_u64());
-        self.stamp.last_ns = self.stamp.last_ns.max(now);
+        if now > self.stamp.last_ns && self.tap.is_read() {
+            self.stamp.last_ns = now;
+        }
         self.stamp.last_ns
     }
 

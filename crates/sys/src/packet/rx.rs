@@ -61,6 +61,22 @@ pub struct RxStats {
     pub freezes: u64,
 }
 
+/// How far the reader of a ring is behind the kernel: what lies between is in blocks that were not handed over or read yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingProgress {
+    /// Frames that the kernel has put in so far.
+    pub arrived: u64,
+    /// How many of them were read.
+    pub read: u64,
+}
+
+impl RingProgress {
+    /// Whether nothing lies between.
+    pub const fn is_read(self) -> bool {
+        self.read >= self.arrived
+    }
+}
+
 #[derive(Debug)]
 pub struct RxRing {
     blocks: RxBlocks,
@@ -153,10 +169,10 @@ impl RxRing {
         if !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
-        self.take_statistics()?;
         let end = clock::monotonic_ns() + within_ns;
         // A frame that has arrived may be in a block that the kernel still fills.
-        while self.blocks.read < self.total.received {
+        let arrived = self.progress()?.arrived;
+        while self.blocks.read < arrived {
             if clock::monotonic_ns() >= end {
                 return Ok(false);
             }
@@ -177,6 +193,12 @@ impl RxRing {
             dropped: self.total.dropped - self.before.dropped,
             freezes: self.total.freezes - self.before.freezes,
         })
+    }
+
+    /// Tells an empty ring from one whose frames are in a block that the kernel still fills, however late that block is handed over.
+    pub fn progress(&mut self) -> Result<RingProgress, Error> {
+        self.take_statistics()?;
+        Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
     }
 
     fn take_statistics(&mut self) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::port::RxFrame;
+use crate::port::{RingProgress, RxFrame};
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::RealtimeOffset;
 use std::cell::Cell;
@@ -29,6 +29,42 @@ impl FrameRx for ScriptedFrames {
 
     fn counters(&mut self) -> Result<RxCounters, Error> {
         Ok(RxCounters { ring_dropped: self.lost, seen: self.sent, ..RxCounters::default() })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// All frames arrive before the end, and the last ones are in a block that is handed over long after it.
+struct LateBlock {
+    given: u64,
+    looks: u64,
+}
+
+impl FrameRx for LateBlock {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        self.looks += 1;
+        let there = if self.looks < 500 { 7 } else { 10 };
+        let count = (there - self.given).min(most as u64);
+        for _ in 0..count {
+            let at = MonoTime::from_nanos(self.given * 1_000_000);
+            sink(RxFrame { bytes: &FRAME, full_len: FRAME.len(), at, stamp: StampKind::Software });
+            self.given += 1;
+        }
+        Ok(clamp_to_usize(count))
+    }
+
+    fn wait(&mut self, _: Nanos) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        Ok(RxCounters { seen: self.given, ..RxCounters::default() })
+    }
+
+    fn progress(&mut self) -> Result<RingProgress, Error> {
+        Ok(RingProgress { arrived: 10, read: self.given })
     }
 
     fn clock_bound(&self) -> Nanos {
@@ -180,4 +216,13 @@ fn compressed_files_hold_the_same_bytes_block_by_block() {
         let content = zstd::decode_all(std::fs::File::open(squeezed).unwrap()).unwrap();
         assert!(content == std::fs::read(plain).unwrap() && size(squeezed) < size(plain) / 10);
     }
+}
+
+#[test]
+fn a_recording_has_what_arrived_before_its_end_however_late_the_kernel_hands_it_over() {
+    let clock = TickingClock::default();
+    let limits = RecordLimits { time: Some(Nanos::from_millis(100)), ..RecordLimits::default() };
+    let mut rx = LateBlock { given: 0, looks: 0 };
+    let summary = record(&mut rx, &clock, None, (limits, &|| false), &mut |_, _| {}).unwrap();
+    assert_eq!(summary.counts.frames, 10);
 }

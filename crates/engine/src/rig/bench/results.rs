@@ -4,7 +4,7 @@ use super::{HalfState, PortBench};
 use crate::Error;
 use crate::port::WorkerClock;
 use crate::rig::account::{ReceiverResult, SenderResult};
-use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl};
+use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx};
 use crate::worker::PortWorker;
 use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -13,8 +13,10 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// How long a stopped sender may take to get rid of what is in its ring; longer than a back end's patience with it.
 const EMPTYING: Nanos = Nanos::from_millis(3_000);
-/// How long emptying a receive ring may take when frames keep coming.
+/// How long a receive ring is read at its end while frames keep coming.
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
+/// How long the kernel may take to hand over a block that is not full, which takes 2 ms unless a processor stands still.
+const LAST_BLOCK: Nanos = Nanos::from_millis(2_000);
 
 impl PortBench {
     /// Adds what this port's sender counted last; finds a worker that failed. Says as of when that is, unless it is final.
@@ -61,6 +63,7 @@ impl PortBench {
         if let Some((.., counters)) = sample.ports.iter_mut().find(|(port, ..)| *port == self.port) {
             *counters = latest.counts.port;
         }
+        sample.receivers_behind = sample.receivers_behind.max(sample.at.since(latest.at));
         latency.merge(&latest.counts.latency);
         Ok(())
     }
@@ -106,10 +109,7 @@ impl PortBench {
     ) -> Result<ReceiverResult, Error> {
         if let Some(worker) = self.rx.working() {
             let mut rx = worker.quit()?.into_inner();
-            let give_up = clock.now() + LAST_LOOK;
-            // Empties the ring for good. The bound is for a device that keeps sending, which would never let it run
-            // dry.
-            while rx.step(clock.now())? == NextStep::Busy && clock.now() < give_up {}
+            empty(&mut *rx, clock)?;
             self.rx = HalfState::Ended(rx);
         }
         match &mut self.rx {
@@ -125,5 +125,112 @@ impl PortBench {
             }
             HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a receiver was finished twice")),
         }
+    }
+}
+
+/// Takes in all that has arrived, also what is in a block that the kernel still fills: a frame that stays there would count as lost by
+/// the device. The bounds are for a device that keeps sending, which would never let the ring run dry.
+fn empty(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
+    let began = clock.now();
+    let arrived = rx.progress()?.arrived;
+    loop {
+        let is_idle = rx.step(clock.now())? != NextStep::Busy;
+        let now = clock.now();
+        let is_read = rx.progress()?.read >= arrived;
+        if (is_read && (is_idle || now >= began + LAST_LOOK)) || now >= began + LAST_BLOCK {
+            return Ok(());
+        }
+        if is_idle {
+            rx.wait(Nanos::from_millis(1))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::RingProgress;
+    use crate::sim::VirtualClock;
+    use crate::stream::RxJob;
+    use packetrig_stats::counts::StreamRxCounts;
+
+    /// A receiver whose last frames lie in a block until a time.
+    struct LateBlock {
+        clock: VirtualClock,
+        handed_over: MonoTime,
+        progress: RingProgress,
+        keeps_coming: bool,
+    }
+
+    impl StreamRx for LateBlock {
+        fn arm(&mut self, _: RxJob) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn control(&mut self, _: StreamControl) {}
+
+        fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+            self.progress.arrived += u64::from(self.keeps_coming);
+            if now < self.handed_over || self.progress.is_read() {
+                return Ok(NextStep::IdleUntil(now));
+            }
+            self.progress.read += 1;
+            self.clock.advance_to(now + Nanos::from_millis(1));
+            Ok(NextStep::Busy)
+        }
+
+        fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+            self.clock.advance_to(self.clock.now() + within);
+            Ok(())
+        }
+
+        fn progress(&mut self) -> Result<RingProgress, Error> {
+            Ok(self.progress)
+        }
+
+        fn counts(&self) -> Vec<StreamRxCounts> {
+            Vec::new()
+        }
+
+        fn latency_so_far(&self) -> DelaySummary {
+            DelaySummary::default()
+        }
+
+        fn port_counters(&mut self) -> Result<RxCounters, Error> {
+            Ok(RxCounters::default())
+        }
+
+        fn clock_bound(&self) -> Nanos {
+            Nanos::ZERO
+        }
+
+        fn finish(&mut self, _: &[u64]) -> ReceivedFrames {
+            ReceivedFrames::default()
+        }
+    }
+
+    /// How many of 10 frames are read whose block is handed over so much later, and how long that takes.
+    fn emptied(handed_over: Nanos, keeps_coming: bool) -> (u64, Nanos) {
+        let clock = VirtualClock::new(MonoTime::default());
+        let mut rx = LateBlock {
+            clock: clock.clone(),
+            handed_over: MonoTime::default() + handed_over,
+            progress: RingProgress { arrived: 10, read: 0 },
+            keeps_coming,
+        };
+        empty(&mut rx, &clock).unwrap();
+        (rx.progress.read, clock.now().since(MonoTime::default()))
+    }
+
+    #[test]
+    fn a_receiver_reads_what_arrived_however_late_the_kernel_hands_it_over() {
+        assert_eq!(emptied(Nanos::from_millis(700), false), (10, Nanos::from_millis(710)));
+    }
+
+    #[test]
+    fn a_receiver_ends_although_frames_keep_coming_or_a_block_never_does() {
+        let (read, took) = emptied(Nanos::ZERO, true);
+        assert!(read >= 10 && took <= Nanos::from_millis(210), "{read} {took}");
+        assert_eq!(emptied(Nanos::from_secs(3600), false), (0, LAST_BLOCK));
     }
 }

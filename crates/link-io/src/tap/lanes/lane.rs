@@ -60,8 +60,12 @@ impl TapLane {
                 self.count_lost()?;
                 looked_ns = now_ns;
             }
-            if is_over && (taken == 0 || now_ns >= *give_up_ns.get_or_insert(now_ns + LAST_NS)) {
-                break;
+            if is_over {
+                let give_up_ns = *give_up_ns.get_or_insert(now_ns + LAST_NS);
+                // The kernel hands over a block that is not full only after its timeout.
+                if now_ns >= give_up_ns || (taken == 0 && self.rx.progress()?.is_read()) {
+                    break;
+                }
             }
             if now_ns >= compared_ns + COMPARE_NS {
                 offset = clock::realtime_offset();
@@ -80,6 +84,7 @@ impl TapLane {
         let Self { rx, out, tally, treatment, mirrors, filter, stations, .. } = &mut *self;
         // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a
         // mirror.
+        let mut latest_ns = 0;
         let taken = rx.receive(BATCH, &mut |frame| {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
@@ -87,6 +92,7 @@ impl TapLane {
                 None => send(out, tally, frame.bytes),
                 Some(treatment) => {
                     let arrived_ns = offset.to_monotonic(frame.realtime_ns);
+                    latest_ns = arrived_ns;
                     treatment.accept(arrived_ns, frame.bytes, &mut |bytes| send(out, tally, bytes));
                 }
             }
@@ -98,7 +104,10 @@ impl TapLane {
             }
         });
         if let Some(treatment) = treatment {
-            treatment.release(clock::monotonic_ns(), &mut |bytes| send(out, tally, bytes));
+            // While frames wait in the ring, it is no later than the latest one that was taken: a frame that is held back for others to
+            // overtake it must not be given up because this thread had no processor.
+            let now_ns = if taken == BATCH { latest_ns } else { clock::monotonic_ns() };
+            treatment.release(now_ns, &mut |bytes| send(out, tally, bytes));
             (tally.impaired, tally.made) = treatment.counts();
         }
         self.out.kick();

@@ -1,5 +1,9 @@
 use super::blocks::*;
+use super::{RingProgress, RxOptions, RxRing};
 use crate::area::SharedArea;
+use crate::link::NamespaceLinks;
+use crate::netns::NetNs;
+use crate::packet::{FrameOptions, FrameSocket};
 use std::sync::atomic::Ordering;
 
 const SHAPE: RxRingShape = RxRingShape { block: 4096, blocks: 3 };
@@ -187,4 +191,32 @@ fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
     let mut seen = Vec::new();
     blocks.receive(5, &mut |f| seen.push((f.bytes.len(), f.full_len, f.realtime_ns, f.stamp)));
     assert_eq!(seen, [(100, 9000, 5_000_000_007, ArrivalStamp::Hardware), (60, 60, 1, ArrivalStamp::Ring)]);
+}
+
+/// The kernel hands over a block that is not full after a timeout, and is late with it when its processor stands still.
+#[test]
+fn frames_in_a_block_that_is_still_being_filled_have_arrived_and_are_not_read() {
+    if !crate::caps::ThreadRights::current().has("CAP_NET_RAW") {
+        return println!("skipped: no right to open rings");
+    }
+    let netns = NetNs::create().unwrap();
+    let mut links = NamespaceLinks::open(&netns).unwrap();
+    let index = links.by_name("lo").unwrap().index;
+    links.set_up(index, true).unwrap();
+    let options = RxOptions { blocks: 4, retire_ms: 3_600_000, ..RxOptions::default() };
+    let mut ring = RxRing::open(&netns, index, "lo", options).unwrap();
+    assert!(ring.progress().unwrap().is_read());
+    let socket = FrameSocket::open(&netns, index, "lo", FrameOptions::default()).unwrap();
+    for _ in 0..3 {
+        socket.send(&[0x55; 60]).unwrap();
+    }
+    for _ in 0..1000 {
+        if ring.progress().unwrap().arrived == 3 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(ring.receive(usize::MAX, &mut |_| {}), 0);
+    assert_eq!(ring.progress().unwrap(), RingProgress { arrived: 3, read: 0 });
+    assert!(!ring.progress().unwrap().is_read());
 }
