@@ -17,7 +17,7 @@ use crate::{frame_length, now};
 use packetrig_probe::answer::{PathTrouble, ProbeAnswer};
 use packetrig_probe::method::{ProbeMethod, ProbeReply, ReplyMeaning};
 use packetrig_probe::series::{AnswerMeaning, ProbeSeries};
-use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeSchedule};
+use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
@@ -120,7 +120,8 @@ pub fn run_from(
     patience: AskOptions<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<LineOutcome>, Error> {
-    let mut asking = AskState { lines: Vec::new(), ears, patience, tell, frame: Vec::new() };
+    let mut asking =
+        AskState { lines: Vec::new(), ears, patience, heard_until: start, tell, frame: Vec::new() };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
         fits(line)?;
@@ -167,9 +168,9 @@ impl AskedProbe<'_, '_> {
     }
 
     /// Moves `settled` on: probes become overdue in order of their departure times.
-    fn settle(&mut self, now: MonoTime, patience: Nanos) {
+    fn settle(&mut self, heard_until: MonoTime, patience: Nanos) {
         let records = self.series.records();
-        while records.get(self.settled).is_some_and(|record| record.planned + patience < now) {
+        while records.get(self.settled).is_some_and(|record| left(record) + patience < heard_until) {
             self.settled += 1;
         }
     }
@@ -181,10 +182,17 @@ impl AskedProbe<'_, '_> {
     }
 }
 
+/// When it left at the latest: that may be long after its planned time if this thread had no processor.
+fn left(record: &ProbeRecord) -> MonoTime {
+    record.handed_over.map_or(record.planned, |stamp| record.planned.max(MonoTime::from_nanos(stamp.hi)))
+}
+
 struct AskState<'a, 'l, 'm> {
     lines: Vec<AskedProbe<'l, 'm>>,
     ears: &'a mut [PacketListener],
     patience: AskOptions<'a>,
+    /// What had arrived by then has been handled.
+    heard_until: MonoTime,
     tell: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
 }
@@ -197,10 +205,14 @@ impl AskState<'_, '_, '_> {
     /// Listens until shortly before the departure time, then sends.
     fn send(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
         let lead = self.lines[line].line.dispatcher.lead();
-        while now() + lead < at {
+        // Once at least: a probe that is overdue is no reason to leave answers in the ring.
+        loop {
             self.listen((at - lead).since(now()))?;
             if self.is_over() {
                 return Ok(());
+            }
+            if now() + lead >= at {
+                break;
             }
         }
         // After listening: an answer that came meanwhile may have ended the line, and counts before its loss is judged.
@@ -225,7 +237,7 @@ impl AskState<'_, '_, '_> {
 
     fn judge(&mut self, line: usize) {
         let asked = &mut self.lines[line];
-        asked.settle(now(), self.patience.answer);
+        asked.settle(self.heard_until, self.patience.answer);
         if asked.end.is_none() && asked.is_lossy() {
             self.end(line, LineEnd::Lossy);
         }
@@ -247,6 +259,7 @@ impl AskState<'_, '_, '_> {
         if let Some(ear) = self.ears.first_mut() {
             ear.wait(within.min(piece))?;
         }
+        self.heard_until = now();
         let mut prohibited = Vec::new();
         for ear in &mut *self.ears {
             let lines = &mut self.lines;
@@ -266,8 +279,7 @@ impl AskState<'_, '_, '_> {
     /// After the last probe: listens until all are answered and a little longer, or until the patience ends.
     fn hear_the_last(&mut self) -> Result<(), Error> {
         let begun = now();
-        let last =
-            self.lines.iter().filter_map(|asked| asked.series.records().last()).map(|r| r.planned).max();
+        let last = self.lines.iter().filter_map(|asked| asked.series.records().last()).map(left).max();
         let deadline = last.unwrap_or(begun).max(begun) + self.patience.answer;
         let mut complete_since = None;
         while now() < deadline && !(self.patience.stop)() {

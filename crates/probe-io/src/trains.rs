@@ -197,7 +197,8 @@ impl<'a> TrainSender<'a> {
         while self.has_unanswered(first) && now() < deadline && !stop() && !self.is_prohibited {
             self.listen(deadline.since(now()))?;
         }
-        Ok(())
+        // Who had no processor until the time was over finds the answers in the ring.
+        self.listen(Nanos::ZERO)
     }
 
     /// Whether a probe from `first` on was sent and is not answered.

@@ -3,7 +3,7 @@ use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::listener::{SilencedPort, WantedPackets};
 use crate::path;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, SynMethod};
-use packetrig_probe::{ProbeBudget, ProbeFlag};
+use packetrig_probe::{ProbeBudget, ProbeFlag, ProbePermit};
 use packetrig_sys::netns::NetNs;
 use std::net::{TcpListener, UdpSocket};
 
@@ -106,6 +106,24 @@ fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
     assert_eq!(outcome.end, LineEnd::Lossy);
     let counts = outcome.series.counts();
     assert!((50..70).contains(&counts.sent) && counts.lost == counts.sent, "{counts:?}");
+}
+
+/// As after ten seconds without a processor: all probes are overdue, their answers lie in the ring, and none of them is late.
+#[test]
+fn probes_that_leave_long_after_their_times_are_not_lost() {
+    let Some(lab) = ProbeLab::new() else { return };
+    let permit = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nburst = 100\n";
+    let permitted = ProbePermit::from_text(permit).unwrap().permitted("192.0.2.2".parse().unwrap(), "today");
+    let way = path::find(Some(&lab.near), permitted.unwrap(), None).unwrap();
+    let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 60)];
+    let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
+    let ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let patience = AskOptions { answer: Nanos::from_secs(2), stop: &|| false };
+    let start = MonoTime::from_nanos(now().as_nanos() - 10_000_000_000);
+    let outcome = run_from(start, &mut lines, &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
+    assert_eq!(outcome.end, LineEnd::Done);
+    let counts = outcome.series.counts();
+    assert_eq!((counts.sent, counts.answered, counts.lost), (60, 60, 0));
 }
 
 #[test]
