@@ -207,8 +207,11 @@ impl LiveCounts {
     pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
         let Some(latest) = self.latest() else { return false };
         let Some(counts) = sent(latest, stream) else { return false };
-        let has_settled =
-            self.quiet_since.get(&stream).is_some_and(|since| latest.at.since(*since) >= SETTLE);
+        // What a receiver has not told cannot be missing yet.
+        let has_settled = self
+            .quiet_since
+            .get(&stream)
+            .is_some_and(|since| latest.at.since(*since) >= SETTLE + latest.receivers_behind);
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
@@ -309,5 +312,22 @@ mod tests {
             received(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
             [(1, 6)]
         );
+    }
+
+    #[test]
+    fn a_flow_whose_receiver_has_not_told_of_late_has_not_stopped_yet() {
+        let mut live = LiveCounts::default();
+        let mut tell = |ms: u64, behind_ms: u64| {
+            let counts = StreamTxCounts { frames: 9, is_sending: ms == 0, ..StreamTxCounts::default() };
+            let at = MonoTime::from_nanos(ms * 1_000_000);
+            let receivers_behind = Nanos::from_millis(behind_ms);
+            let sample =
+                CountSample { at, receivers_behind, tx: vec![(0, counts)], ..CountSample::default() };
+            let kind = RunEventKind::Counters { node: NodeName("a".into()), sample: Box::new(sample) };
+            live.take(&RunEvent { run: RunId("r".into()), at, kind });
+            live.is_at_work(0, false)
+        };
+        assert_eq!([tell(0, 0), tell(100, 100), tell(450, 200)], [true; 3], "quiet since 100 ms");
+        assert!(!tell(600, 100), "the receiver knows of all that came until 500 ms");
     }
 }
