@@ -182,8 +182,9 @@ impl<T> OutputQueue<T> {
 
     /// If patience has begun, waits until each of these has room or is given up. No other thread may fill them.
     pub(crate) fn await_room(queues: &[Self]) {
-        let since_ns = clock::monotonic_ns();
         for output in queues {
+            // For each anew: while another one was waited for, nobody tried whether this one takes.
+            let since_ns = clock::monotonic_ns();
             while output.queue.is_full() && output.is_waited_for() {
                 std::thread::sleep(LOOK / 20);
                 output.give_up_if_stalled(since_ns);
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
     use crossbeam_channel::bounded;
 
-    const SHORT: Nanos = Nanos::from_millis(300);
+    const SHORT: Nanos = Nanos::from_secs(1);
 
     fn begun() -> SharedPatience {
         let patience = SharedPatience::with_stall(SHORT);
@@ -274,6 +275,29 @@ mod tests {
         queues[1].give(5).unwrap();
         assert_eq!(queues.each_ref().map(OutputQueue::is_waited_for), [false, true]);
         assert_eq!(queues[0].give(5), Err(5));
+    }
+
+    /// While the dead one is waited for, nobody tries whether the slow one takes.
+    #[test]
+    fn an_output_that_is_slow_is_not_given_up_with_one_that_is_dead() {
+        let patience = begun();
+        let (dead, _not_taken) = bounded(1);
+        let (slow, taken) = bounded(1);
+        let queues = [dead, slow].map(|queue| OutputQueue::new(queue, &patience));
+        for output in &queues {
+            output.give(0).unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while queues[0].is_waited_for() {
+                    std::thread::sleep(LOOK / 20);
+                }
+                std::thread::sleep(LOOK);
+                taken.recv().unwrap();
+            });
+            OutputQueue::await_room(&queues);
+            assert!(!queues[0].is_waited_for() && queues[1].is_waited_for());
+        });
     }
 
     #[test]
