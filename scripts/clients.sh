@@ -35,8 +35,9 @@ python_environment() {
     made_of="$* $(for argument in "$@"; do [ ! -f "$argument" ] || cksum <"$argument"; done)"
     if [ "$(cat "$place/ready" 2>/dev/null || true)" != "$made_of" ]; then
         rm -rf "$place"
-        python3 -m venv "$place" >&2
-        "$place/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >&2
+        # A caller that asks `if python_environment …` switches `set -e` off in here.
+        python3 -m venv "$place" >&2 || return 1
+        "$place/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >&2 || return 1
         echo "$made_of" >"$place/ready"
     fi
 }

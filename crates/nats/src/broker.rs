@@ -37,6 +37,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What it says when it has read its configuration again.
 const RELOADED: &str = "Reloaded server configuration";
 const PAUSE_MOST: Duration = Duration::from_secs(5);
+/// Of these words is the server's complaint about a port that another program has.
+const PORT_TAKEN: &str = "address already in use";
+/// Ports that are tried where any will do.
+const PORT_CHOICES: u32 = 5;
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -110,13 +114,22 @@ enum KeeperOrder {
 
 impl MessageServer {
     /// Starts the server and waits until it is ready.
-    pub fn start(mut setup: BrokerSetup) -> Result<Self, Error> {
-        let program = find(setup.program.as_deref())?;
-        if setup.listen.port() == 0 {
-            // The port has to stay the same when the server is started again.
-            let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
-            setup.listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
+    pub fn start(setup: BrokerSetup) -> Result<Self, Error> {
+        if setup.listen.port() != 0 {
+            return Self::start_at(setup);
         }
+        for _ in 1..PORT_CHOICES {
+            match Self::start_at(at_free_port(&setup)?) {
+                // Since it was found free somebody else has taken the port.
+                Err(Error::NotReady(why)) if why.contains(PORT_TAKEN) => {}
+                started => return started,
+            }
+        }
+        Self::start_at(at_free_port(&setup)?)
+    }
+
+    fn start_at(setup: BrokerSetup) -> Result<Self, Error> {
+        let program = find(setup.program.as_deref())?;
         write(&setup)?;
         let notes = Arc::new(Mutex::new(KeeperNotes::default()));
         let (orders, inbox) = channel();
@@ -357,6 +370,13 @@ impl ServerKeeper {
         let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
         logged.or_else(|| first.lines().last()).map(str::to_owned)
     }
+}
+
+/// The same with a port that is free now. It has to stay the same when the server is started again, so the server cannot choose it.
+fn at_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
+    let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
+    let listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
+    Ok(BrokerSetup { listen, ..setup.clone() })
 }
 
 /// Whether our server, not another's at the same address, greets with JetStream ready.
