@@ -10,6 +10,9 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use serde_json::json;
 
+/// Flags of a run on a busy machine, which may hold up the sender, the judge or the receiver: that must not make the verdict.
+pub const ON_A_BUSY_MACHINE: [&str; 4] = ["--max-late", "20s", "--drain", "2s"];
+
 /// A flow that the judge knows by its source port.
 pub fn flow(name: &str, key: u16) -> Flow {
     let udp = json!({"choice": "udp", "udp": {"src_port": value(key), "dst_port": value(20000)}});

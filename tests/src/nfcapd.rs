@@ -1,8 +1,9 @@
 //! nfdump's collector at work.
 
+use crate::own_place::own_place;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Nfcapd {
     child: Child,
-    port: u16,
+    place: SocketAddr,
 }
 
 impl Drop for Nfcapd {
@@ -24,26 +25,27 @@ impl Drop for Nfcapd {
 impl Nfcapd {
     /// Starts one that writes into a directory, and waits until it listens.
     pub fn start(directory: &Path) -> anyhow::Result<Self> {
-        let port = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port();
+        let place = own_place();
+        let (address, port) = (place.ip().to_string(), place.port().to_string());
         let child = Command::new("nfcapd")
-            .args(["-4", "-b", "127.0.0.1", "-t", "3600", "-B", "4000000", "-p", &port.to_string(), "-w"])
+            .args(["-4", "-b", &address, "-t", "3600", "-B", "4000000", "-p", &port, "-w"])
             .arg(directory)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut nfcapd = Self { child, port };
+        let mut nfcapd = Self { child, place };
         nfcapd.await_queue(|queue| queue.is_some())?;
         Ok(nfcapd)
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+    pub const fn address(&self) -> SocketAddr {
+        self.place
     }
 
     /// Waits for what the kernel says of its socket: how many bytes are in it.
     fn await_queue(&mut self, is_there: impl Fn(Option<u64>) -> bool) -> anyhow::Result<()> {
-        while !is_there(queued(self.port)?) {
+        while !is_there(queued(self.place)?) {
             anyhow::ensure!(self.child.try_wait()?.is_none(), "nfcapd has ended");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -68,11 +70,14 @@ impl Nfcapd {
     }
 }
 
-/// Bytes in the queue of the UDP socket of a port, if there is one.
-fn queued(port: u16) -> anyhow::Result<Option<u64>> {
+/// Bytes in the queue of the UDP socket at a place, if there is one.
+fn queued(place: SocketAddr) -> anyhow::Result<Option<u64>> {
+    let IpAddr::V4(address) = place.ip() else { anyhow::bail!("{place} is not of IPv4") };
+    // As the kernel writes it: the address as the number that it is in memory.
+    let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.octets()), place.port());
     let table = std::fs::read_to_string("/proc/net/udp")?;
     let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-    let mut found = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")));
+    let mut found = rows.filter(|row| row[1] == local);
     let Some(row) = found.next() else { return Ok(None) };
     let bytes = row[4].split(':').nth(1).context("two numbers")?;
     Ok(Some(u64::from_str_radix(bytes, 16)?))

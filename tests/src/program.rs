@@ -135,11 +135,11 @@ impl Running {
         Self::start(&arguments, &document.text())
     }
 
-    /// Starts the replay of a capture file.
+    /// Starts the replay of a capture file. A busy machine may hold the sender up.
     pub fn replay(file: &Path, more: &[&str]) -> Self {
         let file = file.display().to_string();
-        let mut arguments =
-            vec!["replay", file.as_str(), "--quiet", "--out", "{out}", "--store", "{out}-store"];
+        let mut arguments = vec!["replay", file.as_str(), "--quiet", "--max-late", "20s"];
+        arguments.extend(["--out", "{out}", "--store", "{out}-store"]);
         arguments.extend(more);
         Self::start(&arguments, "")
     }

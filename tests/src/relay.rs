@@ -11,11 +11,15 @@ use std::time::Duration;
 
 /// How often a thread looks whether it is over or cut.
 const LOOK: Duration = Duration::from_millis(2);
+/// Looks until connections must have ended.
+const MOST_LOOKS: u32 = 30_000;
 
 #[derive(Debug, Default)]
 struct RelayState {
     is_cut: AtomicBool,
     is_over: AtomicBool,
+    /// No more connections are to come.
+    is_ending: AtomicBool,
     passed: Mutex<Vec<(u64, usize)>>,
 }
 
@@ -60,6 +64,7 @@ impl Relay {
                         let state = Arc::clone(state);
                         connections.push(std::thread::spawn(move || connect(&near, to, &state)));
                     }
+                    Err(_) if state.is_ending() => break,
                     _ => std::thread::sleep(LOOK),
                 }
             }
@@ -88,6 +93,17 @@ impl Relay {
     pub fn cut(&self, is_cut: bool) {
         self.state.is_cut.store(is_cut, Ordering::Release);
     }
+
+    /// Ends a way for connections, which is not cut, once both ends of each have closed it: all that was sent has arrived.
+    pub fn drain(self) {
+        self.state.is_ending.store(true, Ordering::Release);
+        let has_ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let is_drained = (0..MOST_LOOKS).any(|_| {
+            std::thread::sleep(LOOK);
+            has_ended()
+        });
+        assert!(is_drained, "connections over {} never end", self.place);
+    }
 }
 
 impl Drop for Relay {
@@ -102,6 +118,10 @@ impl Drop for Relay {
 impl RelayState {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
     }
 
     fn is_cut(&self) -> bool {

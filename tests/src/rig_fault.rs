@@ -47,21 +47,25 @@ impl RigFault {
 
     /// Makes the fault now, and undoes it after `length_ns`.
     pub fn apply(self, lab: &Lab, running: &mut Running, length_ns: u64) {
-        let wait = || clock::sleep_until_ns(clock::monotonic_ns() + length_ns);
+        self.apply_during(lab, running, |_| clock::sleep_until_ns(clock::monotonic_ns() + length_ns));
+    }
+
+    /// Makes the fault now, and undoes it when `wait` returns.
+    pub fn apply_during(self, lab: &Lab, running: &mut Running, wait: impl FnOnce(&mut Running)) {
         let device = || lab.device_netns().expect("a lab with something between its ports");
         match self {
             Self::None => {}
-            Self::TxDown => switch(lab.ports()[0].netns(), INTERFACE, wait),
-            Self::RxDown => switch(lab.ports()[1].netns(), INTERFACE, wait),
-            Self::RxCarrierLost => switch(device(), "port1", wait),
-            Self::TxMtuLowered => lower_mtu(lab.ports()[0].netns(), wait),
+            Self::TxDown => switch(lab.ports()[0].netns(), INTERFACE, || wait(running)),
+            Self::RxDown => switch(lab.ports()[1].netns(), INTERFACE, || wait(running)),
+            Self::RxCarrierLost => switch(device(), "port1", || wait(running)),
+            Self::TxMtuLowered => lower_mtu(lab.ports()[0].netns(), || wait(running)),
             Self::TxDeleted => {
                 let (mut links, index) = link(lab.ports()[0].netns(), INTERFACE);
                 links.delete(index).expect("the interface can be deleted");
             }
             Self::Stalled => {
                 running.signal(Signal::STOP);
-                wait();
+                wait(running);
                 running.signal(Signal::CONT);
             }
         }

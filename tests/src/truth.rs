@@ -1,6 +1,7 @@
 //! What an impaired tap did, by its own log, next to what probes through it told.
 //!
-//! Invariant: only frames count to which something was done; which probe a frame belongs to is told by time alone.
+//! Invariant: only frames count to which something was done; which probe a frame belongs to is told by time alone. Where time does not tell
+//! it, because the machine was away for a moment, a probe is not compared.
 
 use serde_json::Value;
 use std::ops::Range;
@@ -77,31 +78,42 @@ impl Told {
         Ok(Self { outcomes: lines(outcomes)?, truth: Truth::read(truth)?, ahead_ns })
     }
 
-    /// Probes that tell something.
-    fn telling(&self) -> impl Iterator<Item = (&Value, u64)> {
-        let told = self.outcomes.iter().filter(|outcome| outcome["verdict"].get("told").is_some());
-        told.filter_map(|outcome| Some((outcome, outcome["left"].as_u64()?)))
-    }
-
-    /// Frames of a direction and length to which something was done near a probe.
-    fn done(&self, direction: &str, bytes: u64, deed: &str, left: u64) -> u64 {
+    /// The time of a probe's frames by the clock of the log: that near it, and the rest until the next probe.
+    fn times_of(&self, left: u64) -> [Range<u64>; 2] {
+        let begin = left + self.ahead_ns - ABOUT_NS;
+        let near = left + self.ahead_ns + NEAR_NS;
         // The next probe's frames are the next probe's.
         let next = self.outcomes.iter().filter_map(|one| one["left"].as_u64()).find(|next| *next > left);
-        let until = next.map_or(NEAR_NS, |next| NEAR_NS.min(next - left - ABOUT_NS));
-        let near = left + self.ahead_ns;
-        self.truth.count(direction, bytes, deed, near - ABOUT_NS..near + until)
+        let end = next.map_or(u64::MAX, |next| next + self.ahead_ns - ABOUT_NS);
+        [begin..near.min(end), near.min(end)..end]
     }
 
-    /// How many probes tell something, what they lost by their own word, and those that say something else than the truth.
+    fn dropped(&self, within: Range<u64>) -> Ways {
+        Ways {
+            there: self.truth.count("a->b", PROBE, "dropped", within.clone()),
+            back: self.truth.count("b->a", ANSWER, "dropped", within),
+        }
+    }
+
+    /// Whether frames of a probe, or of the one behind it, may be taken for those of the other: it tells nothing, or frames that were dropped
+    /// after its time are repeated ones, or its own on a machine that was away.
+    fn is_disturbed(&self, outcome: &Value) -> bool {
+        let Some(left) = departure_of_told(outcome) else { return true };
+        let [_, rest] = self.times_of(left);
+        self.dropped(rest) != Ways::default()
+    }
+
+    /// How many probes tell something, what they lost by their own word, and those that say something else than the truth, as far as that
+    /// is known.
     pub fn losses(&self) -> (u64, Ways, Vec<Mismatch>) {
         let (mut probes, mut sum, mut wrong) = (0, Ways::default(), Vec::new());
-        for (outcome, left) in self.telling() {
-            let said = lost(outcome);
-            let truth = Ways {
-                there: self.done("a->b", PROBE, "dropped", left),
-                back: self.done("b->a", ANSWER, "dropped", left),
-            };
-            if said != truth {
+        let mut is_disturbed = false;
+        for outcome in &self.outcomes {
+            let was_disturbed = std::mem::replace(&mut is_disturbed, self.is_disturbed(outcome));
+            let Some(left) = departure_of_told(outcome) else { continue };
+            let [near, _] = self.times_of(left);
+            let (said, truth) = (lost(outcome), self.dropped(near));
+            if said != truth && !is_disturbed && !was_disturbed {
                 wrong.push(Mismatch { outcome: outcome.clone(), said, truth });
             }
             probes += 1;
@@ -112,8 +124,18 @@ impl Told {
 
     /// Probes of which a segment was held back behind the other.
     pub fn held_there(&self) -> u64 {
-        self.telling().filter(|(_, left)| self.done("a->b", PROBE, "held_for", *left) > 0).count() as u64
+        let is_held = |left: &u64| {
+            let [near, _] = self.times_of(*left);
+            self.truth.count("a->b", PROBE, "held_for", near) > 0
+        };
+        self.outcomes.iter().filter_map(departure_of_told).filter(is_held).count() as u64
     }
+}
+
+/// When the first segment of a probe left that tells something.
+fn departure_of_told(outcome: &Value) -> Option<u64> {
+    outcome["verdict"].get("told")?;
+    outcome["left"].as_u64()
 }
 
 /// What a probe says it lost.

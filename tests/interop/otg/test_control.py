@@ -65,7 +65,7 @@ def test_a_start_clears_counters_and_nothing_else_does(talk):
 
 def test_a_flow_that_was_paused_goes_on_where_it_was(talk):
     made = config()
-    udp(flow(made, packets=2_000, pps=2_000))
+    udp(flow(made, packets=2_000, pps=500))
     talk.set(made)
     talk.start()
     talk.sent("f1", 300)
@@ -106,9 +106,13 @@ def test_rates_are_shown_while_flows_run(talk):
     running(talk, "a", "b", pps=500)
     talk.start()
     talk.sent("a", 1_000)
-    rows = talk.flows()
-    for row in rows.values():
-        assert 450 < row.frames_tx_rate < 550 and 450 < row.frames_rx_rate < 550, row
+
+    def shown():
+        rates = [rate for row in talk.flows().values() for rate in (row.frames_tx_rate, row.frames_rx_rate)]
+        return all(450 < rate < 550 for rate in rates)
+
+    # A machine that is busy sends less for a moment, and then more.
+    eventually("the rates are shown", shown)
     talk.stop()
     talk.ended()
 

@@ -1,6 +1,6 @@
 //! Other programs send, our receiver counts what the reference device lets through; engines that do something wrong.
 
-use super::assert_found;
+use super::{DRAIN, assert_found};
 use packetrig_sys::clock;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
@@ -37,7 +37,7 @@ fn through(engine: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Fin
     let plan = FaultPlan { seed: 4711, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
-    let finished = Running::run(&document, &["--quiet", "--engine", engine]).finish();
+    let finished = Running::run(&document, &["--quiet", "--engine", engine, "--drain", DRAIN]).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     Some((finished, device))

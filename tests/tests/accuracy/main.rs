@@ -14,6 +14,9 @@ use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::skip;
 
+/// Longer than a busy machine holds the device or a receiver up.
+const DRAIN: &str = "2s";
+
 /// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
 fn through(rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
     through_on("packet", rules, flows)
@@ -27,7 +30,7 @@ fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
         return None;
     }
-    let finished = Running::run(&document, &["--quiet", "--back-end", back_end]).finish();
+    let finished = Running::run(&document, &["--quiet", "--back-end", back_end, "--drain", DRAIN]).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     Some((finished.report(), device))

@@ -1,10 +1,10 @@
 //! Many streams, many ports, several receivers.
 
-use super::found;
+use super::{DRAIN, found};
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{FaultPlan, FaultRule, FrameFault, RulePositions};
 use packetrig_tests::document::{Document, Flow};
-use packetrig_tests::program::run;
+use packetrig_tests::program::{Running, run};
 use packetrig_tests::skip;
 use serde_json::json;
 
@@ -21,7 +21,8 @@ fn four_thousand_streams_with_identical_headers_are_told_apart() {
     let plan = FaultPlan { seed: 1, rules, ..FaultPlan::none() };
     let Some(mut lab) = skip::lab(|| Lab::with_device(2, plan)) else { return };
     let flows = (0..STREAMS).map(|n| Flow::new(format!("s{n}"), 1).size(64).pps(2).packets(EACH));
-    let report = run(&Document::new(&locations(&lab)).flows(flows)).report();
+    let document = Document::new(&locations(&lab)).flows(flows);
+    let report = Running::run(&document, &["--quiet", "--drain", DRAIN]).finish().report();
     let device = lab.stop_device().unwrap();
     assert_eq!((device.own_losses, device.truth(0, 0).received), (0, STREAMS * EACH));
     let accounts: Vec<_> = (0..STREAMS).map(|n| found(&report, &format!("s{n}"))).collect();

@@ -1,6 +1,6 @@
 //! Replayed frames are known again, one by one.
 
-use super::{assert_found, found};
+use super::{DRAIN, assert_found, found};
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{
     DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, RulePositions,
@@ -32,7 +32,8 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
         return None;
     }
-    let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1), "--back-end", back_end];
+    let ports = ["--tx", &lab.location(0), "--rx", &lab.location(1)];
+    let flags = [&ports[..], &["--back-end", back_end, "--drain", DRAIN]].concat();
     let finished = Running::replay(&file, &flags).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");

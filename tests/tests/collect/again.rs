@@ -3,6 +3,8 @@
 use super::group::{MeteredLink, differences};
 use super::{Sums, flows, sums_of};
 use packetrig_testkit::Lab;
+use packetrig_tests::listening::await_place;
+use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use rustix::process::Signal;
@@ -15,10 +17,7 @@ fn start(listen: &str, records: &Path) -> (Running, String) {
     let records = records.display().to_string();
     let flags = ["collect", "--json", "--quiet", "--directory", &records, "--listen", listen];
     let mut running = Running::start(&flags, "");
-    running.await_remark("listening at ");
-    running.await_remark("\n");
-    let said = running.remarks();
-    let place = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    let place = await_place(&mut running);
     (running, place)
 }
 
@@ -35,7 +34,8 @@ fn a_collector_that_was_down_has_stored_the_same_afterwards() {
     let directory = tempfile::tempdir().unwrap();
     let places = ["one", "two"].map(|name| directory.path().join(name));
     let (one, target) = start("tcp://127.0.0.1:0", &places[0]);
-    let (mut two, other) = start("tcp://127.0.0.1:0", &places[1]);
+    // Of its own: until it is started again nobody listens there.
+    let (mut two, other) = start(&format!("tcp://{}", own_place()), &places[1]);
     let mut link = MeteredLink { lab, target, sent: Sums::new() };
     let meters = ["1", "2"].map(|member| link.start_at(1, member, &["--export", &other]));
     for end in [Signal::INT, Signal::KILL] {
@@ -64,12 +64,10 @@ fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start(
     let listen = |place: &str| {
         let mut running = Running::start(&["collect", "--json", "--quiet", "--listen", place], "");
         running.await_remark("listening at ");
-        running.await_remark("\n");
         running
     };
-    let first = listen("tcp://127.0.0.1:0");
-    let said = first.remarks();
-    let target = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    let target = format!("tcp://{}", own_place());
+    let first = listen(&target);
     let mut link = MeteredLink { lab, target, sent: Sums::new() };
     let mut meter = link.start_at(1, "1", &[]);
     link.send_for_a_while();

@@ -1,6 +1,7 @@
 //! Hostile senders beside well-behaved exporters: real datagrams with false source addresses into a real collector.
 
 use packetrig_tests::exporters::{Attack, RECORDS, Spoofer, honest_message};
+use packetrig_tests::listening::await_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use rustix::process::Signal;
@@ -36,10 +37,9 @@ impl Scene {
         let flags = ["collect", "--json", "--quiet", "--time", "100s", "--memory", &memory];
         let listen = ["--listen", "udp://127.0.0.1:0"];
         let mut running = Running::start(&[&flags[..], &listen, more].concat(), "");
-        running.await_remark("holds at most 16 MiB (--memory)");
-        let said = running.remarks();
-        let place = said.split("listening at udp://").nth(1).unwrap().lines().next().unwrap();
-        let to: SocketAddrV4 = place.parse().unwrap();
+        let place = await_place(&mut running);
+        assert!(running.remarks().contains("holds at most 16 MiB (--memory)"), "{}", running.remarks());
+        let to: SocketAddrV4 = place.strip_prefix("udp://").unwrap().parse().unwrap();
         let spoofer = skip::with_raw_packets(Spoofer::open(to))?;
         let open = |from: Ipv4Addr| {
             let socket = UdpSocket::bind((from, 0)).unwrap();

@@ -1,10 +1,12 @@
 //! A collector that is killed leaves the row groups that it has written, and whoever comes next makes files of them.
 
 use packetrig_tests::exporters::{RECORDS, honest_message};
+use packetrig_tests::listening::await_place;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
@@ -16,23 +18,32 @@ const PARTIAL: &str = "flows/date=2026-09-21/hour=10/.flows-000000.parquet.parti
 fn kill_one(records: &Path) {
     let flags = ["collect", "--json", "--quiet", "--listen", "tcp://127.0.0.1:0", "--directory"];
     let mut collector = Running::start(&[&flags[..], &[&records.display().to_string()]].concat(), "");
-    collector.await_remark("listening at ");
-    collector.await_remark("\n");
-    let said = collector.remarks();
-    let address = said.split("tcp://").nth(1).unwrap().lines().next().unwrap().to_owned();
-    let mut connection = TcpStream::connect(address).unwrap();
+    let place = await_place(&mut collector);
+    let mut connection = TcpStream::connect(place.strip_prefix("tcp://").unwrap()).unwrap();
     for n in 0..MESSAGES {
         connection.write_all(&honest_message(7, n * RECORDS)).unwrap();
     }
     let partial = records.join(PARTIAL);
-    let is_written = || std::fs::metadata(&partial).is_ok_and(|facts| facts.len() > 10_000);
-    let has_come = (0..2000).any(|_| {
+    let has_come = (0..10_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
-        is_written()
+        has_whole_block(&partial)
     });
     assert!(has_come, "no row group came to the disk");
     collector.signal(Signal::KILL);
     assert_eq!(collector.finish().code, None);
+}
+
+/// Whether the first block of a growing file is all there: after four bytes its head begins, with the lengths of its pages and its footer
+/// (`store/src/flows/row_group.rs`). The file grows while a block is written.
+fn has_whole_block(file: &Path) -> bool {
+    const BEGINS_AT: usize = 4;
+    const HEAD: u64 = 24;
+    let mut begin = [0; BEGINS_AT + 16];
+    let opened = File::open(file).and_then(|mut file| file.read_exact(&mut begin).map(|()| file));
+    let Ok(file) = opened else { return false };
+    let length = |at: usize| u64::from_le_bytes(begin[at..at + 8].try_into().unwrap());
+    let block = HEAD + length(BEGINS_AT) + length(BEGINS_AT + 8);
+    file.metadata().unwrap().len() >= BEGINS_AT as u64 + block
 }
 
 fn stored(records: &Path) -> u64 {

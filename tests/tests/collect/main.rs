@@ -13,6 +13,7 @@ mod restart;
 mod standby;
 mod whole;
 
+use packetrig_tests::listening::await_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::recording::Recorded;
 use rustix::process::Signal;
@@ -153,10 +154,7 @@ impl Collector {
         let place = format!("{transport}://127.0.0.1:0");
         let flags = ["collect", "--json", "--quiet", "--time", "100s", "--directory", "records"];
         let mut running = Running::start(&[&flags[..], &["--listen", &place], more].concat(), "");
-        running.await_remark("listening at ");
-        running.await_remark("\n");
-        let said = running.remarks();
-        let place = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+        let place = await_place(&mut running);
         Self { running, place }
     }
 

@@ -1,5 +1,7 @@
 //! A collector that is killed and started again while a real meter exports to it over UDP.
 
+use packetrig_tests::listening::await_place;
+use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::recording::{Recorded, stored, udp};
 use rustix::process::Signal;
@@ -23,10 +25,7 @@ fn start(listen: &str) -> (Running, String) {
     let flags =
         ["collect", "--json", "--quiet", "--time", "100s", "--directory", "records", "--listen", listen];
     let mut running = Running::start(&flags, "");
-    running.await_remark("listening at ");
-    running.await_remark("\n");
-    let said = running.remarks();
-    let place = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+    let place = await_place(&mut running);
     (running, place)
 }
 
@@ -47,7 +46,8 @@ fn await_flows(metrics: &str, least: u64) {
 
 #[test]
 fn a_collector_that_was_killed_understands_what_comes_once_it_is_back() {
-    let (mut first, place) = start("udp://127.0.0.1:0");
+    // Of its own: until it is started again nobody listens there.
+    let (mut first, place) = start(&format!("udp://{}", own_place()));
     let (_directory, file) = stored(&capture());
     let file = file.display().to_string();
     let flags = ["meter", &file, "--json", "--pace", "1x", "--idle", "500ms", "--export", &place];

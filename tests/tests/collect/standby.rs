@@ -4,12 +4,13 @@ use super::group::{MeteredLink, REST, differences, kill, of_group};
 use super::{Collected, Collector, Sums};
 use packetrig_sys::private_files;
 use packetrig_testkit::Lab;
+use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::relay::Relay;
 use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -41,9 +42,7 @@ impl Pair {
         let directory = tempfile::tempdir().unwrap();
         let key = directory.path().join("group.key");
         private_files::write(&key, "00112233445566778899aabbccddeeff\n").unwrap();
-        let places = [(); 2]
-            .map(|()| UdpSocket::bind("127.0.0.1:0").unwrap())
-            .map(|socket| socket.local_addr().unwrap());
+        let places = [(); 2].map(|()| own_place());
         let collects = collector.address().parse().unwrap();
         Some(Self {
             link: MeteredLink { lab, target: String::new(), sent: Sums::new() },
@@ -95,6 +94,8 @@ impl Pair {
 
     pub(super) fn finish(self, meters: impl IntoIterator<Item = Running>) -> Outcome {
         let meters = meters.into_iter().map(report).collect();
+        // What the meters have sent is at the collector before that ends.
+        self.exports.into_iter().for_each(Relay::drain);
         Outcome { meters, collected: self.collector.finish(), sent: self.link.sent }
     }
 }

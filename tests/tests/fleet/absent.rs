@@ -13,7 +13,7 @@ const ACCEPTED: [&str; 5] = ["--max-misdelivered", "100%", "--max-late", "5s", "
 #[test]
 fn all_of_a_group_means_those_who_are_absent_too() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let run = |more: &[&str]| fleet.ask(&[&ALL[..], &ACCEPTED, more].concat());
+    let run = |more: &[&str]| fleet.ask_begun(&[&ALL[..], &ACCEPTED, more].concat());
     // A controller has heard all of them once.
     fleet.begin(&["--packets", "100"]).finish();
     fleet.signal("s3", Signal::KILL);
@@ -35,8 +35,8 @@ fn all_of_a_group_means_those_who_are_absent_too() {
     // Its owner has taken it out: nobody misses it.
     let (_, _, complaints) = fleet.ask(&["fleet", "remove", "s3"]);
     assert_eq!(complaints, "");
-    let (_, printed, complaints) =
-        fleet.ask(&[&ALL[..4], &["any-rx*2", "--pattern", "n-to-n", "--packets=300"], &ACCEPTED].concat());
+    let with_two = [&ALL[..4], &["any-rx*2", "--pattern", "n-to-n", "--packets=300"], &ACCEPTED].concat();
+    let (_, printed, complaints) = fleet.ask_begun(&with_two);
     let report: Result<serde_json::Value, _> = serde_json::from_str(&printed);
     let report = report.unwrap_or_else(|_| panic!("{printed}{complaints}"));
     assert_eq!(report["coverage"]["expected"], 4, "{report}");

@@ -10,9 +10,11 @@
 mod control;
 mod faults;
 mod probing;
+mod starting;
 mod state;
 
-use crate::run::Run;
+pub(crate) use starting::begin_again;
+
 use control::{Control, ip};
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
@@ -37,8 +39,6 @@ pub(crate) const RECEIVERS: [&str; 3] = ["r1", "r2", "r3"];
 const LIMIT_NS: u64 = 90_000_000_000;
 /// Where the API is, within the controller's namespace.
 const HTTP: &str = "127.0.0.1:8080";
-/// Tries to start a run.
-const STARTS: usize = 5;
 const LOOK_NS: u64 = 20_000_000;
 
 /// A fleet that is up, with all its nodes.
@@ -265,50 +265,6 @@ impl Fleet {
     /// Starts a command of the controller; what it says is under `log`.
     pub(crate) fn begin_command(&self, arguments: &[&str], log: &str) -> Child {
         self.start(self.command(&self.control.name, "ctl", arguments), log)
-    }
-
-    /// Starts a run of three senders to three receivers, 1000 frames a second each.
-    pub(crate) fn run(&self, more: &[&str]) -> Run<'_> {
-        self.run_between(["any-tx*3", "any-rx*3"], more)
-    }
-
-    /// The same from and to such ports.
-    pub(crate) fn run_between(&self, [tx, rx]: [&str; 2], more: &[&str]) -> Run<'_> {
-        static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let log = format!("run-{number}");
-        let before = SENDERS.map(|node| self.sent_by(node));
-        let usual = ["run", "--tx", tx, "--rx", rx, "--pattern", "n-to-n", "--json"];
-        // The bridge between them has learnt none of the receivers' addresses. A busy machine may hold a sender up.
-        let accepted = ["--max-misdelivered", "100%", "--max-late", "5s"];
-        let all = [&usual[..], &accepted, more].concat();
-        let child = self.start(self.command(&self.control.name, "ctl", &all), &log);
-        Run { fleet: self, child, log, before }
-    }
-
-    /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having
-    /// sent nothing, and is started again.
-    pub(crate) fn begin(&self, more: &[&str]) -> Run<'_> {
-        self.begin_between(["any-tx*3", "any-rx*3"], more)
-    }
-
-    /// The same from and to such ports.
-    pub(crate) fn begin_between(&self, ports: [&str; 2], more: &[&str]) -> Run<'_> {
-        for _ in 0..STARTS {
-            let mut run = self.run_between(ports, more);
-            if run.has_begun() {
-                return run;
-            }
-        }
-        panic!("no run begins here: {}", self.everything());
-    }
-
-    /// A run of a minute whose controller is killed when its first frames have come.
-    pub(crate) fn leave_run(&self, more: &[&str]) {
-        let mut run = self.begin(&[&["--packets", "60000"], more].concat());
-        run.await_frames();
-        run.signal(Signal::KILL);
-        assert_eq!(run.finish().code, None, "it was killed");
     }
 
     /// Starts the OTG API and waits until it answers.

@@ -98,14 +98,7 @@ fn status_needs_no_answer_of_anybody_and_claims_nothing_that_was_not_heard() {
 fn run_between(fleet: &Fleet, tx: &str, rx: &str) -> (Option<i32>, Vec<String>, String) {
     let fixed = ["--packets", "200", "--json", "--max-misdelivered", "100%", "--max-late", "5s"];
     let arguments = [&["run", "--tx", tx, "--rx", rx][..], &fixed].concat();
-    let mut ended = fleet.ask(&arguments);
-    for _ in 0..4 {
-        // A machine that is too busy to start it in time says so.
-        if ended.2.contains("split_start") {
-            ended = fleet.ask(&arguments);
-        }
-    }
-    let (code, printed, complaints) = ended;
+    let (code, printed, complaints) = fleet.ask_begun(&arguments);
     let report: Value = serde_json::from_str(&printed).unwrap_or_default();
     let ports = report["ports"].as_array().cloned().unwrap_or_default();
     let nodes = ports.iter().filter_map(|port| port["node"].as_str().map(str::to_owned));

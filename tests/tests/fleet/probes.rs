@@ -8,8 +8,6 @@ use serde_json::Value;
 /// Each owner allows probes in the test network.
 const PERMITTED: &str = "[probe]\n[[probe.target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 1000\n\
     bits_per_s = \"10Mbps\"\nloss_percent = 100\n";
-/// A busy machine may be too late for a start.
-const STARTS: usize = 5;
 
 fn permitted() -> Option<Fleet> {
     let fleet = Fleet::up(Wish { owner: PERMITTED, ..Wish::default() })?;
@@ -29,16 +27,9 @@ impl Mesh {
         let all =
             [&["fleet", "probe", "oneway", "--json", "--interval", "50ms", "--mechanism", "sleep"], more]
                 .concat();
-        for _ in 0..STARTS {
-            let (code, printed, said) = fleet.ask(&all);
-            if said.contains("split_start") {
-                continue;
-            }
-            let report =
-                serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code:?} {printed}{said}"));
-            return Self { code, said, report: Report(report) };
-        }
-        panic!("no run begins here")
+        let (code, printed, said) = fleet.ask_begun(&all);
+        let report = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code:?} {printed}{said}"));
+        Self { code, said, report: Report(report) }
     }
 
     fn line(&self, from: &str, to: &str) -> &Value {
@@ -84,7 +75,7 @@ fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
     let skew = &mesh.report.0["skew"]["spread"];
     assert!(skew.is_u64(), "all begin at T: {}", mesh.report.0["skew"]);
     // Everything that goes to r1 is late by 30 ms, and a part of it is lost. What comes from it is not.
-    let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=30%"]);
+    let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=every:3"]);
     let mesh = Mesh::of(&fleet, &["--count", "30"]);
     for (from, to) in pairs() {
         let is_slow = mesh.median_ns(from, to) >= 30_000_000;
@@ -128,8 +119,8 @@ fn clocks_that_are_compared_over_the_network_show_the_slow_direction_too() {
 #[test]
 fn people_read_a_matrix_and_can_probe_other_hosts() {
     let Some(fleet) = permitted() else { return };
-    let quick = ["--count", "3", "--interval", "50ms", "--quiet"];
-    let ask = |command: &[&str]| fleet.ask(&[&["fleet", "probe"], command, &quick].concat());
+    let quick = ["--count", "3", "--interval", "50ms"];
+    let ask = |command: &[&str]| fleet.ask_begun(&[&["fleet", "probe"], command, &quick].concat());
     let out = fleet.place().join("out");
     let (code, printed, said) = ask(&["oneway", "--from", "s1,s2,r1", "--out", &out.display().to_string()]);
     assert_eq!(code, Some(0), "{printed}{said}");
@@ -165,13 +156,8 @@ const NARROW: u64 = 5_000_000;
 fn capacities(fleet: &Fleet) -> (Mesh, String) {
     let out = fleet.place().join("out").display().to_string();
     let flags = ["--from", "s1,s2,r1", "--count", "30", "--interval", "10ms", "--slot", "4s", "--out", &out];
-    for _ in 0..STARTS {
-        let (code, printed, said) = fleet.ask(&[&["fleet", "probe", "capacity"], &flags[..]].concat());
-        if !said.contains("split_start") {
-            return (Mesh { code, said, report: fleet.latest() }, printed);
-        }
-    }
-    panic!("no run begins here")
+    let (code, printed, said) = fleet.ask_begun(&[&["fleet", "probe", "capacity"], &flags[..]].concat());
+    (Mesh { code, said, report: fleet.latest() }, printed)
 }
 
 #[test]
@@ -271,7 +257,7 @@ fn a_lease_that_ends_stops_a_capacity_and_the_report_says_so() {
     let Some(fleet) = Fleet::up(wish) else { return };
     fleet.give_addresses();
     fleet.narrow("r1", "2mbit");
-    let flags = ["--from", "s1", "--to", "r1", "--count", "500", "--interval", "500ms", "--slot", "60s"];
+    let flags = ["--from", "s1", "--to", "r1", "--count", "500", "--interval", "1s", "--slot", "60s"];
     let all = [&["fleet", "probe", "capacity", "--json"], &flags[..]].concat();
     let mesh = disturbed(&fleet, &all, |fleet| {
         fleet.cable("s1", false);
@@ -299,9 +285,9 @@ fn collected(fleet: &Fleet) -> Vec<Value> {
 }
 
 /// Probes of each pair in a run that something happens to.
-const LONG: u64 = 200;
+const LONG: u64 = 300;
 
-/// A run of 10 s, to which `fault` happens when it has begun.
+/// A run of 15 s, to which `fault` happens when it has begun.
 fn long_mesh(fleet: &Fleet, fault: impl FnOnce(&Fleet)) -> Mesh {
     let count = LONG.to_string();
     let all = [
@@ -321,23 +307,8 @@ fn long_mesh(fleet: &Fleet, fault: impl FnOnce(&Fleet)) -> Mesh {
 
 /// A run to which `fault` happens when it has begun.
 fn disturbed(fleet: &Fleet, all: &[&str], fault: impl FnOnce(&Fleet)) -> Mesh {
-    let mut fault = Some(fault);
-    for number in 0..STARTS {
-        let log = format!("mesh-{number}");
-        let mut child = fleet.begin_command(all, &log);
-        let mut ended = || child.try_wait().expect("a child can be waited for");
-        let has_begun = || fleet.said(&log).contains("run: sending");
-        crate::lab::await_that("it begins or ends", || ended().is_some() || has_begun(), || fleet.said(&log));
-        if !has_begun() {
-            continue;
-        }
-        fault.take().expect("one run begins")(fleet);
-        crate::lab::await_that("it ends", || ended().is_some(), || fleet.said(&log));
-        let code = ended().and_then(|status| status.code());
-        let read = |kind: &str| std::fs::read_to_string(fleet.place().join(format!("{log}.{kind}")));
-        let (printed, said) = (read("out").unwrap_or_default(), read("err").unwrap_or_default());
-        let report = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code:?} {printed}{said}"));
-        return Mesh { code, said, report: Report(report) };
-    }
-    panic!("no run begins here")
+    let run = fleet.begin_by(all);
+    fault(fleet);
+    let ended = run.finish();
+    Mesh { code: ended.code, report: ended.report(), said: ended.complaints }
 }

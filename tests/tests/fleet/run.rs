@@ -23,48 +23,64 @@ pub(crate) struct Ended {
     printed: String,
 }
 
+/// Whether this says that a start was confirmed too late to some of the nodes.
+pub(crate) fn is_split(said: &str) -> bool {
+    said.contains("split_start")
+}
+
+/// Whether this has three lines of progress. There is one a second; on a busy machine some are missing.
+fn has_three_seconds(said: &str) -> bool {
+    said.matches(" s  sent ").count() >= 3
+}
+
 impl Run<'_> {
     fn remarks(&self) -> String {
         fs::read_to_string(self.fleet.place().join(format!("{}.err", self.log))).unwrap_or_default()
     }
 
-    pub(crate) fn await_remark(&mut self, text: &str) {
-        self.await_remarks(text, 1);
-    }
-
-    /// Waits until it has said that so often.
-    fn await_remarks(&mut self, text: &str, times: usize) {
+    /// Waits until its remarks are enough, or until it ends; all its remarks.
+    fn listen(&mut self, what: &str, is_enough: impl Fn(&str) -> bool) -> String {
         let place = self.fleet.place().join(format!("{}.err", self.log));
         let said = || fs::read_to_string(&place).unwrap_or_default();
         let child = &mut self.child;
-        let mut ended = false;
-        await_that(
-            text,
-            || {
-                let is_said = || said().matches(text).count() >= times;
-                assert!(!ended || is_said(), "it ended without `{text}`: {}", said());
-                ended = child.try_wait().expect("a child can be waited for").is_some();
-                is_said()
-            },
-            said,
-        );
-    }
-
-    /// Whether it is under way or done; if not, it has ended because its start was not confirmed in time.
-    pub(crate) fn has_begun(&mut self) -> bool {
-        let child = &mut self.child;
-        let place = self.fleet.place().join(format!("{}.err", self.log));
-        let said = || fs::read_to_string(&place).unwrap_or_default();
+        // Asked first: what it has said at last is there when it has ended.
         let mut has_ended = || child.try_wait().expect("a child can be waited for").is_some();
-        await_that("it begins or ends", || has_ended() || said().contains(" s  sent "), said);
-        !(has_ended() && said().contains("split_start"))
+        await_that(what, || has_ended() || is_enough(&said()), said);
+        said()
+    }
+
+    /// Waits until it has made such a remark.
+    pub(crate) fn await_remark(&mut self, text: &str) {
+        self.await_remarks(text, |said| said.contains(text));
+    }
+
+    fn await_remarks(&mut self, what: &str, is_enough: impl Fn(&str) -> bool) {
+        let said = self.listen(what, &is_enough);
+        assert!(is_enough(&said), "it ended without `{what}`: {said}");
+    }
+
+    /// Waits until it is certain that it is under way on all nodes, or until it is done. If its start was split it has ended, and
+    /// was none.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        // By the third second no confirmation is waited for any more: a start that was split is said before.
+        let said = self.listen("it begins or ends", has_three_seconds);
+        if is_split(&said) {
+            self.listen("it ends", |_| false);
+        }
+        !is_split(&said)
+    }
+
+    /// Waits until it has made such a remark. If its start was split before, it has ended without it.
+    pub(crate) fn has_said(&mut self, text: &str) -> bool {
+        let said = self.listen(text, |said| said.contains(text));
+        assert!(said.contains(text) || is_split(&said), "it ended without `{text}`: {said}");
+        said.contains(text)
     }
 
     /// Waits until frames were counted: every node has sent for a while, and has kept what it counted.
     pub(crate) fn await_frames(&mut self) {
         self.await_remark("run: sending");
-        // One line a second; on a busy machine some are missing.
-        self.await_remarks(" s  sent ", 3);
+        self.await_remarks("frames of three seconds", has_three_seconds);
     }
 
     /// Whether its program has not ended.
@@ -74,6 +90,12 @@ impl Run<'_> {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(pid(self.child.id()), signal).expect("a child may be sent a signal");
+    }
+
+    /// Kills its program, unless it has ended; how it ended.
+    pub(crate) fn kill(mut self) -> Ended {
+        self.child.kill().expect("a child may be killed");
+        self.finish()
     }
 
     pub(crate) fn finish(mut self) -> Ended {

@@ -9,21 +9,22 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ci").join(name)
 }
 
-/// Runs the gate on a lab; its files are in `place`.
-fn gate(lab: &Lab, place: &Path, flags: &[&str]) -> Finished {
-    gate_with(lab, place, &[], flags)
+/// Runs the gate on a lab with these settings; its files are in `place`. On a machine that is too busy INCONCLUSIVE is the right answer:
+/// it is run again.
+fn run_gate(lab: &Lab, place: &Path, more: &[String], flags: &[&str]) -> Finished {
+    const ATTEMPTS: u32 = 5;
+    let mut runs = (0..ATTEMPTS).map(|_| run_gate_once(lab, place, more, flags));
+    let known = runs.find(|finished| finished.code != Some(7));
+    known.expect("a machine that can hold one of five tests")
 }
 
-/// The same with more settings.
-fn gate_with(lab: &Lab, place: &Path, more: &[String], flags: &[&str]) -> Finished {
+fn run_gate_once(lab: &Lab, place: &Path, more: &[String], flags: &[&str]) -> Finished {
     let setting = |name: &str, value: &str| format!("{name}={value}");
     let path = |name: &str| place.join(name).display().to_string();
     let settings = [
         setting("PACKETRIG", &binary().display().to_string()),
         setting("TX", &lab.location(0)),
         setting("RX", &lab.location(1)),
-        setting("RATE", "2000pps"),
-        setting("TIME", "2s"),
         setting("BASELINE", &path("baseline.json")),
         setting("OUT", &path("results")),
     ];
@@ -37,7 +38,7 @@ fn gate_with(lab: &Lab, place: &Path, more: &[String], flags: &[&str]) -> Finish
 /// Slows the device down on its way to the receiver.
 fn slow_down(lab: &Lab) {
     // A short queue: frames in it are still the sender's, whose ring would fill up.
-    let words = "qdisc add dev port1 root tbf rate 2mbit burst 2000 limit 3000";
+    let words = "qdisc add dev port1 root tbf rate 500kbit burst 2000 limit 3000";
     hosts::tool(lab.device_netns().unwrap(), "tc", words).unwrap();
 }
 
@@ -47,18 +48,25 @@ fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
     let place = tempfile::tempdir().unwrap();
     let read = |name: &str| std::fs::read_to_string(place.path().join("results").join(name)).unwrap();
 
-    let without = gate(&lab, place.path(), &[]);
-    without.assert_refused(2, &["--write-baseline"]);
-    let baseline = gate(&lab, place.path(), &["--write-baseline"]);
+    let usual = ["RATE=2000pps", "TIME=1s"].map(str::to_owned);
+    run_gate(&lab, place.path(), &usual, &[]).assert_refused(2, &["--write-baseline"]);
+    // The same in frames instead of a time, within which a busy machine does not send all. It sends them in up to a second more.
+    let [tx, rx] = [lab.location(0), lab.location(1)];
+    let test = format!(
+        "run --tx {tx} --rx {rx} --rate 2000pps --size 512 --packets 8000 --max-late 20s --max-loss 100%"
+    );
+    let settings = [format!("TEST={test}"), "MAX_WORSE=throughput=30%,loss=0.5".to_owned()];
+    let gate = |flags: &[&str]| run_gate(&lab, place.path(), &settings, flags);
+    let baseline = gate(&["--write-baseline"]);
     assert_eq!(baseline.code, Some(0), "{}\n{}", baseline.stdout, baseline.stderr);
 
-    let good = gate(&lab, place.path(), &[]);
+    let good = gate(&[]);
     assert_eq!(good.code, Some(0), "{}\n{}", good.stdout, good.stderr);
     assert!(read("gate.md").starts_with("## PASS: run "), "{}", read("gate.md"));
     assert!(read("gate.xml").contains("failures=\"0\" errors=\"0\""), "{}", read("gate.xml"));
 
     slow_down(&lab);
-    let slow = gate(&lab, place.path(), &[]);
+    let slow = gate(&[]);
     assert_eq!(slow.code, Some(1), "{}\n{}", slow.stdout, slow.stderr);
     let markdown = read("gate.md");
     assert!(markdown.starts_with("## FAIL: run ") && markdown.contains("| throughput of "), "{markdown}");
@@ -78,7 +86,7 @@ fn the_gate_judges_the_throughput_that_a_test_method_finds() {
         format!("test bisect --tx {tx} --rx {rx} --max-rate 2kpps --size 512 --time 500ms --resolution 2%");
     let settings =
         [format!("TEST={test}"), "RESULT=result.json".to_owned(), "MAX_WORSE=throughput=5%".to_owned()];
-    let gate = |flags: &[&str]| gate_with(&lab, place.path(), &settings, flags);
+    let gate = |flags: &[&str]| run_gate(&lab, place.path(), &settings, flags);
     let baseline = gate(&["--write-baseline"]);
     assert_eq!(baseline.code, Some(0), "{}\n{}", baseline.stdout, baseline.stderr);
     let good = gate(&[]);

@@ -2,13 +2,14 @@
 
 use packetrig_sys::private_files;
 use packetrig_testkit::Lab;
+use packetrig_tests::listening::await_place;
+use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_tests::station;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -62,13 +63,8 @@ impl SteppedPair {
         let flags =
             ["collect", "--json", "--quiet", "--directory", &records, "--listen", "tcp://127.0.0.1:0"];
         let mut collector = Running::start(&flags, "");
-        collector.await_remark("listening at ");
-        collector.await_remark("\n");
-        let said = collector.remarks();
-        let target = said.split("listening at ").nth(1).unwrap().lines().next().unwrap().to_owned();
-        let places = [(); 2]
-            .map(|()| UdpSocket::bind("127.0.0.1:0").unwrap())
-            .map(|socket| socket.local_addr().unwrap().to_string());
+        let target = await_place(&mut collector);
+        let places = [(); 2].map(|()| own_place().to_string());
         Some(Self { lab, directory, collector, target, places, sent: FlowPackets::new() })
     }
 

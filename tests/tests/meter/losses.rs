@@ -1,6 +1,8 @@
 //! What is lost is counted where it was lost, and the sum is what was sent.
 
 use super::{ledger, mixture, number, send, udp};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::ports::ReservedPort;
 use packetrig_sys::{sched, xdp};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
@@ -10,7 +12,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Read;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -66,13 +68,22 @@ fn what_full_rings_of_the_driver_drop_is_counted() {
     overload(&["--source", "headers"], 6 * FRAMES);
 }
 
+/// A port at which nobody listens, and that no other test gets.
+fn closed_port() -> ReservedPort {
+    ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
+}
+
+/// That port as the target of an export.
+fn target_at(closed: &ReservedPort) -> String {
+    format!("tcp://127.0.0.1:{}", closed.port())
+}
+
 #[test]
 fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let location = lab.location(1);
-    // A port at which nobody listens any more.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let target = format!("tcp://{closed}");
+    let closed = closed_port();
+    let target = target_at(&closed);
     let flags = ["--export", &target, "--format", "sim", "--queue", "64KiB", "--direction", "in", "--json"];
     let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
     running.await_remark("listening");
@@ -176,8 +187,8 @@ fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
 fn an_output_that_takes_nothing_costs_the_others_nothing_at_the_end() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let location = lab.location(1);
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let targets = [format!("tcp://{closed}"), "file:out.ipfix".to_owned()];
+    let closed = closed_port();
+    let targets = [target_at(&closed), "file:out.ipfix".to_owned()];
     let flows = 300_000;
     let outputs = ["--export", &targets[0], "--export", &targets[1], "--directory", "flows"];
     let flags = ["--queue", "64KiB", "--direction", "in", "--json"];

@@ -2,6 +2,7 @@
 
 use super::{ledger, number, send, udp};
 use packetrig_testkit::Lab;
+use packetrig_tests::listening::await_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::{recording, skip};
 use rustix::process::Signal;
@@ -107,11 +108,7 @@ impl Cluster {
     fn start(lab: &Lab) -> Self {
         let flags = ["collect", "--json", "--directory", "flows", "--listen", "tcp://127.0.0.1:0"];
         let mut collector = Running::start(&flags, "");
-        collector.await_remark("listening at ");
-        collector.await_remark("\n");
-        let said = collector.remarks();
-        let place =
-            said.split("listening at ").nth(1).and_then(|rest| rest.lines().next()).unwrap().to_owned();
+        let place = await_place(&mut collector);
         let location = lab.location(1);
         let meter = |number: usize| {
             let (share, domain) = (format!("{number}/{METERS}"), number.to_string());

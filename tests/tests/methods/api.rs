@@ -35,17 +35,44 @@ fn call(method: &str, path: &str, body: Option<&Value>) -> (Value, String) {
 }
 
 fn bisection(lab: &Lab, trial_ns: u64) -> Value {
+    let options = json!({
+        "method": "bisect",
+        "min_frames_per_second": 0.0, "max_frames_per_second": 20_000.0,
+        "resolution": {"share_of_range": 0.02}, "tries": 2, "accepted_loss_ratio": 0.0,
+        "hopeless_loss_ratio": 1.0, "trial_ns": trial_ns, "frame_size_bytes": null,
+        "waits": {"before_ns": 0, "late_frames_ns": 200_000_000, "settle_ns": 0},
+        "required_frames_per_second": null,
+    });
+    request(lab, &options)
+}
+
+/// The loss at twice the rate that the device forwards, and at half of that. A device that a busy machine holds up for a moment delivers
+/// what it has within the wait for late frames.
+fn loss_curve(lab: &Lab) -> Value {
+    const SECOND: u64 = 1_000_000_000;
+    let options = json!({
+        "method": "rfc2544",
+        "line_bits_per_second": 1_000_000_000, "frame_sizes_bytes": [128], "tests": ["frame-loss"],
+        "durations": {
+            "search_trial_ns": SECOND, "final_trial_ns": SECOND, "latency_trial_ns": SECOND,
+            "loss_trial_ns": SECOND, "longest_burst_ns": SECOND, "recovery_overload_ns": SECOND,
+            "recovery_after_ns": SECOND, "reset_trial_ns": SECOND, "reset_at_ns": SECOND,
+            "waits": {"before_ns": 0, "late_frames_ns": 2 * SECOND, "settle_ns": 0},
+        },
+        "repetitions": {"latency": 1, "back_to_back": 1, "recovery": 1},
+        "maximum_frames_per_second": 20_000.0,
+        "resolution_percent": 1.0, "loss_step_percent": 50.0, "burst_step_frames": 1,
+        "latency_definition": "bit-forwarding",
+    });
+    request(lab, &options)
+}
+
+/// The request for a test with these options, between the ports of a lab.
+fn request(lab: &Lab, options: &Value) -> Value {
     let [tx, rx] = [lab.location(0), lab.location(1)];
     json!({
         "name": "from a client",
-        "options": {
-            "method": "bisect",
-            "min_frames_per_second": 0.0, "max_frames_per_second": 20_000.0,
-            "resolution": {"share_of_range": 0.02}, "tries": 2, "accepted_loss_ratio": 0.0,
-            "hopeless_loss_ratio": 1.0, "trial_ns": trial_ns, "frame_size_bytes": null,
-            "waits": {"before_ns": 0, "late_frames_ns": 200_000_000, "settle_ns": 0},
-            "required_frames_per_second": null,
-        },
+        "options": options,
         "plans": [{
             "ports": [{"name": "tx", "location": tx}, {"name": "rx", "location": rx}],
             "flows": [{
@@ -98,6 +125,34 @@ fn a_client_starts_a_search_follows_it_and_reads_its_result() {
     }
     let (listed, _) = call("GET", "methods", None);
     assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
+}
+
+#[test]
+fn the_losses_of_all_trials_are_those_of_the_device() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(mut lab) = limited(10_000, 128) else { return };
+    let server = serve();
+    let (started, _) = call("POST", "methods", Some(&loss_curve(&lab)));
+    let id = started["id"].as_str().unwrap_or_else(|| panic!("{started}")).to_owned();
+    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    assert_eq!(ended["state"], "complete", "{ended}");
+    let device = lab.stop_device().unwrap();
+    assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
+    let truth = device.truth(0, 0);
+    // Also those that the rig could not hold: they were made again and are in no result.
+    let journal = server.directory().join("out-store/methods").join(&id).join("journal.jsonl");
+    let journal = std::fs::read_to_string(journal).unwrap();
+    let trials: Vec<Value> =
+        journal.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |path: &str| -> u64 {
+        trials.iter().map(|trial| trial.pointer(path).and_then(Value::as_u64).unwrap()).sum()
+    };
+    assert_eq!(sum("/result/sent"), truth.received, "{journal}");
+    let lost = truth.dropped.len() as u64;
+    let told = sum("/result/lost/least")..=sum("/result/lost/most");
+    assert!(lost > 0 && told.contains(&lost), "{lost} lost by the device\n{journal}");
 }
 
 #[test]

@@ -31,11 +31,11 @@ fn convergence_is_the_time_that_the_event_cost() {
     let (space, interface) = device.split_once('/').unwrap();
     let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
     // A bridge port that is disabled forwards nothing and keeps its carrier.
-    let event = format!("{}; sleep 0.3; {}", state(0), state(3));
+    let event = format!("{}; sleep 1.5; {}", state(0), state(3));
     let finished = test(
         &lab,
         "convergence",
-        &["--size", "128", "--rate", "5kpps", "--time", "1500ms", "--event-at", "400ms", "--event", &event],
+        &["--size", "128", "--rate", "5kpps", "--time", "5s", "--event-at", "400ms", "--event", &event],
     );
     assert_eq!(finished.code, Some(0), "{finished:?}");
     let result = result(&finished);
@@ -43,12 +43,13 @@ fn convergence_is_the_time_that_the_event_cost() {
     assert_eq!(trial["outcome"], "measured", "{finished:?}");
     assert!(trial["event_at_ns"].as_u64().unwrap() >= 400_000_000, "{finished:?}");
     let stream = &trial["streams"][0];
-    let lost = stream["most_lost_frames"].as_u64().unwrap();
-    // 300 ms at 5000 frames per second, and what the commands take.
-    assert!(lost >= 1_500, "{lost} frames\n{finished:?}");
-    let connectivity = stream["loss_of_connectivity_ns"].as_f64().unwrap();
-    let wanted = lost as f64 * 200_000.0;
-    assert!((connectivity / wanted - 1.0).abs() < 0.001, "{connectivity} ns, not {wanted}\n{finished:?}");
+    let number = |name: &str| stream[name].as_f64().unwrap_or_else(|| panic!("no {name}\n{finished:?}"));
+    assert!(number("most_lost_frames") > 0.0, "{finished:?}");
+    // Nothing arrives while the command sleeps, whatever a busy machine has sent by then.
+    assert!(number("longest_outage_ns") >= 1.5e9, "{finished:?}");
+    let wanted = number("most_lost_frames") * 1e9 / number("frames_per_second");
+    let connectivity = number("loss_of_connectivity_ns");
+    assert!((connectivity - wanted).abs() <= 1.0, "{connectivity} ns, not {wanted}\n{finished:?}");
 }
 
 #[test]

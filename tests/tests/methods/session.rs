@@ -20,11 +20,17 @@ fn a_test_that_was_killed_is_resumed_to_the_same_result() {
     let listed = Running::start(&["report", "unfinished", "--store", &store], "").finish();
     assert!(listed.stdout.contains("packetrig test resume"), "{listed:?}");
     let resumed = Running::start(&["test", "resume", "--store", &store, "--out", "{out}"], "").finish();
-    assert_eq!(resumed.code, Some(0), "{resumed:?}");
     // It goes on where it was: no trial is made twice.
     assert!(!resumed.stderr.contains("trial 1:") && !resumed.stderr.contains("trial 2:"), "{resumed:?}");
-    let found = result(&resumed)["result"]["lower_bound_frames_per_second"].as_f64().unwrap();
-    assert!((9_600.0..=10_900.0).contains(&found), "{found}\n{resumed:?}");
+    let found = result(&resumed)["result"].take();
+    if found["limited_by"] == "rig" {
+        // A busy rig may not have held a trial: then the result is only "at least".
+        assert_eq!(resumed.code, Some(7), "{resumed:?}");
+        return;
+    }
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let lower = found["lower_bound_frames_per_second"].as_f64().unwrap();
+    assert!((9_600.0..=10_900.0).contains(&lower), "{lower}\n{resumed:?}");
 }
 
 #[test]

@@ -82,6 +82,27 @@ impl Released {
         rows
     }
 
+    /// Has a program hand packets over until so many were sent in time: on a busy machine a packet can come too late for its slot, and the
+    /// program then sends it without the service. What the program said, and the reports.
+    pub(crate) fn send_in_time(
+        &mut self,
+        packets: usize,
+        mut hand_over: impl FnMut(&mut Self) -> Output,
+    ) -> (Output, Vec<Row>) {
+        let mut missed = String::new();
+        for _ in 0..MOST_TRIES {
+            // Absent before the first try.
+            drop(std::fs::remove_file(self.path("reports.csv")));
+            let output = hand_over(self);
+            let reports = self.reports();
+            if reports.len() == packets && reports.iter().all(|row| row.outcome == "sent") {
+                return (output, reports);
+            }
+            missed = format!("{reports:?} {}", complaints(&output));
+        }
+        panic!("not {packets} packets were sent in time, in each of {MOST_TRIES} tries: {missed}");
+    }
+
     /// How many datagrams to port 9 arrived since last time.
     fn datagrams(&mut self) -> usize {
         let (mut found, mut quiet) = (0, 0);
@@ -92,7 +113,9 @@ impl Released {
                 let is_ip = bytes.len() >= 42 && bytes[12..14] == [8, 0];
                 found += usize::from(is_ip && (bytes[23], [bytes[36], bytes[37]]) == UDP_TO_DISCARD);
             });
-            quiet = if taken > 0 { 0 } else { quiet + 1 };
+            // A frame that has come may be in a block that the kernel still fills.
+            let is_quiet = taken == 0 && self.far.progress().unwrap().is_read();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
         }
         found
     }
@@ -134,10 +157,9 @@ fn complaints(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Numbers of packets are used once, and all packets were sent.
-pub(crate) fn assert_sent_once(rows: &[Row]) {
+/// Numbers of packets are used once.
+pub(crate) fn assert_numbered_once(rows: &[Row]) {
     assert!(rows.windows(2).all(|pair| pair[0].number < pair[1].number), "{rows:?}");
-    assert!(rows.iter().all(|row| row.outcome == "sent"), "{rows:?}");
 }
 
 /// The same as `clients/tests/refusals.c`.
@@ -208,22 +230,16 @@ fn libc_returns_the_same_with_the_preload_library() {
     assert!(without.status.success(), "{}", complaints(&without));
     assert!(said(&without).ends_with(&format!("datagrams: {expected} \n")), "{}", said(&without));
     let schedule = ("PACKETRIG_SCHEDULE", "every=1ms,ahead=3ms,per=program");
-    let mut reports = Vec::new();
-    for _ in 0..MOST_TRIES {
-        // Absent before the first try.
-        drop(std::fs::remove_file(released.path("reports.csv")));
+    let mut arrived = 0;
+    // Each datagram is reported once.
+    let (with, reports) = released.send_in_time(expected, |released| {
         let with = released.preload(&calls, &[FAR], &[schedule, ("PACKETRIG_WAIT", "1")]);
         assert_eq!(said(&with), said(&without), "{}", complaints(&with));
-        assert_eq!(released.datagrams(), expected, "{}", complaints(&with));
-        reports = released.reports();
-        // On a busy machine a packet can come too late for its slot: the program then sends it without the service.
-        if reports.len() == expected && reports.iter().all(|row| row.outcome == "sent") {
-            assert_eq!(complaints(&with), "");
-            break;
-        }
-    }
-    assert_eq!(reports.len(), expected, "each datagram is reported once");
-    assert!(reports.iter().all(|row| row.outcome == "sent" && row.target == FAR), "{reports:?}");
+        arrived = released.datagrams();
+        with
+    });
+    assert_eq!((arrived, complaints(&with).as_str()), (expected, ""));
+    assert!(reports.iter().all(|row| row.target == FAR), "{reports:?}");
 }
 
 #[test]
@@ -243,27 +259,29 @@ fn libc_returns_the_same_when_the_service_is_absent_or_refuses() {
     assert_eq!(released.datagrams(), 2 * expected);
     // A schedule that cannot be read changes nothing: only the packet with a time of its own is handed over.
     let wrong = [("PACKETRIG_SCHEDULE", "every=10"), ("PACKETRIG_WAIT", "1")];
-    let wrong = released.preload(&calls, &[FAR], &wrong);
-    assert_eq!(said(&wrong), said(&without));
-    assert!(complaints(&wrong).contains("PACKETRIG_SCHEDULE is not"), "{}", complaints(&wrong));
-    assert_eq!(released.datagrams(), expected);
-    let reports = released.reports();
-    assert_eq!(reports.len(), 1, "{reports:?}");
-    assert_sent_once(&reports);
+    let mut arrived = 0;
+    let (output, _) = released.send_in_time(1, |released| {
+        let output = released.preload(&calls, &[FAR], &wrong);
+        assert_eq!(said(&output), said(&without));
+        arrived = released.datagrams();
+        output
+    });
+    assert_eq!(arrived, expected);
+    assert!(complaints(&output).contains("PACKETRIG_SCHEDULE is not"), "{}", complaints(&output));
 }
 
 #[test]
 fn fping_sends_on_a_schedule_without_knowing() {
-    let Some(released) = Released::new() else { return };
+    let Some(mut released) = Released::new() else { return };
     if !skip::has_tool("fping") {
         return;
     }
     let words = ["-q", "-c", "20", "-i", "1", "-p", "9", "-t", "2000", FAR];
-    let output = released.preload("fping", &words, &[("PACKETRIG_SCHEDULE", "every=10ms,ahead=5ms")]);
+    let schedule = ("PACKETRIG_SCHEDULE", "every=10ms,ahead=100ms");
+    let (output, reports) =
+        released.send_in_time(20, |released| released.preload("fping", &words, &[schedule]));
     assert!(complaints(&output).contains("xmt/rcv/%loss = 20/20/0%"), "{}", complaints(&output));
-    let reports = released.reports();
-    assert_eq!(reports.len(), 20, "{reports:?}");
-    assert_sent_once(&reports);
+    assert_numbered_once(&reports);
     for pair in reports.windows(2) {
         let apart = pair[1].planned - pair[0].planned;
         assert!(apart > 0 && apart.is_multiple_of(10_000_000), "{pair:?}");

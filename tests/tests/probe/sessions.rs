@@ -1,6 +1,7 @@
 //! STAMP sessions between our two ends.
 
 use crate::stations::{ALLOW, FAR, Stations};
+use packetrig_sys::clock;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -103,6 +104,7 @@ fn a_wrong_key_and_a_sender_that_is_not_allowed_get_nothing() {
     let asked = ["stamp", &target, "-c", "3", "-i", "50ms", "--wait", "200ms", "--auth", &wrong];
     let (finished, said) = stations.probe(&asked);
     assert_eq!((finished.code, &said["counts"]["answered"]), (Some(1), &0.into()));
+    await_datagrams(&stations, 3);
     let counts = counted(reflector);
     assert_eq!((&counts["reflected"], &counts["refused"]["unreadable"]), (&0.into(), &3.into()));
     // The same reflector, to which nobody is allowed but this machine's own addresses.
@@ -111,7 +113,23 @@ fn a_wrong_key_and_a_sender_that_is_not_allowed_get_nothing() {
     closed.await_remark("listening");
     let (finished, _) = stations.probe(&["stamp", &target, "-c", "3", "-i", "50ms", "--wait", "200ms"]);
     assert_eq!(finished.code, Some(1));
+    await_datagrams(&stations, 6);
     assert_eq!(counted(closed)["foreign"], 3);
+}
+
+/// Waits until programs at the second station have read so many datagrams in all.
+fn await_datagrams(stations: &Stations, count: u64) {
+    let read = || {
+        let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        // A line with the names of the counters, and one with their values; the first of UDP is InDatagrams.
+        let values = table.lines().filter_map(|line| line.strip_prefix("Udp: ")).nth(1).unwrap();
+        values.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let deadline = clock::monotonic_ns() + 20_000_000_000;
+    while stations.netns(1).run_in(read).unwrap() < count {
+        assert!(clock::monotonic_ns() < deadline, "{count} datagrams are not read");
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
+    }
 }
 
 #[test]

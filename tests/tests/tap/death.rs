@@ -31,7 +31,7 @@ fn killed_under_load_it_forwards_on_and_is_found_and_ended() {
     // Killed while frames are on their way: the sender does not stop for it.
     let heard = std::thread::scope(|scope| {
         let sender = scope.spawn(|| bench.send(0, &frames));
-        let mut heard = b.hear(1).len();
+        let mut heard = b.await_frames();
         kill(tap);
         sender.join().unwrap();
         heard += b.hear(60_000 - heard).len();

@@ -9,12 +9,15 @@ const FRAMES: u32 = 6000;
 /// Sends a third, has something befall the mirror, sends the rest; everything arrives. The accounts of the first direction.
 fn forwarded_in_spite_of(way: &str, len: usize, befalls: &dyn Fn(&Bench)) -> Option<Value> {
     let bench = Bench::new(way, 3)?;
-    let mut b = bench.listen(1);
+    let (mut b, mut copies) = (bench.listen(1), bench.listen(2));
     let mirror = bench.side(2);
     let tap = bench.tap(way, &["--mirror", &mirror]);
     let frames = many(FRAMES, len);
     let (early, late) = frames.split_at(FRAMES as usize / 3);
     bench.send(0, early);
+    // All of the first third is copied before something befalls the mirror.
+    copies.hear(early.len());
+    drop(copies);
     befalls(&bench);
     bench.send(0, late);
     let heard = b.hear(frames.len());

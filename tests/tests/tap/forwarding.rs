@@ -1,6 +1,6 @@
 //! What passes, unchanged; link state; interfaces put back.
 
-use crate::bench::{Bench, many, number, stop, udp, until};
+use crate::bench::{Bench, many, name, number, status, stop, udp, until};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 
 /// Frames of every kind that something between two stations might change or keep.
@@ -61,15 +61,18 @@ fn every_frame_passes_unchanged_in_the_process() {
 
 fn counted_under_load(way: &str) {
     let Some(bench) = Bench::new(way, 2) else { return };
-    let mut b = bench.listen(1);
-    let tap = bench.tap(way, &[]);
-    let frames = many(20_000, 60);
-    bench.send(0, &frames);
-    let heard = b.hear(0).len() as u64;
+    let (mut b, name) = (bench.listen(1), name());
+    let tap = bench.tap(way, &["--name", &name]);
+    bench.send(0, &many(20_000, 60));
+    until("all have arrived at the tap", || {
+        status(&name).pointer("/accounts/directions/0/received") == Some(&20_000.into())
+    });
     let result = stop(tap);
     let direction = &result["accounts"]["directions"][0];
     assert_eq!(number(direction, "/received"), 20_000, "{result}");
-    assert_eq!(number(direction, "/forwarded"), heard, "{result}");
+    let forwarded = number(direction, "/forwarded");
+    let heard = b.hear(usize::try_from(forwarded).unwrap()).len() as u64;
+    assert_eq!(heard, forwarded, "{result}");
 }
 
 #[test]

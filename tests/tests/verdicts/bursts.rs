@@ -5,16 +5,16 @@ use super::check_on_all;
 use super::table::UNKNOWN;
 use packetrig_sys::clock;
 use packetrig_tests::judge::{Judge, differences};
-use packetrig_tests::judged_run::{document, flow, lab};
+use packetrig_tests::judged_run::{ON_A_BUSY_MACHINE, document, flow, lab};
 use packetrig_tests::program::Running;
 use packetrig_tests::rig_fault::{RigFault, await_frames};
 use serde_json::json;
 
 const KEY: u16 = 31_000;
 const IN_A_BURST: u64 = 200;
-const GAP_NS: u64 = 900_000_000;
+const GAP_NS: u64 = 3_000_000_000;
+/// Time for the judge to pass on what has come to it.
 const QUIET_NS: u64 = 500_000_000;
-const FAULT_NS: u64 = 700_000_000;
 
 /// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before.
 fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
@@ -23,11 +23,14 @@ fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
     let gap = json!({"choice": "nanoseconds", "nanoseconds": GAP_NS});
     let bursts = json!({"bursts": 4, "packets": IN_A_BURST, "inter_burst_gap": gap});
     let flow = flow("bursts", KEY).pps(5000).with("duration", json!({"choice": "burst", "burst": bursts}));
-    let flags = ["--quiet", "--back-end", back_end, "--max-late", "20s"];
+    let flags = [&["--quiet", "--back-end", back_end], &ON_A_BUSY_MACHINE[..]].concat();
     let mut running = Running::run(&document(&lab, vec![flow]), &flags);
-    await_frames(&lab, &mut running, 2 * IN_A_BURST);
-    clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
-    fault.apply(&lab, &mut running, FAULT_NS);
+    let await_burst = |running: &mut Running, number: u64| {
+        await_frames(&lab, running, number * IN_A_BURST);
+        clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
+    };
+    await_burst(&mut running, 2);
+    fault.apply_during(&lab, &mut running, |running| await_burst(running, 3));
     let finished = running.finish();
     let report = finished.report();
     let mut found = differences(&report, "bursts", &judge.stop().stream(KEY), fault);

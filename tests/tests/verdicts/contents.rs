@@ -4,7 +4,7 @@ use super::account::{judgement, wrong_verdict};
 use super::table::{FAIL, PASS, UNKNOWN, Wanted};
 use super::{check_on_all, differs};
 use packetrig_tests::judge::{Judge, differences};
-use packetrig_tests::judged_run::{Judged, JudgedRun, document, flow, lab};
+use packetrig_tests::judged_run::{Judged, JudgedRun, ON_A_BUSY_MACHINE, document, flow, lab};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::recording::{Recorded, arp, stored, udp};
 use packetrig_tests::rig_fault::RigFault;
@@ -21,7 +21,7 @@ fn a_device_that_drops_the_frames_without_a_tag_fails() {
         let frames: Vec<_> = (0..1000).map(|n| Recorded { at: n * 1_000_000, bytes: bytes(n) }).collect();
         let (_directory, file) = stored(&frames);
         let (tx, rx) = (lab.location(0), lab.location(1));
-        let flags = ["--tx", &tx, "--rx", &rx, "--back-end", back_end, "--max-late", "20s"];
+        let flags = ["--tx", &tx, "--rx", &rx, "--back-end", back_end, "--drain", "2s"];
         let finished = Running::replay(&file, &flags).finish();
         let report = finished.report();
         let number = |path: &str| report.number("replay", path);
@@ -56,9 +56,8 @@ fn a_capture_that_does_not_fit_its_disk_is_no_pass() {
             "--json",
             "--back-end",
             back_end,
-            "--max-late",
-            "20s",
         ];
+        let arguments = [&arguments[..], &ON_A_BUSY_MACHINE].concat();
         let finished = Running::start(&arguments, &document.text()).finish();
         let Ok(value) = serde_json::from_str(&finished.stdout) else {
             return vec![format!("no report; exit code {:?}: {}", finished.code, finished.stderr)];
@@ -91,7 +90,7 @@ fn rewritten(back_end: &str, flags: &[&str], wanted: Wanted) -> Vec<String> {
         rig_fault: RigFault::None,
         fault_after: 0,
         fault_ns: 0,
-        flags: &[&["--max-late", "20s"], flags].concat(),
+        flags: &[&ON_A_BUSY_MACHINE, flags].concat(),
     };
     let Some(Judged { finished, log, .. }) = run.run() else { return Vec::new() };
     let (report, truth) = (finished.report(), log.stream(KEY));

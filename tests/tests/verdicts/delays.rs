@@ -23,18 +23,18 @@ fn stream(pps: u64, packets: u64) -> Flow {
     flow("stream", KEY).pps(pps).packets(packets)
 }
 
-/// The default drain is shorter than the delay, and goes on while late frames come.
+/// The drain is shorter than the delay, and goes on while late frames come. Both are longer than a busy machine holds the judge up.
 #[test]
 fn frames_that_take_longer_than_the_drain_are_waited_for() {
     check_on_all(|back_end| {
         let run = JudgedRun {
             back_end,
-            flows: vec![stream(2000, 2000)],
-            rules: "delay ms=400",
+            flows: vec![stream(2000, 6000)],
+            rules: "delay ms=1500",
             rig_fault: RigFault::None,
             fault_after: 0,
             fault_ns: 0,
-            flags: &ANY_LATENESS,
+            flags: &["--max-late", "20s", "--drain", "1200ms"],
         };
         let Some(Judged { finished, log, .. }) = run.run() else { return Vec::new() };
         let report = finished.report();
@@ -44,7 +44,7 @@ fn frames_that_take_longer_than_the_drain_are_waited_for() {
     });
 }
 
-/// A run through a device that delays by 1.5 s. Runs with one catalogue know each other.
+/// A run through a device that delays. Runs with one catalogue know each other.
 fn run_into(lab: &Lab, store: &Path, packets: u64, flags: &[&str]) -> Finished {
     let store = store.display().to_string();
     let usual = ["run", "{plan}", "--out", "{out}", "--store", &store, "--quiet"];
@@ -59,7 +59,7 @@ fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "delay ms=1500") else { return Vec::new() };
         let store = tempfile::tempdir().unwrap();
-        let finished = run_into(&lab, store.path(), 2500, &["--back-end", back_end, "--drain", "10ms"]);
+        let finished = run_into(&lab, store.path(), 3500, &["--back-end", back_end, "--drain", "10ms"]);
         let report = finished.report();
         // The judge sends what it holds back before it ends.
         let found = differs("lost by the judge", judge.stop().stream(KEY).lost_by_device(), 0);
@@ -71,27 +71,16 @@ fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
 fn frames_of_an_earlier_run_are_named_and_damage_nothing() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
-        // A machine so busy that the second run listens only when the frames of the first are through is asked again.
-        for _ in 0..3 {
-            let Some(found) = two_runs(&lab, back_end) else { return Vec::new() };
-            if !found.iter().any(|difference| difference.contains("0 frames of the first run")) {
-                return found;
-            }
-        }
-        vec!["no frame of the first run was still under way in three attempts".to_owned()]
+        // The device keeps frames for longer than it takes to start the second run, also on a busy machine.
+        let Some(judge) = Judge::start(&lab, "delay ms=5000") else { return Vec::new() };
+        let store = tempfile::tempdir().unwrap();
+        let with_drain = |packets, drain| {
+            run_into(&lab, store.path(), packets, &["--back-end", back_end, "--drain", drain])
+        };
+        let (first, second) = (with_drain(2500, "10ms"), with_drain(1000, "8s"));
+        let delivered = judge.stop().stream(KEY).delivered();
+        second_of_two(&first.report(), &second, delivered)
     });
-}
-
-/// What is wrong with the second of two runs through a device that keeps frames for longer than it takes to start the second;
-/// `None` where there is no judge.
-fn two_runs(lab: &Lab, back_end: &str) -> Option<Vec<String>> {
-    let judge = Judge::start(lab, "delay ms=1500")?;
-    let store = tempfile::tempdir().unwrap();
-    let with_drain =
-        |packets, drain| run_into(lab, store.path(), packets, &["--back-end", back_end, "--drain", drain]);
-    let (first, second) = (with_drain(2500, "10ms"), with_drain(1000, "3s"));
-    let delivered = judge.stop().stream(KEY).delivered();
-    Some(second_of_two(&first.report(), &second, delivered))
 }
 
 /// `delivered`: frames of both runs that the judge sent on.
@@ -137,7 +126,7 @@ fn policed(back_end: &str) -> Option<Judged> {
         rig_fault: RigFault::Stalled,
         fault_after: 5000,
         fault_ns: 1_500_000_000,
-        flags: &["--max-late", "200ms"],
+        flags: &["--max-late", "200ms", "--drain", "2s"],
     };
     let is_in_time = |judged: &Judged| {
         let report = judged.finished.report();

@@ -5,7 +5,7 @@ use super::check_on;
 use super::table::{BACK_ENDS, DEVICE_FAULTS, DeviceFault, FAIL, Row, Wanted, row_of};
 use packetrig_tests::document::Flow;
 use packetrig_tests::judge::{differences, has_result, is_whole};
-use packetrig_tests::judged_run::{Judged, JudgedRun, flow};
+use packetrig_tests::judged_run::{Judged, JudgedRun, ON_A_BUSY_MACHINE, flow};
 use packetrig_tests::program::Report;
 use packetrig_tests::rig_fault::RigFault;
 
@@ -45,8 +45,8 @@ fn run_once(row: &Row, back_end: &str, flows: Vec<Flow>, rules: &str) -> Option<
     let fault_after = PPS * flows.len() as u64;
     let flows = flows.into_iter().map(|flow| flow.size(SIZE).pps(PPS).packets(3 * PPS)).collect();
     let is_stall = row.fault == RigFault::Stalled;
-    // Only a stall is about lateness; elsewhere a busy machine must not make the verdict.
-    let flags: &[&str] = if is_stall { &["--max-late", "200ms"] } else { &["--max-late", "20s"] };
+    // Only a stall is about lateness.
+    let flags = if is_stall { &["--max-late", "200ms", "--drain", "2s"] } else { &ON_A_BUSY_MACHINE };
     let fault_ns = if is_stall { STALL_NS } else { FAULT_NS };
     JudgedRun { back_end, flows, rules, rig_fault: row.fault, fault_after, fault_ns, flags }.run()
 }

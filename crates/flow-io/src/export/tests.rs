@@ -4,15 +4,19 @@ use packetrig_flow::export::ExportFormat;
 use packetrig_flow::export::template::ExportTemplate;
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
 use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, MAPPED};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::ports::ReservedPort;
 use packetrig_units::Nanos;
 use std::io::Read;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
 /// Room for 64 batches between workers and dispatcher.
 const QUEUE: usize = 64 * BATCH_BYTES;
 const IPFIX: ExportContent = ExportContent::Records(ExportFormat::Ipfix);
+/// Longer than a collector that reads is kept from the processor.
+const LONG_LINGER: Nanos = Nanos::from_secs(20);
 
 fn record(n: u64) -> FlowRecord {
     let address = |last: u64| {
@@ -41,7 +45,7 @@ fn to(targets: &[(String, ExportContent)]) -> MeterExport {
     };
     MeterExport {
         destinations: targets.iter().map(one).collect(),
-        linger: Nanos::from_millis(1500),
+        linger: LONG_LINGER,
         flush_after: Nanos::from_millis(10),
         ..MeterExport::default()
     }
@@ -241,11 +245,15 @@ fn each_connection_begins_with_templates_and_number_0() {
     assert!(flows(&whole_messages(&second)) > 1000);
 }
 
+/// A port where nobody listens, and that nobody else gets.
+fn closed_port() -> ReservedPort {
+    ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
+}
+
 #[test]
 fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = format!("tcp://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let closed = closed_port();
+    let target = format!("tcp://127.0.0.1:{}", closed.port());
     let options = MeterExport {
         backlog_bytes: 4 * BATCH_BYTES,
         linger: Nanos::from_millis(100),
@@ -303,12 +311,12 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
 fn a_slow_collector_is_waited_for_while_it_takes_something() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
-    let options = MeterExport { linger: Nanos::from_millis(1000), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = queue(64 << 20, &SharedPatience::default());
+    let options = MeterExport { linger: Nanos::from_secs(3), ..to(&[(target, IPFIX)]) };
+    let (queue, incoming) = queue(128 << 20, &SharedPatience::default());
     let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
-    (0..100_000).for_each(|n| outbox.record(&record(n)));
+    (0..200_000).for_each(|n| outbox.record(&record(n)));
     drop(outbox);
     let (mut connection, _) = listener.accept().unwrap();
     let mut part = vec![0; 1 << 18];
@@ -322,14 +330,15 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
     }
     let (counts, whole) = thread.join();
     assert!(whole);
-    assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (100_000, 0, 0));
+    assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (200_000, 0, 0));
     assert_eq!(received, counts.message_bytes);
 }
 
 /// Many batches of one record take as much memory as many full ones, so they wait as messages.
 #[test]
 fn records_of_a_group_wait_for_their_collector_in_little_memory() {
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = closed_port();
+    let place = (Ipv4Addr::LOCALHOST, closed.port());
     let patience = SharedPatience::default();
     patience.begin();
     let (queue, incoming) = queue(QUEUE, &patience);
@@ -337,7 +346,7 @@ fn records_of_a_group_wait_for_their_collector_in_little_memory() {
         has_history: true,
         backlog_bytes: 4 * BATCH_BYTES,
         linger: Nanos::from_secs(30),
-        ..to(&[(format!("tcp://{place}"), IPFIX)])
+        ..to(&[(format!("tcp://127.0.0.1:{}", closed.port()), IPFIX)])
     };
     let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
@@ -346,6 +355,8 @@ fn records_of_a_group_wait_for_their_collector_in_little_memory() {
         outbox.record(&FlowRecord { history: Some(Box::default()), ..record(n) });
         outbox.flush();
     }
+    // Free for anybody only from here to the next line.
+    drop(closed);
     let listener = TcpListener::bind(place).unwrap();
     drop(outbox);
     let reader = std::thread::spawn(move || {
@@ -477,8 +488,9 @@ mod tls {
             let (port, thread) = collector(&server, wanted);
             let files =
                 TlsFiles { authorities: trusted.files[0].clone(), identity: shown, server_name: None };
-            let options =
-                MeterExport { tls: Some(files), ..to(&[(format!("tls://localhost:{port}"), IPFIX)]) };
+            let linger = if works { LONG_LINGER } else { Nanos::from_millis(1500) };
+            let plain = to(&[(format!("tls://localhost:{port}"), IPFIX)]);
+            let options = MeterExport { tls: Some(files), linger, ..plain };
             let counts = export(&options, 500);
             let received = thread.join().unwrap();
             if works {

@@ -10,10 +10,12 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeName, Nonce, PlanHash, RunId};
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
 use packetrig_nats::{NatsEndpoint, NatsFabric, NatsRecords, ServerAccess};
-use packetrig_sys::clock::monotonic_ns;
+use packetrig_sys::clock::{monotonic_ns, sleep_until_ns};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 const LONG: Nanos = Nanos::from_secs(20);
 const TURN: Nanos = Nanos::from_millis(10);
@@ -26,8 +28,51 @@ fn head() -> MessageHead {
     MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
 }
 
+/// Time that passes only while this process gets the processor: a thread counts the moments that it sleeps for. When the machine stands
+/// still, that says nothing about messages, and no lease is the shorter for it.
+struct AttendedTime {
+    ns: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AttendedTime {
+    const MOMENT_NS: u64 = 5_000_000;
+
+    fn start() -> Self {
+        let (ns, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let thread = {
+            let (ns, is_over) = (Arc::clone(&ns), Arc::clone(&is_over));
+            std::thread::spawn(move || Self::count(&ns, &is_over))
+        };
+        Self { ns, is_over, thread: Some(thread) }
+    }
+
+    fn count(ns: &AtomicU64, is_over: &AtomicBool) {
+        let mut last = monotonic_ns();
+        while !is_over.load(Ordering::Acquire) {
+            sleep_until_ns(last + Self::MOMENT_NS);
+            let now = monotonic_ns();
+            ns.fetch_add((now - last).min(2 * Self::MOMENT_NS), Ordering::Relaxed);
+            last = now;
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.ns.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for AttendedTime {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
 /// A lease as the agent holds it: it asks steadily, and each answer counts from the sending of its question.
 struct HeldLease {
+    time: AttendedTime,
     /// When each question was sent.
     asked: BTreeMap<u64, u64>,
     until: u64,
@@ -38,16 +83,16 @@ struct HeldLease {
 impl HeldLease {
     /// Asks so many times and answers as a controller does.
     fn hold(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) -> Self {
-        let now = monotonic_ns();
-        let ttl = LeaseTerms::FLEET.ttl.as_u64();
-        let mut held = Self { asked: BTreeMap::new(), until: now + ttl, least_left: i64::MAX };
+        let time = AttendedTime::start();
+        let until = time.now() + LeaseTerms::FLEET.ttl.as_u64();
+        let mut held = Self { time, asked: BTreeMap::new(), until, least_left: i64::MAX };
         for number in 1..=QUESTIONS {
-            let asked = monotonic_ns();
+            let asked = held.time.now();
             held.asked.insert(number, asked);
             agent
                 .post(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
                 .expect("it is sent");
-            while monotonic_ns() < asked + LeaseTerms::FLEET.renew_every().as_u64() {
+            while held.time.now() < asked + LeaseTerms::FLEET.renew_every().as_u64() {
                 grant(controller);
                 held.hear(agent);
             }
@@ -56,7 +101,7 @@ impl HeldLease {
     }
 
     fn hear(&mut self, agent: &mut NatsEndpoint) {
-        self.least_left = self.least_left.min(self.until.cast_signed() - monotonic_ns().cast_signed());
+        self.least_left = self.least_left.min(self.until.cast_signed() - self.time.now().cast_signed());
         if let Some(MessageBody::Granted(_, grant)) = agent.receive(Nanos::ZERO).map(|letter| letter.body) {
             self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET.ttl.as_u64());
         }

@@ -33,7 +33,12 @@ type Released = Arc<Mutex<Vec<(MonoTime, Vec<u8>)>>>;
 /// Notes what it is given, and says that each frame left when it was due. Frames to 127.0.0.66 make it fail.
 struct NotingRelease {
     released: Released,
-    begun: VecDeque<Vec<(MonoTime, Vec<u8>)>>,
+    begun: VecDeque<BegunTrain>,
+}
+
+struct BegunTrain {
+    at: MonoTime,
+    frames: Vec<(MonoTime, Vec<u8>)>,
 }
 
 impl ReleasePipeline for NotingRelease {
@@ -42,19 +47,22 @@ impl ReleasePipeline for NotingRelease {
     }
 
     fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
-        self.begun.push_back(train.iter().map(|due| (due.at, due.frame.to_vec())).collect());
+        let frames = train.iter().map(|due| (due.at, due.frame.to_vec())).collect();
+        self.begun.push_back(BegunTrain { at: now(), frames });
         assert!(self.begun.len() <= MOST_BEGUN);
         Ok(())
     }
 
     fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
-        for (at, frame) in self.begun.pop_front().unwrap() {
+        let train = self.begun.pop_front().unwrap();
+        let stamp = |at| Some(ProbeStamp::around(StampSource::Program, at, 10));
+        for (at, frame) in train.frames {
             if frame[30..34] == [127, 0, 0, 66] {
                 return Err(Error::Gone);
             }
             clock::sleep_until_ns(at.as_nanos());
-            let stamp = Some(ProbeStamp::around(StampSource::Program, at, 10));
-            gone.push(DepartedFrame { handed_over: stamp, released: stamp, ..DepartedFrame::default() });
+            let (handed_over, released) = (stamp(train.at), stamp(at));
+            gone.push(DepartedFrame { handed_over, released, ..DepartedFrame::default() });
             self.released.lock().unwrap().push((at, frame));
         }
         Ok(())

@@ -15,6 +15,12 @@ use std::thread::JoinHandle;
 const BATCH: usize = 64;
 /// How long a thread waits before it looks whether it should stop.
 const NAP_NS: u64 = 5_000_000;
+/// Longest time that a thread forwards what had arrived before it was to stop.
+const LAST_NS: u64 = 30_000_000_000;
+/// Blocks of a receive ring: a slow trickle of frames takes one in each millisecond, so the thread may be away for 2 s.
+const BLOCKS: u32 = 2_048;
+/// More than the longest frame; all blocks together are 32 MiB.
+const BLOCK_BYTES: u32 = 1 << 14;
 /// Longest frame forwarded, without FCS.
 const LONGEST: usize = 9_230;
 /// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
@@ -131,7 +137,8 @@ impl Side {
             let options = TxOptions { longest: LONGEST, slots: 512, ..TxOptions::default() };
             exits.push(TxRing::open(netns, indices[other], &interfaces[other], options)?);
         }
-        let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
+        let options =
+            RxOptions { blocks: BLOCKS, block_bytes: BLOCK_BYTES, retire_ms: 1, ..RxOptions::default() };
         let rx = RxRing::open(netns, indices[port], &interfaces[port], options)?;
         Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
     }
@@ -139,36 +146,68 @@ impl Side {
     fn run(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
         // Best effort: without it delayed frames leave some 50 us later.
         drop(clock::tighten_timer_slack());
-        loop {
-            // Read before the ring: what arrived before the stop is still forwarded.
-            let stopping = stop.load(Ordering::Acquire);
-            // Measured again for each batch: stamps are wall clock times, and NTP may move that clock while a test
-            // runs.
-            let offset = clock::realtime_offset();
-            let out = &mut self.out;
-            let taken = self.rx.receive(BATCH, &mut |frame| {
-                let arrived = offset.to_monotonic(frame.realtime_ns);
-                impairer.accept(arrived, frame.bytes, &mut |bytes| out.send(bytes));
-            });
-            impairer.release(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
-            out.kick()?;
+        let mut last = None;
+        let unread = loop {
+            if last.is_none() && stop.load(Ordering::Acquire) {
+                last = Some(LastFrames::in_ring(&mut self.rx)?);
+            }
+            let taken = self.forward_batch(&mut impairer)?;
+            if let Some(last) = &last
+                && let Some(unread) = last.unread_at_end(&mut self.rx)?
+            {
+                break unread;
+            }
             if taken == 0 {
-                if stopping {
-                    break;
-                }
                 self.rest(&impairer)?;
             }
-        }
+        };
         let out = &mut self.out;
         let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
         self.out.drain()?;
-        let own_losses = self.out.losses() + self.rx.stats()?.dropped;
+        let own_losses = self.out.losses() + self.rx.stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
+    }
+
+    /// Forwards frames that are at hand, and those that are due now. Returns how many came.
+    fn forward_batch(
+        &mut self,
+        impairer: &mut FrameImpairer<KeyTruths>,
+    ) -> Result<usize, packetrig_sys::Error> {
+        // Measured again for each batch: stamps are wall clock times, and NTP may move that clock while a test runs.
+        let offset = clock::realtime_offset();
+        let out = &mut self.out;
+        let taken = self.rx.receive(BATCH, &mut |frame| {
+            let arrived = offset.to_monotonic(frame.realtime_ns);
+            impairer.accept(arrived, frame.bytes, &mut |bytes| out.send(bytes));
+        });
+        impairer.release(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
+        out.kick()?;
+        Ok(taken)
     }
 
     fn rest(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
         let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
         if nap > 0 { self.rx.wait(nap.min(NAP_NS)) } else { Ok(()) }
+    }
+}
+
+/// The frames that had arrived when the device was to stop: they are still forwarded. The last of them are in a block that the kernel hands
+/// over later, so an empty ring does not mean that there are none.
+struct LastFrames {
+    arrived: u64,
+    until_ns: u64,
+}
+
+impl LastFrames {
+    fn in_ring(ring: &mut RxRing) -> Result<Self, packetrig_sys::Error> {
+        Ok(Self { arrived: ring.progress()?.arrived, until_ns: clock::monotonic_ns() + LAST_NS })
+    }
+
+    /// How many of them were not read, if that is the end: all were, or it takes too long.
+    fn unread_at_end(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
+        let unread = self.arrived.saturating_sub(ring.progress()?.read);
+        let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;
+        Ok(is_over.then_some(unread))
     }
 }
 

@@ -23,10 +23,9 @@ pub(super) fn start_nodes(fabric: &LocalFabric, place: &Path, is_endless: bool) 
     NODES.map(|node| TestNode::start(fabric, node, place, is_endless, false))
 }
 
-/// Nodes that wait longer for their controller than any test takes. With the usual time, a node on a busy machine has given its run up
-/// before the next controller of the test asks for it.
-fn start_patient_nodes(fabric: &LocalFabric, place: &Path) -> [TestNode; 2] {
-    let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
+/// Nodes whose senders stop soon without a controller. They keep the run for longer than any test takes.
+fn start_nodes_with_short_leases(fabric: &LocalFabric, place: &Path) -> [TestNode; 2] {
+    let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::FLEET };
     NODES.map(|node| {
         let half = HalfPlane { node: node.into(), endless: true, ..HalfPlane::default() };
         let wish = NodeWish { terms, ..NodeWish::default() };
@@ -152,9 +151,9 @@ fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_lead
 #[test]
 fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_changed_for_as_long_as_it_takes() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
-    // They wait for their controller longer than the next one does.
-    let _nodes = start_patient_nodes(&fabric, place.path());
-    let stale = Nanos::from_millis(700);
+    let _nodes = start_nodes_with_short_leases(&fabric, place.path());
+    // By then the leases of the dead one have ended.
+    let stale = LeaseTerms::FLEET.ttl + Nanos::from_secs(1);
     let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.boot_id = "another host".into();
     // It leaves its run before it would refresh anything.
@@ -179,7 +178,7 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
 #[test]
 fn the_record_of_a_run_that_has_ended_is_never_written_over() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
-    let _nodes = start_patient_nodes(&fabric, place.path());
+    let _nodes = start_nodes(&fabric, place.path(), true);
     let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.pid = NOBODY;
     leave_run(&fabric, dead);

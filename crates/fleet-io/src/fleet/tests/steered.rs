@@ -128,13 +128,8 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
     let (fabric, place, seen) = (LocalFabric::default(), tempfile::tempdir().unwrap(), SeenFrames::default());
     let _nodes = ["north", "south"].map(|node| {
         let planes = SimulatedRigs { node, cables: Arc::clone(&cables) };
-        TestNode::with(
-            &fabric,
-            node,
-            place.path(),
-            (HalfPlane::default(), planes),
-            NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() },
-        )
+        let half_and_planes = (HalfPlane::default(), planes);
+        TestNode::with(&fabric, node, place.path(), half_and_planes, NodeWish::default())
     });
     let mut session = open(&fabric, &document(4000, false), note(&seen));
     session.steer(PlanChange::Start(vec![0, 1])).unwrap();

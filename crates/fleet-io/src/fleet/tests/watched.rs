@@ -71,7 +71,7 @@ fn only_a_node_that_may_be_sending_is_watched() {
     controller.prepare();
     assert_eq!(watched(place.path()), 0, "the next attempt has no lease yet");
     controller.arm();
-    let start = crate::agent::now() + Nanos::from_millis(300);
+    let start = crate::agent::now() + Nanos::from_secs(2);
     controller.say(NodeCommand::Commit { start, guard: Nanos::from_millis(1) });
     controller.await_reply(|reply| *reply == NodeReply::Committed);
     assert_eq!(watched(place.path()), 0, "nothing is confirmed");

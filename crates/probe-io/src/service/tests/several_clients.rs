@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// Repeats an attempt until its packets were in time: a busy machine may keep this thread or the service from the processor until they are
+/// due. `attempt` judges nothing before that, and says whether it was so.
+fn repeat_until_in_time(mut attempt: impl FnMut() -> bool) {
+    assert!((0..100).any(|_| attempt()), "nothing was in time");
+}
+
+/// Whether the service was not late itself: it gave the packet to the release mechanism before those around it were due.
+fn was_begun_in_time(report: &PacketReport) -> bool {
+    report.handed_over.is_some_and(|stamp| stamp.hi + 1_000_000 <= report.planned)
+}
+
 #[test]
 fn no_train_keeps_others_from_a_target() {
     let service = TestedService::start(1_000);
@@ -29,35 +40,49 @@ fn packets_that_clash_are_moved_and_reported() {
     let service = TestedService::start(100);
     let (mut low, mut high) = (service.client(), ReleaseClient::connect(&service.socket, "high", 5).unwrap());
     assert_eq!(high.facts().priority, 5);
-    let begin = soon();
-    low.submit(vec![
-        datagram(1, begin, 0, "127.0.0.1"),
-        PacketToRelease { latest: 1_000, ..datagram(2, begin, 2, "127.0.0.1") },
-    ])
-    .unwrap();
-    high.submit(vec![from_port(8, datagram(3, begin, 1, "127.0.0.1"))]).unwrap();
-    let kept = reports(&mut high, 1);
-    assert_eq!((kept[0].outcome, kept[0].shifted), (PacketOutcome::Sent, 0));
-    let moved = reports(&mut low, 2);
-    assert_eq!(outcomes(&moved), [PacketOutcome::Sent, PacketOutcome::Clash]);
-    assert!(moved[0].shifted >= 16_000 && moved[0].flags.has(ReportFlags::SHIFTED), "{}", moved[0].shifted);
+    repeat_until_in_time(|| {
+        let begin = soon();
+        let impatient = PacketToRelease { latest: 1_000, ..datagram(2, begin, 2, "127.0.0.1") };
+        low.submit(vec![datagram(1, begin, 0, "127.0.0.1"), impatient]).unwrap();
+        high.submit(vec![from_port(8, datagram(3, begin, 1, "127.0.0.1"))]).unwrap();
+        let was_in_time = now() <= begin - Nanos::new(high.facts().lead_ns);
+        let kept = reports(&mut high, 1)[0];
+        let moved = reports(&mut low, 2);
+        let is_judged = was_in_time && was_begun_in_time(&kept);
+        if is_judged {
+            assert_eq!((kept.outcome, kept.shifted), (PacketOutcome::Sent, 0));
+            assert_eq!(outcomes(&moved), [PacketOutcome::Sent, PacketOutcome::Clash]);
+            let is_flagged = moved[0].flags.has(ReportFlags::SHIFTED);
+            assert!(moved[0].shifted >= 16_000 && is_flagged, "{}", moved[0].shifted);
+        }
+        is_judged
+    });
 }
 
 #[test]
 fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_in_time() {
     let service = TestedService::start(1_000);
     let (mut steady, mut other) = (service.client(), service.client());
-    let begin = soon();
-    steady.submit((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
-    let at = begin + Nanos::from_micros(40_500);
-    // As late as the service allows, and a little earlier: this thread may be kept from the processor.
-    let lead = Nanos::new(other.facts().lead_ns) + Nanos::from_millis(10);
-    clock::sleep_until_ns((at - lead).as_nanos());
-    other.submit(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
-    assert_eq!(reports(&mut other, 1)[0].shifted, 0);
-    reports(&mut steady, 60);
-    let order: Vec<_> = service.released.lock().unwrap().iter().map(|(at, _)| *at).collect();
-    assert!(order.is_sorted(), "a packet left after one that was due later");
+    repeat_until_in_time(|| {
+        service.released.lock().unwrap().clear();
+        let begin = soon();
+        steady.submit((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
+        let at = begin + Nanos::from_micros(40_500);
+        // As late as the service allows, and a little earlier.
+        let latest = at - Nanos::new(other.facts().lead_ns) - outlet::SLICE;
+        clock::sleep_until_ns((latest - Nanos::from_millis(8)).as_nanos());
+        other.submit(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
+        let was_in_time = now() <= latest;
+        let report = reports(&mut other, 1)[0];
+        reports(&mut steady, 60);
+        let is_judged = was_in_time && was_begun_in_time(&report);
+        if is_judged {
+            assert_eq!(report.shifted, 0);
+            let order: Vec<_> = service.released.lock().unwrap().iter().map(|(at, _)| *at).collect();
+            assert!(order.is_sorted(), "a packet left after one that was due later");
+        }
+        is_judged
+    });
 }
 
 #[test]

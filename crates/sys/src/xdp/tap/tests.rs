@@ -167,9 +167,9 @@ fn a_peer_that_is_down_or_gone_is_counted() {
     links.set_up(bed.index("b0"), false).unwrap();
     bed.send("a", &[frame(1, 60)]);
     let until = |is_true: &dyn Fn() -> bool| {
-        (0..1000).any(|_| {
+        (0..5_000).any(|_| {
             is_true() || {
-                std::thread::yield_now();
+                std::thread::sleep(std::time::Duration::from_millis(1));
                 false
             }
         })
