@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 /// Most viewers at a time. Each keeps a connection busy.
 pub(super) const MOST_VIEWERS: usize = 32;
@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Publishes the live state to viewers.
 pub(super) struct LiveFeed {
     source: Arc<dyn LiveSource>,
-    latest: watch::Sender<Option<Arc<LiveState>>>,
+    latest: watch::Sender<Option<Arc<ShownState>>>,
     /// Whether a task publishes states. Its lock also orders the last viewer's leave and the next one's coming.
     is_running: Mutex<bool>,
     viewers: Arc<Semaphore>,
@@ -56,7 +56,7 @@ impl LiveFeed {
             states: self.subscribe(),
             stopping: self.stopping.clone(),
             events: sender,
-            window: Arc::new(window),
+            window,
             period: period.max(PERIOD),
             has_history,
             number: 0,
@@ -66,7 +66,7 @@ impl LiveFeed {
         Some(receiver)
     }
 
-    fn subscribe(self: &Arc<Self>) -> watch::Receiver<Option<Arc<LiveState>>> {
+    fn subscribe(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
         let states = self.latest.subscribe();
         if !*is_running {
@@ -87,10 +87,10 @@ impl LiveFeed {
             if self.has_ended() {
                 return;
             }
-            let shown = self.latest.borrow().as_ref().map(|state| state.revision);
+            let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
-                (shown != Some(source.revision())).then(|| Arc::new(source.live()))
+                (shown != Some(source.revision())).then(|| Arc::new(ShownState::of(source.live())))
             });
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
             if let Ok(Some(state)) = state.await {
@@ -106,12 +106,57 @@ impl LiveFeed {
     }
 }
 
+/// A state, and what was written of it: viewers of the same rows get the same text.
+struct ShownState {
+    state: LiveState,
+    written: Mutex<Vec<WrittenRows>>,
+}
+
+/// The text of some rows, once it is written.
+#[derive(Clone)]
+struct WrittenRows {
+    window: StreamWindow,
+    text: Arc<OnceCell<Arc<str>>>,
+}
+
+impl ShownState {
+    fn of(state: LiveState) -> Self {
+        Self { state, written: Mutex::default() }
+    }
+
+    /// The rows that a viewer looks at, written for the first one that asks.
+    async fn rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
+        let text = self.text_of(window);
+        let (shown, window) = (Arc::clone(self), window.clone());
+        let write = || written(move || live_json(&shown.state, &window));
+        Ok(Arc::clone(text.get_or_try_init(write).await?))
+    }
+
+    fn text_of(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
+        // At most one for each viewer.
+        let mut all = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|rows| rows.window == *window) {
+            return Arc::clone(&known.text);
+        }
+        let text = Arc::<OnceCell<_>>::default();
+        all.push(WrittenRows { window: window.clone(), text: Arc::clone(&text) });
+        text
+    }
+}
+
+/// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
+async fn written(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerLeft> {
+    let written = tokio::task::spawn_blocking(move || make().to_string()).await;
+    // A panic is a bug. It ends the events of those who look at it, not the server.
+    written.map(Arc::from).map_err(|_| ViewerLeft)
+}
+
 /// One viewer, until it leaves or the server stops.
 struct LiveViewer {
-    states: watch::Receiver<Option<Arc<LiveState>>>,
+    states: watch::Receiver<Option<Arc<ShownState>>>,
     stopping: watch::Receiver<bool>,
     events: mpsc::Sender<Result<Bytes, std::convert::Infallible>>,
-    window: Arc<StreamWindow>,
+    window: StreamWindow,
     period: Duration,
     /// Whether it wants the history of the configuration in force.
     has_history: bool,
@@ -146,28 +191,17 @@ impl LiveViewer {
     }
 
     async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
-        let Some(state) = self.states.borrow_and_update().clone() else { return Ok(()) };
+        let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // Of each configuration, a viewer first gets what it has missed.
-        let before = configuration.replace(state.configuration);
-        if before != Some(state.configuration) && (before.is_some() || self.has_history) {
-            let missed = Arc::clone(&state);
-            self.make_and_send("history", move || history_json(&missed)).await?;
+        let before = configuration.replace(shown.state.configuration);
+        if before != Some(shown.state.configuration) && (before.is_some() || self.has_history) {
+            let missed = Arc::clone(&shown);
+            self.send("history", &written(move || history_json(&missed.state)).await?).await?;
         }
-        let window = Arc::clone(&self.window);
-        self.make_and_send("live", move || live_json(&state, &window)).await?;
+        let rows = shown.rows(&self.window).await?;
+        self.send("live", &rows).await?;
         tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
         Ok(())
-    }
-
-    /// Makes the data on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
-    async fn make_and_send(
-        &mut self,
-        event: &str,
-        make: impl FnOnce() -> Value + Send + 'static,
-    ) -> Result<(), ViewerLeft> {
-        let made = tokio::task::spawn_blocking(move || make().to_string()).await;
-        // A panic is a bug. It ends the events of this viewer, not the server.
-        self.send(event, &made.map_err(|_| ViewerLeft)?).await
     }
 
     /// Waits until the client has taken the event before the last one.
@@ -225,6 +259,22 @@ mod tests {
             let Ok(event) = viewer.recv().await.expect("an event");
             let text = String::from_utf8_lossy(&event).into_owned();
             assert!(text.contains(&format!("\"configuration\":{}", asked + 101)), "{text}");
+        });
+    }
+
+    #[test]
+    fn viewers_of_the_same_rows_share_what_is_written_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let shown = Arc::new(ShownState::of(LiveState { revision: 1, configuration: 1, run: None }));
+            let same = window();
+            let (first, second) = tokio::join!(shown.rows(&same), shown.rows(&same));
+            let [first, second] = [first, second].map(|text| text.ok().expect("it is written"));
+            assert!(Arc::ptr_eq(&first, &second));
+            let mut parameters = QueryParameters::read(Some("rows=1")).expect("a query");
+            let other = StreamWindow::read(&mut parameters).expect("another window");
+            let other = shown.rows(&other).await.ok().expect("it is written");
+            assert!(!Arc::ptr_eq(&first, &other));
         });
     }
 }
