@@ -25,7 +25,7 @@ use std::cell::Cell;
 
 const FRAMES: u64 = 100;
 /// Runs in a row through the device.
-const RUNS: u64 = 8;
+const RUNS: u64 = 30;
 
 /// A lab, or `None` for a caller without rights.
 fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
@@ -112,8 +112,8 @@ fn segments_in_hardware(lab: &Lab) -> bool {
 
 #[test]
 fn runs_on_kept_ports_count_the_losses_of_each_exactly() {
-    // Run n loses n mod 4 frames, beginning with its tenth.
-    let lost = |run: u64| (run * FRAMES + 10)..(run * FRAMES + 10 + run % 4);
+    // Run n loses n mod 7 frames, beginning with its tenth.
+    let lost = |run: u64| (run * FRAMES + 10)..(run * FRAMES + 10 + run % 7);
     let rule = FaultRule::new(RulePositions::At((0..RUNS).flat_map(lost).collect()), FrameFault::Drop);
     let plan = FaultPlan { rules: vec![rule], ..FaultPlan::default() };
     let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
@@ -122,9 +122,9 @@ fn runs_on_kept_ports_count_the_losses_of_each_exactly() {
     let mut first = Vec::new();
     for number in 0..RUNS {
         // The device may be kept from the processor while it has frames.
-        let options = RunOptions { drain: Nanos::from_secs(2), ..options(number + 1) };
+        let options = RunOptions { drain: Nanos::from_secs(1), ..options(number + 1) };
         let report = run_on(&mut ground, &document, options, (&|| false, &mut |_| ())).unwrap();
-        assert_clean(&report, number % 4);
+        assert_clean(&report, number % 7);
         if number == 0 {
             first = sockets(&lab, 0);
         }

@@ -196,7 +196,7 @@ impl<T> OutputQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::bounded;
+    use crossbeam_channel::{Receiver, bounded};
 
     const SHORT: Nanos = Nanos::from_secs(1);
 
@@ -204,6 +204,17 @@ mod tests {
         let patience = SharedPatience::with_stall(SHORT);
         patience.begin();
         patience
+    }
+
+    /// Two outputs whose queues are full, and the ends at which they are taken from.
+    fn full_outputs() -> ([OutputQueue<u64>; 2], [Receiver<u64>; 2]) {
+        let patience = begun();
+        let (first, second) = (bounded(1), bounded(1));
+        let outputs = [first.0, second.0].map(|queue| OutputQueue::new(queue, &patience));
+        for output in &outputs {
+            output.give(0).unwrap();
+        }
+        (outputs, [first.1, second.1])
     }
 
     #[test]
@@ -256,13 +267,7 @@ mod tests {
 
     #[test]
     fn an_output_that_takes_nothing_is_given_up_without_the_others() {
-        let patience = begun();
-        let (dead, _not_taken) = bounded(1);
-        let (alive, taken) = bounded(1);
-        let queues = [dead, alive].map(|queue| OutputQueue::new(queue, &patience));
-        for output in &queues {
-            output.give(0).unwrap();
-        }
+        let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| taken.iter().take(5).count());
             for number in 1..5 {
@@ -280,13 +285,7 @@ mod tests {
     /// While the dead one is waited for, nobody tries whether the slow one takes.
     #[test]
     fn an_output_that_is_slow_is_not_given_up_with_one_that_is_dead() {
-        let patience = begun();
-        let (dead, _not_taken) = bounded(1);
-        let (slow, taken) = bounded(1);
-        let queues = [dead, slow].map(|queue| OutputQueue::new(queue, &patience));
-        for output in &queues {
-            output.give(0).unwrap();
-        }
+        let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while queues[0].is_waited_for() {

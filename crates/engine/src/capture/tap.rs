@@ -7,7 +7,7 @@
 //! if they pass the filter, and no others.
 
 use super::record::DirectionRecorder;
-use crate::port::{RingProgress, RxFrame};
+use crate::port::{RingProgress, RingRest, RxFrame};
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
@@ -15,16 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How long a frame may take from its arrival into the ring.
-pub(super) const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
 /// For the kernel to hand over a block that is not full, which takes a few milliseconds unless the processor stands still.
 const LONGEST_REST: Nanos = Nanos::from_secs(5);
 
 /// What had arrived at the end of a recording and is still to be read.
 #[derive(Default)]
-pub(super) struct RecordingRest {
-    /// Where the reader has to come, once that is known.
-    until: Option<u64>,
-}
+pub(super) struct RecordingRest(RingRest);
 
 impl RecordingRest {
     /// Whether so much time has passed since `end` that what arrived before it is in the ring.
@@ -34,8 +31,7 @@ impl RecordingRest {
 
     /// Whether all was read that was in the ring when this was asked first, or it is hopeless to wait for it.
     pub(super) fn is_read(&mut self, progress: RingProgress, end: Option<MonoTime>, now: MonoTime) -> bool {
-        let until = *self.until.get_or_insert(progress.arrived);
-        progress.read >= until || end.is_some_and(|end| now >= end + LONGEST_REST)
+        self.0.is_read(progress) || end.is_some_and(|end| now >= end + LONGEST_REST)
     }
 }
 

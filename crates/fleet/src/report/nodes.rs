@@ -290,7 +290,7 @@ impl SkewReport {
     }
 
     /// The most that it may have been.
-    pub fn most(&self) -> Option<Nanos> {
+    fn most(&self) -> Option<Nanos> {
         Some(Nanos::new(self.spread?.as_u64().saturating_add(self.bound?.as_u64())))
     }
 

@@ -151,9 +151,7 @@ impl LiveTap {
             }),
         })
     }
-}
 
-impl LiveTap {
     /// Whether nothing lies in a block that the kernel still fills. A ring that cannot be asked any more has nothing to give.
     fn is_read(&mut self) -> bool {
         let Self::Packet(tap) = self else { return true };

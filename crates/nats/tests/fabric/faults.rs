@@ -1,8 +1,9 @@
 //! The server is killed while results are appended: what was accepted arrives.
 
-use crate::server::{Server, program, reader, say};
+use crate::server::{Server, program, reader, say, setup};
 use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageBody, NodeName, Nonce, RunId};
+use packetrig_nats::broker::{BrokerSetup, Error, MessageServer};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -25,6 +26,18 @@ fn kill_after(server: &Server, killed: u64) {
     });
     assert!(is_told, "the server comes back");
     kill(server.broker.process());
+}
+
+/// By these words a port that was taken meanwhile is told from other troubles.
+#[test]
+fn a_port_that_another_program_has_is_named_in_the_servers_own_words() {
+    let Some(program) = program() else { return };
+    let place = tempfile::TempDir::new().expect("a place for the server");
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listen = other.local_addr().expect("it has an address");
+    let refused = MessageServer::start(BrokerSetup { listen, ..setup(program, &place) });
+    let Err(Error::NotReady(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("address already in use"), "{why}");
 }
 
 #[test]

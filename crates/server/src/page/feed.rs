@@ -113,7 +113,6 @@ struct ShownState {
 }
 
 /// The text of some rows, once it is written.
-#[derive(Clone)]
 struct WrittenRows {
     window: StreamWindow,
     text: Arc<OnceCell<Arc<str>>>,

@@ -77,6 +77,20 @@ impl RingProgress {
     }
 }
 
+/// What had arrived when a reader was to end. What comes later does not hold up the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingRest {
+    /// Where the reader has to come, once that was asked.
+    until: Option<u64>,
+}
+
+impl RingRest {
+    /// Whether all was read that had arrived when this was asked first.
+    pub fn is_read(&mut self, progress: RingProgress) -> bool {
+        progress.read >= *self.until.get_or_insert(progress.arrived)
+    }
+}
+
 #[derive(Debug)]
 pub struct RxRing {
     blocks: RxBlocks,

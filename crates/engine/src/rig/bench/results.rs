@@ -2,7 +2,7 @@
 
 use super::{HalfState, PortBench};
 use crate::Error;
-use crate::port::WorkerClock;
+use crate::port::{RingRest, WorkerClock};
 use crate::rig::account::{ReceiverResult, SenderResult};
 use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx};
 use crate::worker::PortWorker;
@@ -132,11 +132,11 @@ impl PortBench {
 /// the device. The bounds are for a device that keeps sending, which would never let the ring run dry.
 fn empty(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
-    let arrived = rx.progress()?.arrived;
+    let mut rest = RingRest::default();
     loop {
         let is_idle = rx.step(clock.now())? != NextStep::Busy;
         let now = clock.now();
-        let is_read = rx.progress()?.read >= arrived;
+        let is_read = rest.is_read(rx.progress()?);
         if (is_read && (is_idle || now >= began + LAST_LOOK)) || now >= began + LAST_BLOCK {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use crate::Error;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
-use packetrig_sys::packet::{RawFrame, RxRing};
+use packetrig_sys::packet::{RawFrame, RingRest, RxRing};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use packetrig_wire::trailer::TapTrailer;
@@ -50,6 +50,7 @@ impl TapLane {
         let mut compared_ns = clock::monotonic_ns();
         let mut looked_ns = compared_ns;
         let mut give_up_ns = None;
+        let mut rest = RingRest::default();
         loop {
             // Read before the ring: what arrived before the stop is still forwarded.
             let is_over = stop.load(Ordering::Acquire);
@@ -63,7 +64,7 @@ impl TapLane {
             if is_over {
                 let give_up_ns = *give_up_ns.get_or_insert(now_ns + LAST_NS);
                 // The kernel hands over a block that is not full only after its timeout.
-                if now_ns >= give_up_ns || (taken == 0 && self.rx.progress()?.is_read()) {
+                if now_ns >= give_up_ns || rest.is_read(self.rx.progress()?) {
                     break;
                 }
             }

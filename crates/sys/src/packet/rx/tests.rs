@@ -1,5 +1,5 @@
 use super::blocks::*;
-use super::{RingProgress, RxOptions, RxRing};
+use super::{RingProgress, RingRest, RxOptions, RxRing};
 use crate::area::SharedArea;
 use crate::link::NamespaceLinks;
 use crate::netns::NetNs;
@@ -219,4 +219,14 @@ fn frames_in_a_block_that_is_still_being_filled_have_arrived_and_are_not_read() 
     assert_eq!(ring.receive(usize::MAX, &mut |_| {}), 0);
     assert_eq!(ring.progress().unwrap(), RingProgress { arrived: 3, read: 0 });
     assert!(!ring.progress().unwrap().is_read());
+}
+
+#[test]
+fn what_comes_after_the_end_does_not_hold_it_up() {
+    let mut rest = RingRest::default();
+    let at = |arrived, read| RingProgress { arrived, read };
+    assert!(!rest.is_read(at(10, 7)));
+    assert!(!rest.is_read(at(5_000, 9)));
+    assert!(rest.is_read(at(9_000, 10)));
+    assert!(RingRest::default().is_read(at(0, 0)), "nothing had arrived");
 }
