@@ -5,30 +5,36 @@ use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_s
 use packetrig_nats::NatsFabric;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
 
 const TRAITS: FabricTraits = FabricTraits { knows_who_left: false, results_room: RESULTS_ROOM };
 
-/// An empty fabric each time; its server lives until the next one.
-fn maker(program: &Path) -> impl Fn() -> NatsFabric {
-    let last = RefCell::new(None);
-    move || {
-        let server = Server::open(program.to_owned());
-        let fabric = server.fabric();
-        last.replace(Some(server));
-        fabric
-    }
+/// Gives the check an empty fabric each time; its server lives until the next one. Servers start and end while others are in use.
+fn check_with_servers(program: &Path, check: impl FnOnce(&dyn Fn() -> NatsFabric)) {
+    std::thread::scope(|scope| {
+        let (started, servers) = sync_channel(0);
+        scope.spawn(move || while started.send(Server::open(program.to_owned())).is_ok() {});
+        let last = RefCell::new(None);
+        let make = move || {
+            let server = servers.recv().expect("the server starts");
+            let fabric = server.fabric();
+            last.replace(Some(server)).map(|before| scope.spawn(|| drop(before)));
+            fabric
+        };
+        check(&make);
+    });
 }
 
 #[test]
 fn the_networked_fabric_conforms() {
     if let Some(program) = program() {
-        conforms(TRAITS, maker(&program));
+        check_with_servers(&program, |make| conforms(TRAITS, make));
     }
 }
 
 #[test]
 fn faults_over_the_networked_fabric_do_what_they_say() {
     if let Some(program) = program() {
-        faults_do_what_they_say(maker(&program));
+        check_with_servers(&program, |make| faults_do_what_they_say(make));
     }
 }

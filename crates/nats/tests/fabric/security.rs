@@ -9,9 +9,10 @@ use packetrig_fleet::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet,
 use packetrig_fleet::message::{
     LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
 };
-use packetrig_nats::enrol::{self, JoinLine, enrol};
+use packetrig_nats::enrol::{self, FleetMembership, JoinLine, enrol};
 use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_units::{MonoTime, Nanos};
+use std::time::Duration;
 
 const SOON: Nanos = Nanos::from_millis(200);
 const LONG: Nanos = Nanos::from_secs(20);
@@ -105,11 +106,42 @@ fn the_controllers_rights_are_enough_for_its_records_and_results() {
     incoming.confirm(delivery.token).expect("it may");
 }
 
+/// Opens it with that patience, and with a longer one if the machine was too slow for a refusal to come meanwhile.
+fn refusal<T>(member: &FleetMembership, open: impl Fn(&NatsFabric) -> Result<T, Error>) -> Error {
+    let attempt = |patience| {
+        let access = ServerAccess { patience, ..roomy(member.access().expect("whole")) };
+        open(&NatsFabric::new(access).expect("a runtime")).err().expect("it may not")
+    };
+    // The server does not answer what it refuses, so opening lasts as long as its patience.
+    match attempt(Duration::from_secs(2)) {
+        refused @ Error::NotPermitted(_) => refused,
+        _ => attempt(Duration::from_secs(20)),
+    }
+}
+
+/// Neither the place of another for results nor the controller's records and results are open to this member of the fleet.
+fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let refused = refusal(member, NatsFabric::records);
+            assert!(matches!(refused, Error::NotPermitted(_)), "records: {refused:?}");
+        });
+        scope.spawn(|| {
+            let refused = refusal(member, |fabric| fabric.incoming("1"));
+            assert!(matches!(refused, Error::NotPermitted(_)), "results: {refused:?}");
+        });
+        let mut forger = a.outgoing(&node("b")).expect("it connects");
+        let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
+        assert_eq!(forger.append(&id, b"x"), Err(Error::NotPermitted("res.r.b".into())));
+    });
+}
+
 #[test]
 fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
-    let (a, b) = (fabric(&fleet.member("a")), fabric(&fleet.member("b")));
+    let member = fleet.member("a");
+    let (a, b) = (fabric(&member), fabric(&fleet.member("b")));
     let own = fleet.controller();
     let mut controller = join(&own, &NodeName::controller());
     let (mut agent, mut other) = (join(&a, &node("a")), join(&b, &node("b")));
@@ -123,12 +155,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     agent.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
     assert_eq!(other.receive(SOON), None);
-    let mut forger = a.outgoing(&node("b"));
-    let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
-    let refused = forger.as_mut().map(|forger| forger.append(&id, b"x"));
-    assert_eq!(refused.expect("it connects"), Err(Error::NotPermitted("res.r.b".into())));
-    assert!(matches!(a.records(), Err(Error::NotPermitted(_))));
-    assert!(matches!(a.incoming("1"), Err(Error::NotPermitted(_))));
+    assert_refuses_stores(&a, &member);
     // All of it has changed nothing.
     acquaint(&mut controller, &mut other);
     other.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
@@ -150,20 +177,29 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let refused = NatsFabric::new(mixed).expect("a runtime").join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
     // A node that was taken out is out.
-    let member = fleet.member("a");
-    let mut connected = join(&fabric(&member), &node("a"));
-    fleet.authority.remove(&node("a")).expect("it is there");
+    let members = ["a", "c"].map(|name| fleet.member(name));
+    let mut connected = members.each_ref().map(|member| join(&fabric(member), &member.name));
+    for member in &members {
+        fleet.authority.remove(&member.name).expect("it is there");
+    }
     let left = fleet.authority.admitted().expect("listed");
     let remover = fleet.authority.remover().expect("it has keys");
     fleet.broker.lock().expect("whole").allow(&left, remover).expect("it is told");
-    assert!(!troubles(&mut connected).is_empty(), "it is cut off");
-    let refused = fabric(&member).join(node("a")).err();
-    assert!(matches!(refused, Some(Error::NotPermitted(_))), "removed: {refused:?}");
-    // A namesake comes in, and the old certificate is not good for its place.
-    let namesake = fleet.member("a");
-    let refused = fabric(&member).join(node("a")).err();
-    assert!(matches!(refused, Some(Error::NotPermitted(_))), "an older generation: {refused:?}");
-    join(&fabric(&namesake), &node("a"));
+    for connected in &mut connected {
+        assert!(!troubles(connected).is_empty(), "it is cut off");
+    }
+    // A namesake of the second comes in, and the old certificate is not good for its place.
+    let namesake = fleet.member("c");
+    // The server looks long for each account that it does not know.
+    std::thread::scope(|scope| {
+        for (member, why) in members.iter().zip(["removed", "an older generation"]) {
+            scope.spawn(move || {
+                let refused = fabric(member).join(member.name.clone()).err();
+                assert!(matches!(refused, Some(Error::NotPermitted(_))), "{why}: {refused:?}");
+            });
+        }
+    });
+    join(&fabric(&namesake), &node("c"));
     assert_eq!(fleet.broker.lock().expect("whole").starts(), 1, "nobody else noticed");
 }
 
@@ -264,5 +300,5 @@ fn a_door_opens_for_a_good_secret_and_the_right_authority_only() {
     assert_eq!(stranger.authority.nodes().expect("listed"), []);
     let file = fleet.place.path().join("membership");
     member.save(&file).expect("written");
-    assert_eq!(enrol::FleetMembership::load(&file).expect("read"), member);
+    assert_eq!(FleetMembership::load(&file).expect("read"), member);
 }

@@ -119,7 +119,7 @@ impl Stranger {
     }
 
     /// Waits until the server has taken everything that was sent: it answers in order.
-    fn prove(&self) {
+    pub(crate) fn prove(&self) {
         let client = self.client.clone();
         self.runtime.block_on(async move {
             let inbox = client.new_inbox();
