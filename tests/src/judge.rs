@@ -10,8 +10,9 @@ pub use account::{differences, has_result, is_whole};
 pub use log::{JudgeLog, JudgedFrame, JudgedOutage, JudgedStream};
 
 use crate::skip;
-use packetrig_sys::child;
+use packetrig_sys::{child, clock};
 use packetrig_testkit::Lab;
+use rustix::process::{Pid, Signal, kill_process};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
+/// Longer than a busy machine holds the forwarder up, by far.
+const PATIENCE_NS: u64 = 60_000_000_000;
+const LOOK_NS: u64 = 2_000_000;
+/// Of `/proc/net/packet`: bytes that wait to be read.
+const QUEUE_COLUMN: usize = 6;
 const SOURCE: &str = include_str!("../judge/forwarder.c");
 
 /// A running forwarder.
@@ -59,6 +65,31 @@ impl Judge {
         log
     }
 
+    /// Waits until it has read every frame that has come to it.
+    pub fn await_read(&self, lab: &Lab) {
+        let namespace = lab.device_netns().expect("a lab with something between its ports");
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        while namespace.run_in(has_unread_frames).expect("the namespace can be entered") {
+            assert!(clock::monotonic_ns() < deadline, "the forwarder does not read");
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+    }
+
+    /// Has it stand still. What comes meanwhile waits for it.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Has it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a child has a number");
+        kill_process(pid, signal).expect("a child may be sent a signal");
+    }
+
     fn await_line(&mut self, wanted: &str) {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("the forwarder's output can be read");
@@ -74,6 +105,14 @@ impl Drop for Judge {
             drop(self.child.wait());
         }
     }
+}
+
+/// Whether a raw socket of this thread's network namespace has something in its queue.
+fn has_unread_frames() -> bool {
+    let table =
+        std::fs::read_to_string("/proc/thread-self/net/packet").expect("the kernel lists its sockets");
+    let queues = table.lines().skip(1).map(|row| row.split_whitespace().nth(QUEUE_COLUMN));
+    queues.into_iter().any(|bytes| bytes != Some("0"))
 }
 
 /// The compiled forwarder, beside the test programs. Its name depends on its source, so it is compiled once.

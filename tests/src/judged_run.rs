@@ -10,8 +10,10 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use serde_json::json;
 
+/// A drain of twice the time for which a busy machine holds up a process. While frames come it goes on by itself.
+pub const LONG_DRAIN: &str = "1200ms";
 /// Flags of a run on a busy machine, which may hold up the sender, the judge or the receiver: that must not make the verdict.
-pub const ON_A_BUSY_MACHINE: [&str; 4] = ["--max-late", "20s", "--drain", "2s"];
+pub const ON_A_BUSY_MACHINE: [&str; 4] = ["--max-late", "20s", "--drain", LONG_DRAIN];
 
 /// A flow that the judge knows by its source port.
 pub fn flow(name: &str, key: u16) -> Flow {
@@ -71,6 +73,7 @@ impl JudgedRun<'_> {
         let mut fault_began_ns = None;
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
+            judge.await_read(&lab);
             fault_began_ns = Some(clock::monotonic_ns());
             self.rig_fault.apply(&lab, &mut running, self.fault_ns);
         }
