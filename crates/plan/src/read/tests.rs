@@ -422,16 +422,15 @@ fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit
             "- {{name: f{n}, tx_rx: {{port: {{tx_name: a}}}}, metrics: {{enable: {metrics}}}, size: {{fixed: 64}}, packet: {packet}}}"
         )
     };
-    let text = |flows: u32| {
-        let list: Vec<String> = (0..flows).map(flow).collect();
-        format!("ports: [{{name: a, location: eth1}}]\nflows:\n{}", list.join("\n"))
-    };
-    let plan = Plan::read(&text(4097)).unwrap();
+    let text =
+        |flows: Vec<String>| format!("ports: [{{name: a, location: eth1}}]\nflows:\n{}", flows.join("\n"));
+    let plan = Plan::read(&text((0..4097).map(flow).collect())).unwrap();
     let paths: Vec<&str> = plan.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(paths, ["flows[4095].size", "flows[4096].size"]);
     let last = plan.warnings.last().unwrap();
     assert!(last.message.contains("only 4096 flows"), "{}", last.message);
-    assert!(errors(&text(65_537)).iter().any(|problem| problem.message.contains("65536")));
+    let shortest = (0..65_537).map(|n| format!("- {{name: f{n}, tx_rx: {{port: {{tx_name: a}}}}}}"));
+    assert!(errors(&text(shortest.collect())).iter().any(|problem| problem.message.contains("65536")));
 }
 
 #[test]
