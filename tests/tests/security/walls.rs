@@ -8,6 +8,7 @@ use packetrig_tests::program::{self, Running};
 use packetrig_tests::skip;
 use packetrig_tests::tools::post;
 use packetrig_tests::walls::{Holding, RIG};
+use rustix::process::Signal;
 use serde_json::json;
 use std::process::Command;
 
@@ -69,11 +70,12 @@ fn a_meter_holds_nothing_by_whichever_way_it_listens() {
     let location = LabPort::location(&lab.ports()[0]);
     let has_bpf = skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err));
     for source in ["packet", "xdp", "headers"].into_iter().take(if has_bpf { 3 } else { 1 }) {
-        let mut running = start(&["meter", &location, "--source", source, "--time", "1500ms"]);
+        let mut running = start(&["meter", &location, "--source", source, "--time", "60s"]);
         let held = holding("meter", &mut running);
         held.assert_at_most(ProcessCapabilities::NONE);
         held.assert_user("nobody");
         // Its end takes no rights either.
+        running.signal(Signal::INT);
         let finished = running.finish();
         assert_eq!(finished.code, Some(0), "{source}: {}", finished.stderr);
     }
