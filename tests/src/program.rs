@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// No run of these tests takes longer than this, by far.
@@ -191,25 +192,40 @@ impl Running {
     }
 
     fn await_in(&mut self, stream: &str, text: &str) {
-        let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");
-        let said_in = directory.path().join(stream);
-        let deadline = clock::monotonic_ns() + LIMIT_NS;
+        let is_said = self.await_within(LIMIT_NS, stream, |said| said.contains(text));
+        assert!(is_said, "it never said `{text}`: {}", self.said_in(stream));
+    }
+
+    /// Waits until its remarks are as wanted, but not longer than this; returns whether they are. Panics if it ends without.
+    pub fn await_remarks_within(&mut self, limit: Duration, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let is_so = self.await_within(limit_ns, "stderr", is_wanted);
+        assert!(is_so || !self.has_ended(), "it has ended: {}", self.remarks());
+        is_so
+    }
+
+    fn await_within(&mut self, limit_ns: u64, stream: &str, is_wanted: impl Fn(&str) -> bool) -> bool {
+        let deadline = clock::monotonic_ns().saturating_add(limit_ns);
         loop {
             let ended = self.has_ended();
-            let said = String::from_utf8_lossy(&std::fs::read(&said_in).unwrap_or_default()).into_owned();
-            if said.contains(text) {
-                return;
+            if is_wanted(&self.said_in(stream)) {
+                return true;
             }
-            assert!(!ended && clock::monotonic_ns() < deadline, "it never said `{text}`: {said}");
+            if ended || clock::monotonic_ns() >= deadline {
+                return false;
+            }
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         }
     }
 
+    fn said_in(&self, stream: &str) -> String {
+        let said = std::fs::read(self.directory().join(stream)).unwrap_or_default();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
     /// What it has complained about or remarked so far.
     pub fn remarks(&self) -> String {
-        let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");
-        let said = std::fs::read(directory.path().join("stderr")).unwrap_or_default();
-        String::from_utf8_lossy(&said).into_owned()
+        self.said_in("stderr")
     }
 
     /// Where it runs.

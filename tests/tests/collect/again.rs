@@ -1,7 +1,7 @@
 //! Two collectors of one group of meters. One of them is killed and started again: afterwards both have stored the same.
 
 use super::group::{MeteredLink, differences};
-use super::{Sums, flows, sums_of};
+use super::{flows, sums_of};
 use packetrig_testkit::Lab;
 use packetrig_tests::listening::await_place;
 use packetrig_tests::own_place::own_place;
@@ -10,7 +10,7 @@ use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Starts a collector that stores into this directory; returns where it listens.
 fn start(listen: &str, records: &Path) -> (Running, String) {
@@ -36,7 +36,7 @@ fn a_collector_that_was_down_has_stored_the_same_afterwards() {
     let (one, target) = start("tcp://127.0.0.1:0", &places[0]);
     // Of its own: until it is started again nobody listens there.
     let (mut two, other) = start(&format!("tcp://{}", own_place()), &places[1]);
-    let mut link = MeteredLink { lab, target, sent: Sums::new() };
+    let mut link = MeteredLink::new(lab, target);
     let meters = ["1", "2"].map(|member| link.start_at(1, member, &["--export", &other]));
     for end in [Signal::INT, Signal::KILL] {
         link.send_for_a_while();
@@ -68,12 +68,13 @@ fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start(
     };
     let target = format!("tcp://{}", own_place());
     let first = listen(&target);
-    let mut link = MeteredLink { lab, target, sent: Sums::new() };
+    let mut link = MeteredLink::new(lab, target);
     let mut meter = link.start_at(1, "1", &[]);
     link.send_for_a_while();
     let first = finish(first);
-    // The time of a message is in whole seconds.
-    std::thread::sleep(Duration::from_millis(1100));
+    // The time of a message is in whole seconds: until the next one has begun.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    std::thread::sleep(Duration::from_secs(now.as_secs() + 1) + Duration::from_millis(10) - now);
     let second = listen(&link.target);
     link.send_for_a_while();
     meter.signal(Signal::TERM);

@@ -5,7 +5,7 @@ use packetrig_testkit::Lab;
 use packetrig_tests::program::Running;
 use packetrig_tests::recording::{Recorded, stored};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_tests::station;
+use packetrig_tests::station::Station;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -70,12 +70,17 @@ fn what_a_group_cannot_do_is_refused() {
 
 /// A link with meters, and what was sent there.
 pub(super) struct MeteredLink {
+    station: Station,
     pub(super) lab: OwnLab,
     pub(super) target: String,
     pub(super) sent: Sums,
 }
 
 impl MeteredLink {
+    pub(super) fn new(lab: OwnLab, target: String) -> Self {
+        Self { station: Station::open(&lab.ports()[0]), lab, target, sent: Sums::new() }
+    }
+
     fn start(&self, member: &str) -> Running {
         self.start_at(1, member, &[])
     }
@@ -90,12 +95,10 @@ impl MeteredLink {
         running
     }
 
-    /// Sends until parts of all flows have been reported.
+    /// Sends, and waits until parts of all flows have been reported.
     pub(super) fn send_for_a_while(&mut self) {
-        for _ in 0..2 {
-            self.send(8);
-            std::thread::sleep(REST);
-        }
+        self.send(8);
+        std::thread::sleep(REST);
     }
 
     /// Sends every flow's packets so many times, with pauses.
@@ -104,7 +107,7 @@ impl MeteredLink {
             (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| (way(n, is_back), frame(n, is_back))));
         let (ways, frames): (Vec<Way>, Vec<Vec<u8>>) = all.unzip();
         for _ in 0..rounds {
-            station::send(&self.lab.ports()[0], frames.iter());
+            self.station.send(frames.iter());
             for (way, frame) in ways.iter().zip(&frames) {
                 let sum = self.sent.entry(way.clone()).or_default();
                 *sum = (sum.0 + 1, sum.1 + frame.len() as u64 - 14);
@@ -133,7 +136,7 @@ pub(super) fn kill(mut meter: Running) {
 fn meters_that_are_killed_and_come_back_lose_nothing() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let collector = Collector::start("tcp", &[]);
-    let mut link = MeteredLink { lab, target: collector.place.clone(), sent: Sums::new() };
+    let mut link = MeteredLink::new(lab, collector.place.clone());
     let (one, mut other) = (link.start("1"), link.start("2"));
     link.send(8);
     kill(one);

@@ -104,8 +104,7 @@ fn tls_brings_everything_too() {
 fn metrics_tell_what_arrived() {
     let mut collector = Collector::start("tcp", &["--metrics", "127.0.0.1:0"]);
     collector.running.await_remark("/metrics");
-    let said = collector.running.remarks();
-    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
+    let address = &super::metrics_address(&collector.running);
     let target = collector.place.clone();
     meter(&collector, &target, &[]);
     let wanted = known(|_| true);

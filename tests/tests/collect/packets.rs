@@ -1,10 +1,8 @@
 //! A pair of meters that report each packet (SIM): a takeover repeats some of them and loses none.
 
-use super::standby::Pair;
+use super::standby::{Pair, PairMeter};
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
-use packetrig_testkit::lab::LabPort;
-use packetrig_tests::program::Running;
-use packetrig_tests::station;
+use packetrig_tests::station::Station;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -18,6 +16,9 @@ const FIRST_PORT: u16 = 20_000;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of the IP packet with number 0.
 const LEAST_BYTES: u16 = 60;
+
+/// A standby that has left so many packets to the active meter has left the first ones of each flow.
+const FORGOTTEN: u64 = 5 * FLOWS as u64;
 
 /// Packets are told apart by their length: (port, bytes of the IP packet).
 type PacketNames = BTreeSet<(u16, u32)>;
@@ -110,37 +111,64 @@ struct NumberedTraffic {
 }
 
 impl NumberedTraffic {
-    fn send(&mut self, port: &LabPort) {
+    fn send(&mut self, station: &mut Station) {
         let bytes = LEAST_BYTES + self.next;
         assert!(bytes <= 1400, "lengths have run out");
         let frames: Vec<_> = (0..FLOWS).map(|flow| frame(flow, bytes)).collect();
-        station::send(port, frames.iter());
+        station.send(frames.iter());
         self.sent.extend((0..FLOWS).map(|flow| (FIRST_PORT + flow, u32::from(bytes))));
         self.next += 1;
         std::thread::sleep(PAUSE);
     }
 
-    fn send_until(&mut self, port: &LabPort, meter: &mut Running, said: &str) {
-        while !meter.remarks().contains(said) {
-            assert!(!meter.has_ended(), "{}", meter.remarks());
-            self.send(port);
+    fn send_until(
+        &mut self,
+        station: &mut Station,
+        meter: &mut PairMeter,
+        is_so: impl Fn(&PairMeter) -> bool,
+    ) {
+        while !is_so(meter) {
+            assert!(!meter.running.has_ended(), "{}", meter.running.remarks());
+            self.send(station);
             std::thread::sleep(4 * PAUSE);
         }
     }
 
-    /// So long that a standby has forgotten how the flows began.
-    fn send_slowly(&mut self, port: &LabPort) {
-        for _ in 0..70 {
-            self.send(port);
-            std::thread::sleep(20 * PAUSE);
+    fn send_slowly(&mut self, station: &mut Station) {
+        self.send(station);
+        std::thread::sleep(20 * PAUSE);
+    }
+
+    /// Until the standby is ready, and has forgotten how the flows began. Returns the active meter first: one that stood still for a
+    /// moment has given up its role.
+    fn send_until_forgotten(&mut self, station: &mut Station, meters: [PairMeter; 2]) -> [PairMeter; 2] {
+        let [mut one, mut two] = meters;
+        loop {
+            if two.is_active() {
+                std::mem::swap(&mut one, &mut two);
+            }
+            let has_standby = one.is_active() && !two.is_active() && two.is_ready();
+            if has_standby && packets_left(&two) >= FORGOTTEN {
+                return [one, two];
+            }
+            assert!(!one.running.has_ended() && !two.running.has_ended(), "{}", two.running.remarks());
+            self.send_slowly(station);
         }
     }
 
-    fn send_some(&mut self, port: &LabPort) {
+    fn send_some(&mut self, station: &mut Station) {
         for _ in 0..100 {
-            self.send(port);
+            self.send(station);
         }
     }
+}
+
+/// Packets that a meter has left to the active one.
+fn packets_left(meter: &PairMeter) -> u64 {
+    let text = super::ours::scrape(&super::metrics_address(&meter.running));
+    let line =
+        text.lines().find(|line| line.starts_with("packetrig_meter_output_left_to_others_packets_total"));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 #[test]
@@ -148,22 +176,23 @@ fn a_takeover_repeats_packets_and_loses_none() {
     let Some(mut pair) = Pair::new() else { return };
     let receiver = SimReceiver::start();
     let target = format!("tcp://{}", receiver.place);
-    pair.flags = ["--format", "sim", "--export", &target].map(str::to_owned).to_vec();
-    let [mut one, mut two] = pair.start_both();
-    let port = &pair.link.lab.ports()[0];
+    let flags = ["--format", "sim", "--export", &target, "--metrics", "127.0.0.1:0"];
+    pair.flags = flags.map(str::to_owned).to_vec();
+    let mut station = Station::open(&pair.link.lab.ports()[0]);
     let mut traffic = NumberedTraffic::default();
-    traffic.send_until(port, &mut two, "meter 2 is ready");
-    traffic.send_slowly(port);
+    // From the first packet on: the meter that becomes active has kept all of them.
+    let meters = pair.start_both(|| traffic.send_slowly(&mut station));
+    let [mut one, mut two] = traffic.send_until_forgotten(&mut station, meters);
     // Frozen, and going on: it must find that it is not the active one any more.
-    one.signal(Signal::STOP);
-    traffic.send_until(port, &mut two, "meter 2 is active");
-    traffic.send_some(port);
-    one.signal(Signal::CONT);
-    traffic.send_until(port, &mut one, "meter 1 is a standby");
-    traffic.send_some(port);
-    two.signal(Signal::KILL);
-    drop(two.finish());
-    traffic.send_some(port);
+    one.running.signal(Signal::STOP);
+    traffic.send_until(&mut station, &mut two, PairMeter::is_active);
+    traffic.send_some(&mut station);
+    one.running.signal(Signal::CONT);
+    traffic.send_until(&mut station, &mut one, |one| !one.is_active());
+    traffic.send_some(&mut station);
+    two.running.signal(Signal::KILL);
+    drop(two.running.finish());
+    traffic.send_some(&mut station);
     let outcome = pair.finish([one]);
     let came = receiver.take(2);
     let all: PacketNames = came.iter().flat_map(|events| packets_of(events)).collect();

@@ -10,7 +10,7 @@ use serde_json::Value;
 const SECOND: u64 = 1_000_000_000;
 const BEGAN_NS: u64 = 1_789_984_800 * SECOND;
 /// Flows of one packet each, which end by silence one after the other.
-const FLOWS: u32 = 6000;
+const FLOWS: u32 = 3000;
 
 fn capture() -> Vec<Recorded> {
     let frame = |n: u32| {
@@ -29,19 +29,20 @@ fn start(listen: &str) -> (Running, String) {
     (running, place)
 }
 
-/// How many datagrams the socket at a port of 127.0.0.1 has received can only be told by its program; that some wait or were
-/// taken shows in the meter's own account, so the collector is killed when its exporter is surely under way.
-fn await_flows(metrics: &str, least: u64) {
+/// Waits until a meter has so many records in an account. How many datagrams the socket at a port of 127.0.0.1 has received only
+/// its program can tell, so this is how the collector is killed when its exporter is surely under way.
+fn await_records(metrics: &str, account: &str, least: u64) {
+    let name = format!("packetrig_meter_output_{account}_records_total");
     for _ in 0..10_000 {
         let text = super::ours::scrape(metrics);
-        let line = text.lines().find(|line| line.starts_with("packetrig_meter_records_total "));
+        let line = text.lines().find(|line| line.starts_with(&name));
         let records = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         if records.is_some_and(|records| records >= least as f64) {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    panic!("the meter never had {least} records");
+    panic!("the meter never had {least} records {account}");
 }
 
 #[test]
@@ -53,13 +54,15 @@ fn a_collector_that_was_killed_understands_what_comes_once_it_is_back() {
     let flags = ["meter", &file, "--json", "--pace", "1x", "--idle", "500ms", "--export", &place];
     let mut meter = Running::start(&[&flags[..], &["--metrics", "127.0.0.1:0"]].concat(), "");
     meter.await_remark("/metrics");
-    let said = meter.remarks();
-    let metrics = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
-    await_flows(&metrics, 1000);
+    let metrics = super::metrics_address(&meter);
+    await_records(&metrics, "sent", 300);
     first.signal(Signal::KILL);
     assert_eq!(first.finish().code, None);
-    await_flows(&metrics, 2500);
+    await_records(&metrics, "refused", 1);
+    // However long the second one takes to start, most is left for it.
+    meter.signal(Signal::STOP);
     let (mut second, _) = start(&place);
+    meter.signal(Signal::CONT);
     let metered = meter.finish();
     let metered: Value = serde_json::from_str(&metered.stdout).unwrap();
     second.signal(Signal::INT);
