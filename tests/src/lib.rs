@@ -5,6 +5,7 @@
 //! Invariant: a test without the rights or the tools it needs says so by a typed skip; with rights, nothing is skipped.
 #![forbid(unsafe_code)]
 
+pub mod at_once;
 pub mod browser;
 pub mod document;
 pub mod drawn_flows;

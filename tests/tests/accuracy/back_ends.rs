@@ -2,6 +2,7 @@
 
 use super::{assert_found, found, through_on};
 use packetrig_testkit::device::{FaultRule, FrameFault, RulePositions};
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, tcp, udp, vlan};
 use serde_json::json;
 
@@ -38,17 +39,17 @@ fn flows() -> Vec<Flow> {
 
 #[test]
 fn every_back_end_finds_the_same() {
-    let mut accounts = Vec::new();
-    for back_end in BACK_ENDS {
-        let Some((report, truth)) = through_on(back_end, rules(), flows()) else { return };
-        assert_eq!(report.0["ports"][0]["info"]["back_end"], back_end);
+    let accounts = for_all(&BACK_ENDS, |back_end| {
+        let (report, truth) = through_on(back_end, rules(), flows())?;
+        assert_eq!(report.0["ports"][0]["info"]["back_end"], *back_end);
         let names = flows();
         for (key, flow) in (1..).zip(&names) {
             let wanted = assert_found(&report, flow.name(), &truth, key);
             assert!(wanted.lost > 0 && wanted.duplicates > 0 && wanted.corrupt > 0);
         }
-        accounts.push(names.iter().map(|flow| found(&report, flow.name())).collect::<Vec<_>>());
-    }
+        Some(names.iter().map(|flow| found(&report, flow.name())).collect::<Vec<_>>())
+    });
+    let Some(accounts) = accounts.into_iter().collect::<Option<Vec<_>>>() else { return };
     assert_eq!(accounts[0], accounts[1]);
     assert_eq!(accounts[0], accounts[2]);
 }

@@ -1,13 +1,15 @@
 //! Other programs send, our receiver counts what the reference device lets through; engines that do something wrong.
 
-use super::{DRAIN, assert_found};
+use super::assert_found;
 use packetrig_sys::clock;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{
     DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, RulePositions,
 };
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Document, Flow, ethernet, udp, value, vlan};
+use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Finished, Report, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
@@ -37,7 +39,7 @@ fn through(engine: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Fin
     let plan = FaultPlan { seed: 4711, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
-    let finished = Running::run(&document, &["--quiet", "--engine", engine, "--drain", DRAIN]).finish();
+    let finished = Running::run(&document, &["--quiet", "--engine", engine, "--drain", LONG_DRAIN]).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     Some((finished, device))
@@ -102,9 +104,9 @@ fn an_engine_written_from_the_page_alone_sends_what_the_plan_says() {
 
 #[test]
 fn what_the_device_drops_is_found_exactly_whoever_sends() {
-    for engine in ADAPTERS {
+    for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
-            continue;
+            return;
         }
         let rules = vec![
             FaultRule::new(RulePositions::scattered(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
@@ -118,7 +120,7 @@ fn what_the_device_drops_is_found_exactly_whoever_sends() {
         assert_eq!(assert_found(&report, "scattered", &truth, 1).lost, 40);
         assert_eq!(assert_found(&report, "tail", &truth, 2).lost, 7);
         assert_eq!((report.verdict(), &report.0["lost"]["path"]), ("FAIL", &json!(47)), "{engine}");
-    }
+    });
 }
 
 fn bursts() -> Value {
@@ -154,9 +156,9 @@ fn start_endless(engine: &str) -> Option<(OwnLab, Running)> {
 
 #[test]
 fn a_flow_without_an_end_goes_on_until_the_user_stops_it() {
-    for engine in ADAPTERS {
+    for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
-            continue;
+            return;
         }
         let Some((_lab, mut running)) = start_endless(engine) else { return };
         running.signal(Signal::INT);
@@ -164,7 +166,7 @@ fn a_flow_without_an_end_goes_on_until_the_user_stops_it() {
         assert!(report.number("f", "/sent/frames") >= 300, "{engine}");
         assert_sent_by(&report, engine);
         assert_eq!(report.0["imbalances"], json!([]), "{engine}");
-    }
+    });
 }
 
 /// The smallest engine with `from` replaced by `to`.
@@ -218,8 +220,8 @@ fn an_engine_that_does_something_wrong_costs_the_pass_and_never_fails_the_device
             "more than 1000 messages",
         ),
     ];
-    for (name, from, to, why) in cases {
-        let engine = variant(directory.path(), name, from, &to);
+    for_all(&cases, |(name, from, to, why)| {
+        let engine = variant(directory.path(), name, from, to);
         // The device loses frames as well: that cannot be told from what the engine did.
         let rules = vec![FaultRule::new(RulePositions::Within(100..105), FrameFault::Drop).for_key(1)];
         let rules = if why.contains("does not hold") { Vec::new() } else { rules };
@@ -230,7 +232,7 @@ fn an_engine_that_does_something_wrong_costs_the_pass_and_never_fails_the_device
         let verdict = report.0["verdict"].to_string();
         assert_eq!((finished.code, report.verdict()), (Some(7), "INCONCLUSIVE"), "{name}: {verdict}");
         assert!(verdict.contains(why), "{name}: {verdict}");
-    }
+    });
 }
 
 #[test]
@@ -258,9 +260,9 @@ fn a_program_that_is_no_engine_is_refused_before_anything_is_sent() {
 
 #[test]
 fn nothing_is_sent_any_more_when_packetrig_is_killed_and_the_next_run_tidies_up() {
-    for engine in ADAPTERS {
+    for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
-            continue;
+            return;
         }
         let Some((lab, mut running)) = start_endless(engine) else { return };
         let process = running.process();
@@ -285,7 +287,7 @@ fn nothing_is_sent_any_more_when_packetrig_is_killed_and_the_next_run_tidies_up(
         assert_eq!(running.finish().code, None, "it was killed");
         drop(through("/bin/true", Vec::new(), vec![flow("f", 1)]));
         assert!(!has_directory(process), "what the killed one left is removed by the next one");
-    }
+    });
 }
 
 /// Whether a process has a directory for an engine.

@@ -11,11 +11,10 @@ mod rewrites;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{DeviceReport, ExpectedCounts, FaultPlan, FaultRule, FrameClassifier};
 use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::skip;
-
-/// Longer than a busy machine holds the device or a receiver up.
-const DRAIN: &str = "2s";
+use serde_json::Value;
 
 /// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
 fn through(rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
@@ -30,7 +29,8 @@ fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
         return None;
     }
-    let finished = Running::run(&document, &["--quiet", "--back-end", back_end, "--drain", DRAIN]).finish();
+    let finished =
+        Running::run(&document, &["--quiet", "--back-end", back_end, "--drain", LONG_DRAIN]).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     Some((finished.report(), device))
@@ -38,7 +38,15 @@ fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option
 
 /// The accounts as the program reports them.
 fn found(report: &Report, stream: &str) -> ExpectedCounts {
-    let number = |path: &str| report.number(stream, path);
+    found_in_row(report.stream(stream))
+}
+
+/// The same from the row of a stream.
+fn found_in_row(row: &Value) -> ExpectedCounts {
+    let number = |path: &str| {
+        let found = row.pointer(path).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no number at {path} in {row}"))
+    };
     ExpectedCounts {
         sent: number("/sent/frames"),
         unique: number("/received/sequence/unique"),

@@ -1,10 +1,12 @@
 //! Replayed frames are known again, one by one.
 
-use super::{DRAIN, assert_found, found};
+use super::{assert_found, found};
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{
     DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, RulePositions,
 };
+use packetrig_tests::at_once::for_all;
+use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::recording::{Recorded, stored, tcp, udp};
 use packetrig_tests::skip;
@@ -33,7 +35,7 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
         return None;
     }
     let ports = ["--tx", &lab.location(0), "--rx", &lab.location(1)];
-    let flags = [&ports[..], &["--back-end", back_end, "--drain", DRAIN]].concat();
+    let flags = [&ports[..], &["--back-end", back_end, "--drain", LONG_DRAIN]].concat();
     let finished = Running::replay(&file, &flags).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
@@ -54,28 +56,32 @@ fn lost_frames_are_lost_and_no_others() {
 
 #[test]
 fn through_xdp_a_replay_is_verified_frame_by_frame() {
-    for back_end in ["xdp", "af-xdp"] {
-        let rule = FaultRule::new(RulePositions::scattered(3, 41, 0..FRAMES), FrameFault::Drop);
-        let Some((report, truth)) = through_on(back_end, rule) else { return };
-        assert_eq!(assert_found(&report, "replay", &truth, 1).lost, 41);
+    let dropped = FaultRule::new(RulePositions::scattered(3, 41, 0..FRAMES), FrameFault::Drop);
+    let damage = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
+    let damaged = FaultRule::new(RulePositions::scattered(6, 20, 0..FRAMES), damage);
+    let rules = [(dropped, (41, 0)), (damaged, (0, 20))];
+    let cases: Vec<_> =
+        ["xdp", "af-xdp"].into_iter().flat_map(|end| rules.clone().map(|rule| (end, rule))).collect();
+    for_all(&cases, |(back_end, (rule, wanted))| {
+        let Some((report, truth)) = through_on(back_end, rule.clone()) else { return };
+        let accounts = assert_found(&report, "replay", &truth, 1);
+        assert_eq!((accounts.lost, accounts.corrupt), *wanted);
         let info = &report.0["ports"][0]["info"];
         assert_eq!(info["back_end"], "af-xdp");
         assert!(info["why"].as_str().unwrap().contains("AF_XDP (copy)"), "{info}");
-        let rule = FaultRule::new(
-            RulePositions::scattered(6, 20, 0..FRAMES),
-            FrameFault::Corrupt { from_end: 20, mask: 0x10 },
-        );
-        let Some((report, truth)) = through_on(back_end, rule) else { return };
-        assert_eq!(assert_found(&report, "replay", &truth, 1).corrupt, 20);
-    }
+    });
 }
 
 #[test]
-fn copies_and_late_frames_are_found() {
+fn copies_are_found() {
     let rule =
         FaultRule::new(RulePositions::scattered(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).duplicates, 25);
+}
+
+#[test]
+fn late_frames_are_found() {
     let rule =
         FaultRule::new(RulePositions::scattered(5, 30, 0..FRAMES - 100), FrameFault::HoldBack { frames: 3 });
     let Some((report, truth)) = through(rule) else { return };

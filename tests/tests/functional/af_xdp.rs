@@ -4,6 +4,7 @@ use super::{await_traffic, document};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::recording::{captured, mixture, stored};
@@ -70,8 +71,8 @@ fn the_same_bytes_leave_as_through_rings() {
 
 #[test]
 fn frames_too_long_for_live_ones_go_through_af_xdp() {
-    let Some(lab) = lab(Lab::pair) else { return };
-    for size in [3304, 3305, 4100, 9000] {
+    for_all(&[3304, 3305, 4100, 9000], |&size| {
+        let Some(lab) = lab(Lab::pair) else { return };
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5000).packets(2000), "xdp");
         report.assert_clean();
         assert_all_arrived(&report);
@@ -80,7 +81,7 @@ fn frames_too_long_for_live_ones_go_through_af_xdp() {
         } else {
             assert_ran(&report, "af-xdp", &["AF_XDP (copy)", "flows[0]", "have room for 3300"]);
         }
-    }
+    });
 }
 
 #[test]
@@ -107,8 +108,8 @@ fn a_full_queue_loses_nothing() {
 
 #[test]
 fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
-    let Some(lab) = lab(Lab::pair) else { return };
-    for _ in 0..3 {
+    for_all(&[(); 3], |()| {
+        let Some(lab) = lab(Lab::pair) else { return };
         let endless = Flow::new("f", 1).pps(50_000).with("duration", json!({"choice": "continuous"}));
         let mut running = Running::run(&document(&lab).flow(endless), &["--quiet", "--back-end", "af-xdp"]);
         await_traffic(&lab);
@@ -119,7 +120,7 @@ fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
         let report = run(&lab, Flow::new("f", 1).packets(500), "af-xdp");
         report.assert_clean();
         assert_eq!(report.number("f", "/sent/frames"), 500);
-    }
+    });
 }
 
 #[test]

@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_testkit::Lab;
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Finished, Report, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
@@ -42,7 +44,7 @@ fn through(bench: &Bench, flags: &[&str], flows: Vec<Flow>) -> Passed {
     tap.await_remark("forwarding");
     let locations = [bench.lab.location(0), bench.lab.location(1)];
     // A tap that stands still for a moment, on a busy machine, loses nothing by that.
-    let flags = ["--quiet", "--drain", "2s"];
+    let flags = ["--quiet", "--drain", LONG_DRAIN];
     let report = Running::run(&Document::new(&locations).flows(flows), &flags).finish().report();
     tap.signal(Signal::TERM);
     let ended = tap.finish();
@@ -101,16 +103,16 @@ fn what_a_run_finds_is_what_the_truth_log_says() {
 
 #[test]
 fn the_same_seed_does_the_same_to_the_same_frames_and_another_does_not() {
-    let Some(bench) = bench() else { return };
     let spec = "loss=gilbert:1%/25%,duplicate=burst:0.3%x4,corrupt=1%,reorder=every:300";
-    let deeds = |seed: &str| {
-        let passed = through(&bench, &["--impair", spec, "--seed", seed], vec![flow()]);
-        ["dropped", "copies", "corrupted", "held_for"].map(|deed| passed.frames(deed))
-    };
-    let first = deeds("3");
+    let deeds = for_all(&["3", "3", "4"], |seed| {
+        let passed = through(&bench()?, &["--impair", spec, "--seed", seed], vec![flow()]);
+        Some(["dropped", "copies", "corrupted", "held_for"].map(|deed| passed.frames(deed)))
+    });
+    let Some(deeds) = deeds.into_iter().collect::<Option<Vec<_>>>() else { return };
+    let [first, same, other] = &deeds[..] else { panic!("three runs") };
     assert!(first.iter().all(|frames| frames.len() > 10), "{first:?}");
-    assert_eq!(deeds("3"), first);
-    assert_ne!(deeds("4")[0], first[0]);
+    assert_eq!(same, first);
+    assert_ne!(other[0], first[0]);
 }
 
 #[test]
@@ -143,14 +145,15 @@ fn a_rate_with_a_queue_drops_what_finds_no_room_and_says_which() {
 
 #[test]
 fn jitter_keeps_the_order_unless_frames_may_overtake() {
-    let Some(bench) = bench() else { return };
-    let reordered = |spec: &str| {
-        let passed = through(&bench, &["--impair-ab", spec], vec![flow()]);
+    let specs = ["delay=10ms,jitter=5ms", "delay=10ms,jitter=5ms:normal,overtake"];
+    let reordered = for_all(&specs, |spec| {
+        let passed = through(&bench()?, &["--impair-ab", spec], vec![flow()]);
         assert_eq!(passed.found("/loss/lost"), 0);
-        passed.found("/received/sequence/reordered")
-    };
-    assert_eq!(reordered("delay=10ms,jitter=5ms"), 0);
-    assert!(reordered("delay=10ms,jitter=5ms:normal,overtake") > FRAMES / 4);
+        Some(passed.found("/received/sequence/reordered"))
+    });
+    let Some(reordered) = reordered.into_iter().collect::<Option<Vec<_>>>() else { return };
+    assert_eq!(reordered[0], 0);
+    assert!(reordered[1] > FRAMES / 4, "{}", reordered[1]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::skip;
 use packetrig_units::MonoTime;
@@ -124,18 +125,18 @@ fn lab(back_end: BackEnd) -> Option<skip::OwnLab> {
 
 #[test]
 fn nothing_is_sent_after_the_lease() {
-    for back_end in BACK_ENDS {
-        let Some(lab) = lab(back_end) else { continue };
-        demand(&run(&lab, back_end, 400, || ()), back_end.name());
-    }
+    for_all(&BACK_ENDS, |back_end| {
+        let Some(lab) = lab(*back_end) else { return };
+        demand(&run(&lab, *back_end, 400, || ()), back_end.name());
+    });
 }
 
 #[test]
 fn a_process_that_slept_through_the_end_of_its_lease_sends_one_batch_at_most() {
-    for back_end in BACK_ENDS {
+    for_all(&BACK_ENDS, |back_end| {
         // As much as to say whether it can be run here; the child makes its own.
-        if lab(back_end).is_none() {
-            continue;
+        if lab(*back_end).is_none() {
+            return;
         }
         let me = std::env::current_exe().unwrap();
         let arguments = ["--exact", "lease::child", "--nocapture", "--include-ignored"];
@@ -155,7 +156,7 @@ fn a_process_that_slept_through_the_end_of_its_lease_sends_one_batch_at_most() {
         assert!(child.wait().unwrap().success(), "{}: {rest:?}", back_end.name());
         assert!(rest.iter().any(|line| line.contains("frames sent")), "{rest:?}");
         println!("{}", rest.join("\n"));
-    }
+    });
 }
 
 /// What the test above stops and continues.
