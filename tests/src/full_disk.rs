@@ -78,8 +78,8 @@ pub fn run(lab: &Lab, point: Point) -> Option<Outcome> {
     running.await_remark("run: sending");
     match point {
         Point::Capture => {}
-        Point::Report | Point::Catalogue => disk.fill(),
-        Point::Names => disk.fill_names(),
+        Point::Report | Point::Catalogue => while_stopped(&mut running, || disk.fill()),
+        Point::Names => while_stopped(&mut running, || disk.fill_names()),
         Point::Killed => {
             await_capture(&store);
             running.signal(Signal::KILL);
@@ -92,12 +92,19 @@ pub fn run(lab: &Lab, point: Point) -> Option<Outcome> {
     Some(Outcome { finished, is_listed, unfinished, captures, disks, store })
 }
 
+/// Does something in the middle of a run, however long it takes.
+fn while_stopped(running: &mut Running, work: impl FnOnce()) {
+    running.signal(Signal::STOP);
+    work();
+    running.signal(Signal::CONT);
+}
+
 /// Starts the run. Where others fill the disk its capture is not on it: they would fill it for the capture, too.
 fn start(lab: &Lab, store: &Path, point: Point) -> Running {
     let (from, to) = (lab.location(0), lab.location(1));
     let store = store.display().to_string();
     let packets = FRAMES.to_string();
-    let mut arguments = vec!["run", "--tx", &from, "--rx", &to, "--size", SIZE, "--rate", "3kpps"];
+    let mut arguments = vec!["run", "--tx", &from, "--rx", &to, "--size", SIZE, "--rate", "6kpps"];
     arguments.extend(["--packets", &packets, "--capture", "--store", &store, "--max-late", "20s"]);
     if point == Point::Report {
         arguments.extend(["--out", "{out}"]);
