@@ -3,7 +3,7 @@
 use crate::document::{Document, Flow, ethernet, ipv4, value};
 use crate::judge::{Judge, JudgeLog};
 use crate::program::{Finished, Running};
-use crate::rig_fault::{RigFault, await_frames};
+use crate::rig_fault::{RigFault, await_frames, received_frames};
 use crate::skip::{self, OwnLab};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
@@ -61,6 +61,8 @@ pub struct Judged {
     pub log: JudgeLog,
     /// When the rig's fault began, on the monotonic clock.
     pub fault_began_ns: Option<u64>,
+    /// Frames that had come to the device by then, if it is still there.
+    pub frames_at_fault: Option<u64>,
 }
 
 impl JudgedRun<'_> {
@@ -70,14 +72,16 @@ impl JudgedRun<'_> {
         let judge = Judge::start(&lab, self.rules)?;
         let flags = [&["--quiet", "--back-end", self.back_end], self.flags].concat();
         let mut running = Running::run(&document(&lab, self.flows), &flags);
-        let mut fault_began_ns = None;
+        let (mut fault_began_ns, mut frames_at_fault) = (None, None);
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
-            judge.await_read(&lab);
             fault_began_ns = Some(clock::monotonic_ns());
-            self.rig_fault.apply(&lab, &mut running, self.fault_ns);
+            self.rig_fault.apply_during(&lab, &mut running, |_| {
+                frames_at_fault = Some(received_frames(&lab));
+                clock::sleep_until_ns(clock::monotonic_ns() + self.fault_ns);
+            });
         }
         let finished = running.finish();
-        Some(Judged { finished, log: judge.stop(), fault_began_ns })
+        Some(Judged { finished, log: judge.stop(), fault_began_ns, frames_at_fault })
     }
 }

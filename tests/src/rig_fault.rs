@@ -84,6 +84,13 @@ pub fn await_frames(lab: &Lab, running: &mut Running, count: u64) {
     }
 }
 
+/// Frames that the device has received from port 0 so far.
+pub fn received_frames(lab: &Lab) -> u64 {
+    let device = lab.device_netns().expect("a lab with something between its ports");
+    let (mut links, index) = link(device, "port0");
+    links.counters(index).expect("the interface is there").rx_frames
+}
+
 fn link(namespace: &NetNs, name: &str) -> (NamespaceLinks, u32) {
     let mut links = NamespaceLinks::open(namespace).expect("the namespace can be entered");
     let index = links.by_name(name).expect("the interface is there").index;

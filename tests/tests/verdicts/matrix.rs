@@ -3,6 +3,7 @@
 use super::account::{has_event, judgement, wrong_verdict};
 use super::check_on;
 use super::table::{BACK_ENDS, DEVICE_FAULTS, DeviceFault, FAIL, Row, Wanted, row_of};
+use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::Flow;
 use packetrig_tests::judge::{differences, has_result, is_whole};
 use packetrig_tests::judged_run::{Judged, JudgedRun, LONG_DRAIN, ON_A_BUSY_MACHINE, flow};
@@ -25,23 +26,27 @@ const SIZE: u32 = 1000;
 const PPS: u64 = 600;
 const PACKETS: u64 = 1080;
 
-/// Runs one row on these back ends, its two runs at the same time.
+/// Runs one row on these back ends, its two runs at the same time where they mostly sleep.
 fn check(fault: RigFault, back_ends: &[&'static str]) {
     let row = row_of(fault);
     check_on(back_ends, |back_end| {
-        std::thread::scope(|scope| {
-            let alone = scope.spawn(|| alone(row, back_end));
-            let with_device = with_device(row, back_end);
-            [alone.join().unwrap(), with_device].concat()
-        })
+        if back_end == "xdp" {
+            // While live frames are sent, their sender takes a processor before all others: two would take the whole machine.
+            return [alone(row, back_end), with_device(row, back_end)].concat();
+        }
+        let runs = [alone, with_device];
+        for_all(&runs, |run| run(row, back_end)).concat()
     });
 }
 
-/// A run of a row. A run that the machine itself disturbed before the stall is made again.
+/// A run of a row. A run that the machine itself disturbed before the stall, or that was over before it, is made again.
 fn run(row: &Row, back_end: &str, flows: &[Flow], rules: &str) -> Option<Judged> {
     let mut runs = (0..MOST_TRIES).map(|_| run_once(row, back_end, flows.to_vec(), rules));
-    let is_good =
-        |judged: &Judged| row.fault != RigFault::Stalled || !was_late_early(&judged.finished.report());
+    let most_before = PACKETS * flows.len() as u64 * 9 / 10;
+    let is_in_time = |judged: &Judged| judged.frames_at_fault < Some(most_before);
+    let is_good = |judged: &Judged| {
+        row.fault != RigFault::Stalled || is_in_time(judged) && !was_late_early(&judged.finished.report())
+    };
     let found = runs.find(|judged| judged.as_ref().is_none_or(is_good));
     found.expect("a machine that is in time once in ten runs")
 }
