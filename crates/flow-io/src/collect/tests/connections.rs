@@ -102,7 +102,14 @@ fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
 #[test]
 fn a_handshake_that_drips_ends_in_time() {
     let directory = tempfile::tempdir().unwrap();
-    let collecting = start(&[format!("tls://{LOCAL}")], &[], Some(identity(directory.path())));
+    // Many times as long as it is between two bytes.
+    let options = CollectOptions {
+        listen: vec![format!("tls://{LOCAL}").parse().unwrap()],
+        tls: Some(identity(directory.path())),
+        patience: Nanos::from_secs(1),
+        ..CollectOptions::default()
+    };
+    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
     let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
     // The head of a handshake record of 16 KiB, then a byte now and then: 5 minutes of it.
     stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc]).unwrap();

@@ -4,9 +4,10 @@ use super::*;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use std::path::PathBuf;
 
 struct MadeMessages {
-    files: [std::path::PathBuf; 2],
+    files: [PathBuf; 2],
     made: rcgen::CertifiedKey<rcgen::KeyPair>,
 }
 
@@ -52,21 +53,40 @@ fn records_go_encrypted_to_whom_is_trusted_and_who_is_trusted_sends() {
     let directory = tempfile::tempdir().unwrap();
     let [server, client, other] = ["server", "client", "other"].map(|name| identity(directory.path(), name));
     let identity = |of: &MadeMessages| Some((of.files[0].clone(), of.files[1].clone()));
+    let of = |trusted, shown, wanted, works| TlsCase { server: &server, trusted, shown, wanted, works };
     let cases = [
-        (&server, None, None, true),
-        (&server, identity(&client), Some(&client), true),
-        (&other, None, None, false),
-        (&server, identity(&other), Some(&client), false),
+        of(&server, None, None, true),
+        of(&server, identity(&client), Some(&client), true),
+        of(&other, None, None, false),
+        of(&server, identity(&other), Some(&client), false),
     ];
-    for (trusted, shown, wanted, works) in cases {
-        let (port, thread) = collector(&server, wanted);
-        let files = TlsFiles { authorities: trusted.files[0].clone(), identity: shown, server_name: None };
-        let linger = if works { LONG_LINGER } else { Nanos::from_millis(1500) };
+    // Those that fail wait for their end, so all wait at once.
+    std::thread::scope(|scope| {
+        cases.map(|case| scope.spawn(|| case.check())).map(|case| case.join().unwrap())
+    });
+}
+
+/// An export to a server that asks for a client, or does not.
+struct TlsCase<'a> {
+    server: &'a MadeMessages,
+    trusted: &'a MadeMessages,
+    shown: Option<(PathBuf, PathBuf)>,
+    wanted: Option<&'a MadeMessages>,
+    works: bool,
+}
+
+impl TlsCase<'_> {
+    /// The collector gets everything, or nothing.
+    fn check(self) {
+        let (port, thread) = collector(self.server, self.wanted);
+        let files =
+            TlsFiles { authorities: self.trusted.files[0].clone(), identity: self.shown, server_name: None };
+        let linger = if self.works { LONG_LINGER } else { Nanos::from_millis(1500) };
         let plain = to(&[(format!("tls://localhost:{port}"), IPFIX)]);
         let options = MeterExport { tls: Some(files), linger, ..plain };
         let counts = export(&options, 500);
         let received = thread.join().unwrap();
-        if works {
+        if self.works {
             assert_eq!(counts.sent.records, 500);
             assert_eq!(flows(&messages(&received)), halves(500));
         } else {
