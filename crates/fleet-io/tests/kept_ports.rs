@@ -22,6 +22,7 @@ use packetrig_testkit::device::{self, FaultPlan, FaultRule, FrameFault, RulePosi
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_units::Nanos;
 use std::cell::Cell;
+use std::ops::Range;
 
 const FRAMES: u64 = 100;
 /// Runs in a row through the device.
@@ -117,15 +118,15 @@ fn runs_on_kept_ports_count_the_losses_of_each_exactly() {
     // Each run mostly waits for frames that may still come, so several rows of runs do so at the same time.
     std::thread::scope(|scope| {
         for row in 0..ROWS {
-            scope.spawn(move || assert_row_counts_exactly(&Vec::from_iter(row * RUNS..(row + 1) * RUNS)));
+            scope.spawn(move || assert_row_counts_exactly(row * RUNS..(row + 1) * RUNS));
         }
     });
 }
 
 /// Makes these runs in a row; run n loses n mod 7 frames, beginning with its tenth.
-fn assert_row_counts_exactly(numbers: &[u64]) {
-    let lost = |(run, number): (u64, &u64)| (run * FRAMES + 10)..(run * FRAMES + 10 + number % 7);
-    let positions = RulePositions::At((0..).zip(numbers).flat_map(lost).collect());
+fn assert_row_counts_exactly(numbers: Range<u64>) {
+    let lost = |(run, number): (u64, u64)| (run * FRAMES + 10)..(run * FRAMES + 10 + number % 7);
+    let positions = RulePositions::At((0..).zip(numbers.clone()).flat_map(lost).collect());
     let rules = vec![FaultRule::new(positions, FrameFault::Drop)];
     let plan = FaultPlan { rules, ..FaultPlan::default() };
     let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
