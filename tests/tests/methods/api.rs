@@ -1,6 +1,6 @@
 //! Test methods that a client of `packetrig serve` starts.
 
-use crate::lab::limited;
+use crate::lab::{limited, limited_alone};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::program::Running;
@@ -8,26 +8,28 @@ use packetrig_tests::skip;
 use serde_json::{Value, json};
 use std::process::Command;
 
-const ADDRESS: &str = "127.0.0.1:18982";
+/// Each test has a server of its own: they run side by side.
+const PORTS: [u16; 4] = [18_982, 18_983, 18_984, 18_985];
 /// Nothing here takes longer, by far.
 const LIMIT_NS: u64 = 90_000_000_000;
 
 /// A server on the machine of the test, which has started nothing yet.
-fn serve() -> Running {
-    let server = ["serve", "--plain-http", "--http", ADDRESS, "--no-grpc", "--store", "{out}-store"];
+fn serve(port: u16) -> Running {
+    let address = format!("127.0.0.1:{port}");
+    let server = ["serve", "--plain-http", "--http", &address, "--no-grpc", "--store", "{out}-store"];
     let mut running = Running::start(&server, "");
     running.await_printed("OTG over HTTP");
     running
 }
 
-/// Calls the API; its answer, and the status of it.
-fn call(method: &str, path: &str, body: Option<&Value>) -> (Value, String) {
+/// Calls the API at a port; its answer, and the status of it.
+fn call(port: u16, method: &str, path: &str, body: Option<&Value>) -> (Value, String) {
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--show-error", "--request", method, "--write-out", "\n%{http_code}"]);
     if let Some(body) = body {
         curl.args(["--json", &body.to_string()]);
     }
-    let output = curl.arg(format!("http://{ADDRESS}/api/v1/{path}")).output().unwrap();
+    let output = curl.arg(format!("http://127.0.0.1:{port}/api/v1/{path}")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (answer, status) = text.rsplit_once('\n').unwrap_or_else(|| panic!("{output:?}"));
     let answer = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
@@ -87,10 +89,10 @@ fn request(lab: &Lab, options: &Value) -> Value {
 }
 
 /// Asks for a test until it is in one of these states.
-fn await_state(id: &str, states: &[&str]) -> Value {
+fn await_state(port: u16, id: &str, states: &[&str]) -> Value {
     let deadline = clock::monotonic_ns() + LIMIT_NS;
     loop {
-        let (state, _) = call("GET", &format!("methods/{id}"), None);
+        let (state, _) = call(port, "GET", &format!("methods/{id}"), None);
         if states.iter().any(|wanted| state["state"] == *wanted) {
             return state;
         }
@@ -101,19 +103,20 @@ fn await_state(id: &str, states: &[&str]) -> Value {
 
 #[test]
 fn a_client_starts_a_search_follows_it_and_reads_its_result() {
+    let port = PORTS[0];
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(lab) = limited(10_000, 128) else { return };
-    let _server = serve();
-    let (started, status) = call("POST", "methods", Some(&bisection(&lab, 300_000_000)));
+    let Some(lab) = limited_alone(10_000, 128) else { return };
+    let _server = serve(port);
+    let (started, status) = call(port, "POST", "methods", Some(&bisection(&lab, 300_000_000)));
     assert_eq!((status.as_str(), &started["state"]), ("200", &json!("running")), "{started}");
     let id = started["id"].as_str().unwrap().to_owned();
-    let (refused, status) = call("POST", "methods", Some(&bisection(&lab, 300_000_000)));
+    let (refused, status) = call(port, "POST", "methods", Some(&bisection(&lab, 300_000_000)));
     assert_eq!(status, "409", "{refused}");
-    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    let ended = await_state(port, &id, &["complete", "failed", "stopped"]);
     assert_eq!(ended["state"], "complete", "{ended}");
-    let (stored, status) = call("GET", &format!("runs/{id}"), None);
+    let (stored, status) = call(port, "GET", &format!("runs/{id}"), None);
     assert_eq!((status.as_str(), &stored["result"]), ("200", &ended["result"]), "{stored}");
     if ended["verdict"] == "PASS" {
         let found = ended["result"]["lower_bound_frames_per_second"].as_f64().unwrap();
@@ -123,20 +126,21 @@ fn a_client_starts_a_search_follows_it_and_reads_its_result() {
         assert_eq!(ended["verdict"], "INCONCLUSIVE", "{ended}");
         assert_eq!(ended["result"]["limited_by"], "rig", "{ended}");
     }
-    let (listed, _) = call("GET", "methods", None);
+    let (listed, _) = call(port, "GET", "methods", None);
     assert_eq!(listed["methods"].as_array().map(Vec::len), Some(1), "{listed}");
 }
 
 #[test]
 fn the_losses_of_all_trials_are_those_of_the_device() {
+    let port = PORTS[1];
     if !skip::has_tool("curl") {
         return;
     }
     let Some(mut lab) = limited(10_000, 128) else { return };
-    let server = serve();
-    let (started, _) = call("POST", "methods", Some(&loss_curve(&lab)));
+    let server = serve(port);
+    let (started, _) = call(port, "POST", "methods", Some(&loss_curve(&lab)));
     let id = started["id"].as_str().unwrap_or_else(|| panic!("{started}")).to_owned();
-    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    let ended = await_state(port, &id, &["complete", "failed", "stopped"]);
     assert_eq!(ended["state"], "complete", "{ended}");
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
@@ -157,19 +161,20 @@ fn the_losses_of_all_trials_are_those_of_the_device() {
 
 #[test]
 fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
+    let port = PORTS[2];
     if !skip::has_tool("curl") {
         return;
     }
     let Some(lab) = limited(10_000, 128) else { return };
-    let _server = serve();
-    let (started, _) = call("POST", "methods", Some(&bisection(&lab, 60_000_000_000)));
+    let _server = serve(port);
+    let (started, _) = call(port, "POST", "methods", Some(&bisection(&lab, 60_000_000_000)));
     let id = started["id"].as_str().unwrap_or_else(|| panic!("{started}")).to_owned();
-    let (unknown, status) = call("DELETE", "methods/no-such-test", None);
+    let (unknown, status) = call(port, "DELETE", "methods/no-such-test", None);
     assert_eq!(status, "404", "{unknown}");
-    let (stopping, status) = call("DELETE", &format!("methods/{id}"), None);
+    let (stopping, status) = call(port, "DELETE", &format!("methods/{id}"), None);
     assert_eq!((status.as_str(), &stopping["state"]), ("200", &json!("stopping")), "{stopping}");
     assert_eq!(stopping["id"], id, "{stopping}");
-    let ended = await_state(&id, &["complete", "failed", "stopped"]);
+    let ended = await_state(port, &id, &["complete", "failed", "stopped"]);
     assert_eq!(ended["state"], "stopped", "{ended}");
     // It was in its first trial, which says nothing once it is stopped.
     assert_eq!(ended["trials"], 0, "{ended}");
@@ -183,20 +188,21 @@ fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
         assert!(result[bound].is_null(), "{bound}: {ended}");
     }
     // A test without trials is not kept: there is nothing to resume.
-    let (stored, status) = call("GET", &format!("runs/{id}"), None);
+    let (stored, status) = call(port, "GET", &format!("runs/{id}"), None);
     assert_eq!(status, "404", "{stored}");
 }
 
 #[test]
 fn a_request_with_an_unknown_member_is_refused_by_name() {
+    let port = PORTS[3];
     if !skip::has_tool("curl") {
         return;
     }
     let Some(lab) = limited(10_000, 128) else { return };
-    let _server = serve();
+    let _server = serve(port);
     let mut request = bisection(&lab, 300_000_000);
     request["options"]["colour"] = json!("red");
-    let (refused, status) = call("POST", "methods", Some(&request));
+    let (refused, status) = call(port, "POST", "methods", Some(&request));
     assert_eq!(status, "400", "{refused}");
     assert!(refused.to_string().contains("no member colour"), "{refused}");
 }

@@ -2,7 +2,7 @@
 
 use packetrig_link::{FaultPlan, QueueLimit, RateQueue};
 use packetrig_testkit::Lab;
-use packetrig_testkit::lab::Middle;
+use packetrig_testkit::device::Error;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_units::BitRate;
@@ -11,12 +11,22 @@ use serde_json::Value;
 /// Frames that the queue of the device holds.
 pub(crate) const QUEUE: u64 = 200;
 
-/// A device that forwards frames of `size` at this rate; `None` without rights.
+/// A device that forwards frames of `size` at this rate; `None` without rights. For what judges no rate, or one that is so low that a busy
+/// machine holds it.
 pub(crate) fn limited(frames_per_second: u64, size: u64) -> Option<OwnLab> {
+    skip::lab(|| device(frames_per_second, size))
+}
+
+/// The same with nothing beside it, for what judges the rate: a sender that is late makes a trial void, and it is made again.
+pub(crate) fn limited_alone(frames_per_second: u64, size: u64) -> Option<OwnLab> {
+    skip::quiet_lab(|| device(frames_per_second, size))
+}
+
+fn device(frames_per_second: u64, size: u64) -> Result<Lab, Error> {
     let rate = BitRate::new(frames_per_second * size * 8);
     let queue = Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) });
     let plan = FaultPlan { queue, ..FaultPlan::none() };
-    skip::quiet_lab(move || Lab::build("", &["a", "b"], Middle::Reference(plan)))
+    Lab::with_device(2, plan)
 }
 
 /// Starts `packetrig test METHOD` between the two ports of the lab.

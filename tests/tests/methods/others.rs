@@ -1,12 +1,12 @@
 //! MLRsearch, convergence, comparison and shares of runs with loss.
 
-use crate::lab::{limited, result, test};
+use crate::lab::{limited, limited_alone, result, test};
 use packetrig_testkit::Lab;
 use packetrig_tests::skip;
 
 #[test]
 fn mlrsearch_finds_the_limit_for_two_goals() {
-    let Some(lab) = limited(10_000, 128) else { return };
+    let Some(lab) = limited_alone(10_000, 128) else { return };
     let goals = [
         "--goal",
         "loss=0,duration=200ms,sum=600ms,exceed=50%,width=2%",
@@ -26,7 +26,7 @@ fn mlrsearch_finds_the_limit_for_two_goals() {
 
 #[test]
 fn convergence_is_the_time_that_the_event_cost() {
-    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
     let device = lab.device_location(1);
     let (space, interface) = device.split_once('/').unwrap();
     let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
@@ -54,12 +54,12 @@ fn convergence_is_the_time_that_the_event_cost() {
 
 #[test]
 fn a_slower_device_is_found_to_be_worse() {
-    let Some(lab) = limited(10_000, 128) else { return };
+    let Some(lab) = limited(1_000, 128) else { return };
     let finished = test(
         &lab,
         "compare",
         &[
-            "--size", "128", "--rate", "12kpps", "--time", "300ms", "--pairs", "5", "--set-a", "true",
+            "--size", "128", "--rate", "3kpps", "--time", "300ms", "--pairs", "5", "--set-a", "true",
             "--set-b", "true",
         ],
     );
@@ -69,7 +69,7 @@ fn a_slower_device_is_found_to_be_worse() {
 
 #[test]
 fn every_run_beyond_the_limit_loses_frames_and_none_below() {
-    let Some(lab) = limited(10_000, 128) else { return };
+    let Some(lab) = limited_alone(10_000, 128) else { return };
     let finished = test(
         &lab,
         "loss-share",

@@ -1,6 +1,6 @@
 //! Interrupted, killed and resumed; forms of the result; the trial plan.
 
-use crate::lab::{limited, result, start, test};
+use crate::lab::{limited, limited_alone, result, start, test};
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 
@@ -8,7 +8,7 @@ const BISECT: [&str; 8] = ["--size", "128", "--max-rate", "20kpps", "--time", "3
 
 #[test]
 fn a_test_that_was_killed_is_resumed_to_the_same_result() {
-    let Some(lab) = limited(10_000, 128) else { return };
+    let Some(lab) = limited_alone(10_000, 128) else { return };
     let store = tempfile::tempdir().unwrap();
     let store = store.path().display().to_string();
     let [tx, rx] = [0, 1].map(|port| lab.ports()[port].location());
@@ -46,8 +46,9 @@ fn ctrl_c_leaves_a_test_that_can_be_resumed() {
 
 #[test]
 fn every_form_of_a_result_is_written() {
-    let Some(lab) = limited(10_000, 128) else { return };
-    let finished = test(&lab, "bisect", &[&BISECT[..], &["--name", "nightly"]].concat());
+    let Some(lab) = limited(1_000, 128) else { return };
+    let coarse = ["--size", "128", "--max-rate", "3kpps", "--time", "300ms", "--resolution", "20%"];
+    let finished = test(&lab, "bisect", &[&coarse[..], &["--name", "nightly"]].concat());
     let file = |name: &str| std::fs::read_to_string(finished.out().join(name)).unwrap_or_default();
     assert!(file("junit.xml").starts_with("<?xml"), "{finished:?}");
     assert!(file("result.md").contains("| ") && file("result.csv").contains(','), "{finished:?}");

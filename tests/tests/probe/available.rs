@@ -3,21 +3,37 @@
 //! The lab's router is on the processors that probe: `gate` keeps the kernel's own work off them, so `spin` lets probes go here.
 
 use crate::bench::{Bench, routed, said};
-use crate::shaped::{others, shape};
+use crate::shaped::{OTHERS_PAYLOAD, others, shape};
 use packetrig_tests::program::Running;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
 
-const LINK: f64 = 1e7;
+/// A link, and the frames that it is measured with.
+#[derive(Clone, Copy, Debug)]
+struct NarrowLink {
+    bits_per_s: f64,
+    /// Bytes of a probe, FCS included.
+    size: u32,
+    /// Bytes in a packet of others, without headers.
+    others_payload: usize,
+}
+
+/// Ten Mbit/s.
+const USUAL: NarrowLink = NarrowLink { bits_per_s: 1e7, size: 1518, others_payload: OTHERS_PAYLOAD };
+/// The same at 0.48 of the rate with frames of 0.48 of the length, so that every distance of frames is the same. Spruce sends 0.24 Mbit/s
+/// at most, and a twentieth of what the link carries: nowhere are its pauses shorter for pairs that are as far apart.
+const FOR_SPRUCE: NarrowLink = NarrowLink { bits_per_s: 4.8e6, size: 728, others_payload: 314 };
 /// Of the link's rate: an estimate may be so much off. Other programs on this machine delay packets, too.
 const TOLERANCE: f64 = 0.3;
 /// A method is asked again if its estimate is further off than this, or if it has none.
 const ASKED_AGAIN_BEYOND: f64 = 0.2;
 const MOST_TRIES: usize = 3;
 
-/// Ten Mbit/s, with a bucket of so many bytes.
-fn link(bench: &Bench, bucket: u32) {
-    shape(bench, &format!("tbf rate 10mbit burst {bucket} limit 200000"));
+impl NarrowLink {
+    /// Makes the way to the second host such a link, with a bucket of so many bytes.
+    fn shape(self, bench: &Bench, bucket: u32) {
+        shape(bench, &format!("tbf rate {:.0} burst {bucket} limit 200000", self.bits_per_s));
+    }
 }
 
 fn reflector(bench: &Bench) -> Running {
@@ -43,21 +59,24 @@ struct Estimate {
 }
 
 impl Estimate {
-    fn is_within(self, share: f64, free: f64) -> bool {
-        let off = share * LINK;
+    /// Whether it is off by no more than this share of the link's rate.
+    fn is_within(self, share: f64, link: NarrowLink, free: f64) -> bool {
+        let off = share * link.bits_per_s;
         (self.rate - free).abs() <= off && self.low - off <= free && free <= self.high + off
     }
 }
 
 /// The estimate of a method where so much is free: the nearest of a few. While other programs delay packets a method may have none, or one
 /// that is off.
-fn estimate(bench: &Bench, method: &str, count: &str, free: f64) -> Option<Estimate> {
+fn estimate(bench: &Bench, link: NarrowLink, (method, count): Method, free: f64) -> Option<Estimate> {
+    let size = link.size.to_string();
+    let words = ["--method", method, "--count", count, "--size", &size];
     let mut nearest: Option<Estimate> = None;
     for _ in 0..MOST_TRIES {
-        let found = found(asked(bench, "available", &["--method", method, "--count", count]));
+        let found = found(asked(bench, "available", &words));
         let off = |estimate: &Estimate| (estimate.rate - free).abs();
         nearest = nearest.into_iter().chain(found).min_by(|a, b| off(a).total_cmp(&off(b)));
-        if nearest.is_some_and(|estimate| estimate.is_within(ASKED_AGAIN_BEYOND, free)) {
+        if nearest.is_some_and(|estimate| estimate.is_within(ASKED_AGAIN_BEYOND, link, free)) {
             break;
         }
     }
@@ -77,35 +96,76 @@ fn found(answer: (Option<i32>, Value)) -> Option<Estimate> {
     None
 }
 
+/// A method that estimates what is free, and its count.
+type Method = (&'static str, &'static str);
+
+/// What a method says of a link of which others use a share.
+#[derive(Debug)]
+struct Answer {
+    method: &'static str,
+    busy: f64,
+    link: NarrowLink,
+    estimate: Option<Estimate>,
+}
+
+impl Answer {
+    fn free(&self) -> f64 {
+        (1.0 - self.busy) * self.link.bits_per_s
+    }
+}
+
+/// What these methods say, one after the other. `None` without the rights that a lab takes.
+fn answers(link: NarrowLink, bucket: u32, methods: &[Method], busy: f64) -> Option<Vec<Answer>> {
+    let bench = routed()?;
+    link.shape(&bench, bucket);
+    let _reflector = reflector(&bench);
+    let traffic = (busy > 0.0).then(|| others(&bench, link.others_payload, busy * link.bits_per_s));
+    let mut answers = Vec::new();
+    for method in methods {
+        let estimate = estimate(&bench, link, *method, (1.0 - busy) * link.bits_per_s);
+        answers.push(Answer { method: method.0, busy, link, estimate });
+    }
+    if let Some((is_over, thread)) = traffic {
+        is_over.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+    }
+    Some(answers)
+}
+
+/// The same of idle and of busy links, side by side: probes mostly wait for their time.
+fn answers_of_all() -> Option<Vec<Answer>> {
+    const SPRUCE: [Method; 1] = [("spruce", "120")];
+    const OTHERS: [Method; 2] = [("pathload", "8"), ("pathchirp", "20")];
+    let parts = [(FOR_SPRUCE, 768, &SPRUCE[..]), (USUAL, 1_600, &OTHERS)];
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for busy in [0.0, 0.5] {
+            for (link, bucket, methods) in parts {
+                threads.push(scope.spawn(move || answers(link, bucket, methods, busy)));
+            }
+        }
+        let found: Option<Vec<_>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        Some(found?.into_iter().flatten().collect())
+    })
+}
+
 #[test]
 fn every_method_finds_what_others_leave() {
-    let Some(bench) = routed() else { return };
-    link(&bench, 1_600);
-    let _reflector = reflector(&bench);
-    let methods = [("pathload", "8"), ("pathchirp", "20"), ("spruce", "120")];
-    let mut rates = Vec::new();
-    for busy in [0.0, 0.5] {
-        let traffic = (busy > 0.0).then(|| others(&bench, busy * LINK));
-        for (method, count) in methods {
-            rates.push((method, busy, estimate(&bench, method, count, (1.0 - busy) * LINK)));
-        }
-        if let Some((is_over, thread)) = traffic {
-            is_over.store(true, Ordering::Relaxed);
-            thread.join().unwrap();
-        }
-    }
-    let answers = rates.iter().filter(|(.., answer)| answer.is_some()).count();
-    assert!(answers >= rates.len() - 1, "{rates:?}");
-    for (_, busy, answer) in &rates {
-        let Some(answer) = answer else { continue };
-        let free = (1.0 - busy) * LINK;
-        assert!(answer.is_within(TOLERANCE, free), "{free}: {rates:?}");
+    let Some(answers) = answers_of_all() else { return };
+    let have = answers.iter().filter(|answer| answer.estimate.is_some()).count();
+    assert!(answers.len() == 6 && have >= 5, "{answers:?}");
+    for answer in &answers {
+        let Some(estimate) = answer.estimate else { continue };
+        assert!(estimate.is_within(TOLERANCE, answer.link, answer.free()), "{answer:?}: {answers:?}");
     }
     // The same method sees that there is less.
-    for (method, _) in methods {
-        let of: Vec<_> = rates.iter().filter(|(name, ..)| *name == method).filter_map(|(.., a)| *a).collect();
-        if let [idle, busy] = of[..] {
-            assert!(busy.rate < idle.rate, "{rates:?}");
+    for method in ["spruce", "pathload", "pathchirp"] {
+        let of = |is_busy: bool| {
+            let mut of = answers.iter().filter(|one| one.method == method && (one.busy > 0.0) == is_busy);
+            of.next().unwrap().estimate
+        };
+        if let (Some(idle), Some(busy)) = (of(false), of(true)) {
+            assert!(busy.rate < idle.rate, "{answers:?}");
         }
     }
 }
@@ -113,7 +173,7 @@ fn every_method_finds_what_others_leave() {
 #[test]
 fn a_bucket_hides_it_from_chirps_and_from_nobody_else() {
     let Some(bench) = routed() else { return };
-    link(&bench, 9_000);
+    USUAL.shape(&bench, 9_000);
     let _reflector = reflector(&bench);
     let is_hidden = |(code, said): &(Option<i32>, Value)| {
         *code == Some(7) && said["no_answer"]["detail"]["reason"] == "bucket"
@@ -123,14 +183,14 @@ fn a_bucket_hides_it_from_chirps_and_from_nobody_else() {
         answers.push(asked(&bench, "available", &["--method", "pathchirp"]));
     }
     assert!(answers.last().is_some_and(is_hidden), "{answers:?}");
-    let Some(answer) = estimate(&bench, "pathload", "8", LINK) else { return };
-    assert!(answer.is_within(TOLERANCE, LINK), "{answer:?}");
+    let Some(answer) = estimate(&bench, USUAL, ("pathload", "8"), USUAL.bits_per_s) else { return };
+    assert!(answer.is_within(TOLERANCE, USUAL, USUAL.bits_per_s), "{answer:?}");
 }
 
 #[test]
 fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
     let Some(bench) = routed() else { return };
-    link(&bench, 1_600);
+    USUAL.shape(&bench, 1_600);
     let netns = bench.lab.ports()[1].namespace().to_owned();
     let words = ["probe", "reflect", "198.18.2.2:862", "--netns", &netns, "--allow", "198.18.0.0/15"];
     let mut closed = Running::start(&[&words[..], &["--burst", "1", "--min-interval", "1s"]].concat(), "");
@@ -143,10 +203,10 @@ fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
 #[test]
 fn capacity_of_the_way_there_is_a_reflectors_word() {
     let Some(bench) = routed() else { return };
-    link(&bench, 5_000);
+    USUAL.shape(&bench, 5_000);
     let _reflector = reflector(&bench);
     let (code, said) = asked(&bench, "capacity", &["--count", "60"]);
     assert_eq!((code, &said["way"]), (Some(0), &"there".into()), "{said}");
     let rate = said["estimate"]["bits_per_s"].as_f64().unwrap();
-    assert!((rate / LINK - 1.0).abs() < 0.05, "{said}");
+    assert!((rate / USUAL.bits_per_s - 1.0).abs() < 0.05, "{said}");
 }

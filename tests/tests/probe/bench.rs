@@ -29,7 +29,7 @@ pub(crate) fn routed() -> Option<Bench> {
 
 impl Bench {
     fn new(address: fn(&Lab) -> anyhow::Result<()>) -> Option<Self> {
-        let lab = skip::quiet_lab(|| Lab::apart(2))?;
+        let lab = skip::lab(|| Lab::apart(2))?;
         address(&lab).unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("owner.toml"), OWNERS).unwrap();

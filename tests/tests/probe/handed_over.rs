@@ -5,6 +5,8 @@ use crate::stations::{FAR, Stations};
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -19,6 +21,23 @@ const UDP_TO_DISCARD: (u8, [u8; 2]) = (17, [0, 9]);
 fn clients() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().expect("the tests are a folder of the project").join("clients")
+}
+
+/// Where the built clients are, for all tests: each build takes a second of a processor.
+fn built() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients")
+}
+
+/// Builds the clients in C without a warning, or finds them built. Each test is a process of its own: one of them builds, the others wait.
+fn build_clients() {
+    std::fs::create_dir_all(built()).unwrap();
+    let lock = File::create(built().join("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let out = format!("OUT={}", built().display());
+    let mut make = Command::new("make");
+    make.args(["-s", "WARNINGS=-Wall -Wextra -Werror", &out]).arg("-C").arg(clients());
+    let made = make.env_remove("MAKEFLAGS").output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// A service at the first of two stations, the built clients, and a ring at the second station.
@@ -37,11 +56,7 @@ impl Released {
         }
         let stations = Stations::cabled()?;
         let files = tempfile::tempdir().unwrap();
-        let out = format!("OUT={}", files.path().display());
-        let mut make = Command::new("make");
-        make.args(["-s", "WARNINGS=-Wall -Wextra -Werror", &out]).arg("-C").arg(clients());
-        let built = make.env_remove("MAKEFLAGS").output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        build_clients();
         let [socket, permit] =
             ["release.sock", "permit.toml"].map(|name| files.path().join(name).display().to_string());
         std::fs::write(&permit, PERMIT).unwrap();
@@ -59,6 +74,11 @@ impl Released {
         self.files.path().join(name).display().to_string()
     }
 
+    /// A client in C.
+    fn client(name: &str) -> String {
+        built().join(name).display().to_string()
+    }
+
     /// A program at the first station, with the socket of the service.
     fn run(&self, program: &str, words: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(program);
@@ -69,7 +89,7 @@ impl Released {
 
     /// An unmodified program, with the library before libc.
     pub(crate) fn preload(&self, program: &str, words: &[&str], variables: &[(&str, &str)]) -> Output {
-        let (library, reports) = (self.path("libpacketrig_sendto.so"), self.path("reports.csv"));
+        let (library, reports) = (Self::client("libpacketrig_sendto.so"), self.path("reports.csv"));
         let usual = [("LD_PRELOAD", library.as_str()), ("PACKETRIG_REPORTS", &reports)];
         self.run(program, words, &[&usual, variables].concat())
     }
@@ -188,7 +208,7 @@ fn clients_in_c_and_python_learn_their_limits_and_what_was_wrong() {
     let wanted = "welcome burst 1000 train 256\nlimits permitted 1 packets_per_s 200000\n\
         malformed packet 1 byte 42\n\
         `clock` of packet 0 (byte 55 of the message) is missing or wrong packet 0 byte 55\n";
-    let c = released.path("refusals");
+    let c = Released::client("refusals");
     let modules = clients().join("python").display().to_string();
     for (program, words) in [(c.as_str(), vec![FAR]), ("python3", vec!["-c", REFUSALS, FAR])] {
         let output = released.run(program, &words, &[("PYTHONPATH", &modules)]);
@@ -199,7 +219,7 @@ fn clients_in_c_and_python_learn_their_limits_and_what_was_wrong() {
 #[test]
 fn the_examples_in_c_and_python_send_a_pair() {
     let Some(mut released) = Released::new() else { return };
-    let c = released.path("example");
+    let c = Released::client("example");
     let python = clients().join("python/example.py").display().to_string();
     for (program, words) in [(c.as_str(), vec![FAR]), ("python3", vec![python.as_str(), FAR])] {
         let output = released.run(program, &words, &[]);
@@ -224,7 +244,7 @@ fn the_examples_in_c_and_python_send_a_pair() {
 #[test]
 fn libc_returns_the_same_with_the_preload_library() {
     let Some(mut released) = Released::new() else { return };
-    let calls = released.path("calls");
+    let calls = Released::client("calls");
     let without = released.run(&calls, &[FAR], &[]);
     let expected = released.datagrams();
     assert!(without.status.success(), "{}", complaints(&without));
@@ -245,7 +265,7 @@ fn libc_returns_the_same_with_the_preload_library() {
 #[test]
 fn libc_returns_the_same_when_the_service_is_absent_or_refuses() {
     let Some(mut released) = Released::new() else { return };
-    let calls = released.path("calls");
+    let calls = Released::client("calls");
     let without = released.run(&calls, &[FAR], &[]);
     let expected = released.datagrams();
     let schedule = ("PACKETRIG_SCHEDULE", "every=1ms,ahead=3ms,per=program");

@@ -35,7 +35,7 @@ fn through(bench: &Bench, impairments: &[&str], count: &str) -> Through {
     let mut tap = Running::start(&[&usual[..], impairments].concat(), "");
     tap.await_remark("forwarding");
     let write = outcomes.display().to_string();
-    let words = ["oneprobe", "198.18.0.2", "--port", "8080", "--path", "/large", "-c", count, "-i", "40ms"];
+    let words = ["oneprobe", "198.18.0.2", "--port", "8080", "--path", "/large", "-c", count, "-i", "10ms"];
     let finished = bench.probe(&[&words[..], &["--write", &write]].concat());
     tap.signal(Signal::TERM);
     let ended = tap.finish();

@@ -23,7 +23,7 @@ struct Bench {
 impl Bench {
     /// `None` without the rights it takes.
     fn new() -> Option<Self> {
-        let lab = skip::quiet_lab(Lab::pair)?;
+        let lab = skip::lab(Lab::pair)?;
         for (port, ip) in lab.ports().iter().zip([NEAR, FAR]) {
             NamespaceLinks::open(port.netns())
                 .unwrap()

@@ -21,12 +21,12 @@ pub(crate) struct Stations {
 impl Stations {
     /// On one cable.
     pub(crate) fn cabled() -> Option<Self> {
-        skip::quiet_lab(Lab::pair).map(Self::with)
+        skip::lab(Lab::pair).map(Self::with)
     }
 
     /// Around the reference device.
     pub(crate) fn around(plan: FaultPlan) -> Option<Self> {
-        skip::quiet_lab(|| Lab::with_device(2, plan)).map(Self::with)
+        skip::lab(|| Lab::with_device(2, plan)).map(Self::with)
     }
 
     fn with(lab: OwnLab) -> Self {
