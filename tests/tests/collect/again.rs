@@ -2,6 +2,7 @@
 
 use super::group::{MeteredLink, differences};
 use super::{flows, sums_of};
+use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::listening::await_place;
 use packetrig_tests::own_place::own_place;
@@ -10,7 +11,8 @@ use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Starts a collector that stores into this directory; returns where it listens.
 fn start(listen: &str, records: &Path) -> (Running, String) {
@@ -73,8 +75,8 @@ fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start(
     link.send_for_a_while();
     let first = finish(first);
     // The time of a message is in whole seconds: until the next one has begun.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    std::thread::sleep(Duration::from_secs(now.as_secs() + 1) + Duration::from_millis(10) - now);
+    let now_ns = clock::wall_clock_ns();
+    clock::sleep_until_ns(clock::monotonic_ns() + SECOND_NS - now_ns % SECOND_NS + 10_000_000);
     let second = listen(&link.target);
     link.send_for_a_while();
     meter.signal(Signal::TERM);
