@@ -13,6 +13,12 @@ VM_FLAGS ?=
 # Lines that say what may be skipped; CI sets it.
 EXPECTED_SKIPS ?=
 REPORT = python3 scripts/test_report.py $(EXPECTED_SKIPS:%=--expected %)
+# CI fails if tests take far longer than their budget; others are told.
+BUDGET = --budget tests/budget.toml:$(if $(filter slow,$(1)),slow,programs) $(if $(EXPECTED_SKIPS),--enforce)
+# `make test CHANGED=1`: tests that the change reaches. SINCE=COMMIT: what differs from there.
+CHANGED ?=
+SINCE ?=
+RUNS ?= 10
 LINTS = $$(grep -v '^\#' scripts/lints.txt)
 RUSTDOC_LINTS := bare_urls broken_intra_doc_links invalid_codeblock_attributes invalid_html_tags \
 	invalid_rust_codeblocks private_intra_doc_links redundant_explicit_links
@@ -20,10 +26,10 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint house book bench clients fuzz memory-order probe-builds clean \
+.PHONY: help demo test test-all test-starved room fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-methods eval-page eval-loop \
-	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
+	test-changed setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +38,24 @@ demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded
 	@scripts/setup.sh demo
 	$(CARGO) run --release --locked -p packetrig -- demo $(DEMO)
 
-test: ## What a contributor runs: formatting, lints, dependencies, docs, and the tests in a private lab
-	@scripts/steps.sh test setup-test check-fmt check-scripts check-deps build-tests test-lab lint check-docs
+test: ## What a contributor runs: formatting, lints, dependencies, docs, and the tests in a private lab (CHANGED=1: only tests that a change reaches)
+	@$(if $(CHANGED),scripts/steps.sh test-changed check-fmt test-changed,scripts/steps.sh test setup-test check-fmt check-scripts check-deps build-tests test-lab lint check-docs)
 
 test-all: ## What CI runs: `make test`, then foreign clients, fleets of seven nodes, and guests with another kernel
 	@scripts/steps.sh test-all test setup-all test-slow test-guest test-guest-fleet test-report
+
+# One build and one run; `changed.py` prints nothing for cargo if the change reaches everything.
+test-changed:
+	@python3 scripts/changed.py crates $(SINCE)
+	$(CARGO) test $(TESTED) --no-run $$(python3 scripts/changed.py cargo $(SINCE))
+	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- $(NEXTEST) run $(TESTED) --offline $$(python3 scripts/changed.py cargo $(SINCE)) \
+		--no-tests pass -E "$$(python3 scripts/changed.py filter $(SINCE))"
+
+test-starved: ## All tests RUNS (10) times while both processors are taken away a tenth of the time; goes on where it was stopped (root)
+	@scripts/steps.sh test-starved build-tests test-all-starved
+
+test-all-starved:
+	@scripts/test_starved.sh $(RUNS) $(NEXTEST) run $(TESTED) --offline
 
 room: ## One room: formatting, lints and its tests (ROOM=wire)
 	@test -n "$(ROOM)" || { echo "which room? make room ROOM=wire (one of: $$(ls crates | tr '\n' ' ')xtask)" >&2; exit 2; }
@@ -70,7 +89,7 @@ build-tests:
 define run_tests
 	@rm -f $(BUILT)/../nextest/$(1)/junit.xml
 	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- $(NEXTEST) run $(TESTED) --offline --profile $(1); \
-		outcome=$$?; $(REPORT) $(BUILT)/../nextest/$(1)/junit.xml && exit $$outcome
+		outcome=$$?; $(REPORT) $(BUDGET) $(BUILT)/../nextest/$(1)/junit.xml && exit $$outcome
 endef
 
 test-lab:

@@ -1,18 +1,29 @@
 #!/usr/bin/env python3
 """What the test runner's JUnit files say beyond pass and fail: how many tests ran, which took longest, and which did not run, by cause.
 
-Usage: test_report.py [--brief] [--expected FILE] JUNIT…
+Usage: test_report.py [--brief] [--expected FILE] [--budget FILE:TABLE [--enforce]] JUNIT…
+       test_report.py --failures JUNIT…
 
 A test that does not run, or leaves a part out, prints a line `skipped: CAUSE`. With --expected, a cause that does not begin
 with a line of FILE is a failure: CI says beforehand what it leaves out.
+
+With --budget, the report lists the test programs that take longer than their line in this table of FILE. With --enforce it fails if a program takes
+more than twice its line, or all together more than 1.3 times theirs.
+
+With --failures, each file is a run of the same tests: the report lists what failed in which run, and fails if anything did.
 """
 import argparse
 import collections
 import re
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
 
 SLOWEST = 10
+# Programs without a line of their own share this one.
+REST = "rest"
+PROGRAM_LIMIT = 2.0
+TOTAL_LIMIT = 1.3
 SKIPPED = re.compile(r"^skipped: (.*)$", re.MULTILINE)
 
 
@@ -24,26 +35,70 @@ def read(path):
         yield f"{case.get('classname')} {case.get('name')}", float(case.get("time", 0)), output, failed
 
 
+def seconds_by_program(tests):
+    """Number of tests and their seconds, by test program."""
+    programs = collections.defaultdict(lambda: [0, 0.0])
+    for name, seconds, _, _ in tests:
+        program = programs[name.split(" ")[0]]
+        program[0] += 1
+        program[1] += seconds
+    return programs
+
+
+def over_budget(tests, lines):
+    """Prints what takes longer than its line; the causes of failure."""
+    measured = collections.Counter()
+    for program, (_, seconds) in seconds_by_program(tests).items():
+        measured[program if program in lines else REST] += seconds
+    causes = []
+    for program, seconds in sorted(measured.items(), key=lambda row: -row[1]):
+        wanted = lines[program]["seconds"]
+        if seconds > wanted:
+            print(f"over budget: {program} took {seconds:.0f} s, {seconds / wanted:.1f} times its {wanted} s")
+        if seconds > PROGRAM_LIMIT * wanted:
+            causes.append(program)
+    total = sum(measured.values())
+    wanted = sum(lines[program]["seconds"] for program in measured)
+    print(f"budget: {total:.0f} of {wanted} test-seconds")
+    if total > TOTAL_LIMIT * wanted:
+        causes.append("all tests together")
+    return causes
+
+
 def print_times(tests):
     print(f"{len(tests)} tests, {sum(seconds for _, seconds, _, _ in tests):.0f} s in all; the slowest:")
     for name, seconds, _, _ in sorted(tests, key=lambda test: -test[1])[:SLOWEST]:
         print(f"{seconds:8.1f} s  {name}")
-    by_room = collections.defaultdict(lambda: [0, 0.0])
-    for name, seconds, _, _ in tests:
-        of_room = by_room[name.split(" ")[0]]
-        of_room[0] += 1
-        of_room[1] += seconds
     print("by test program:")
-    for room, (count, seconds) in sorted(by_room.items(), key=lambda row: -row[1][1]):
+    for room, (count, seconds) in sorted(seconds_by_program(tests).items(), key=lambda row: -row[1][1]):
         print(f"{seconds:8.1f} s  {count:5}  {room}")
+
+
+def print_failures(paths):
+    """Whether a test failed in any of these runs."""
+    runs_of = collections.defaultdict(list)
+    for run, path in enumerate(paths, 1):
+        tests = list(read(path))
+        failed = [name for name, _, _, failed in tests if failed]
+        print(f"run {run}: {len(tests) - len(failed)} passed, {len(failed)} failed")
+        for name in failed:
+            runs_of[name].append(run)
+    for name, runs in sorted(runs_of.items()):
+        print(f"failed in run {', '.join(map(str, runs))}: {name}")
+    return bool(runs_of)
 
 
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--expected")
     arguments.add_argument("--brief", action="store_true", help="no times")
+    arguments.add_argument("--budget", help="a file and its table with the test-seconds of each test program")
+    arguments.add_argument("--enforce", action="store_true", help="fail if far more is taken than the budget allows")
+    arguments.add_argument("--failures", action="store_true", help="only what failed, by run")
     arguments.add_argument("files", nargs="+")
     arguments = arguments.parse_args()
+    if arguments.failures:
+        return int(print_failures(arguments.files))
     tests = [test for path in arguments.files for test in read(path)]
     causes = collections.defaultdict(set)
     for name, _, output, _ in tests:
@@ -63,10 +118,18 @@ def main():
         unexpected = {cause for cause in causes if not cause.startswith(expected)}
         for cause in sorted(unexpected):
             print(f"not expected to be skipped here: {cause}")
+    excesses = []
+    if arguments.budget:
+        path, _, table = arguments.budget.partition(":")
+        with open(path, "rb") as file:
+            excesses = over_budget(tests, tomllib.load(file)[table])
+        if arguments.enforce:
+            for excess in excesses:
+                print(f"far over budget ({arguments.budget}): {excess}")
     skipped = {name for names in causes.values() for name in names}
     failed = sum(failed for _, _, _, failed in tests)
     print(f"{len(tests) - len(skipped) - failed} passed, {failed} failed, {len(skipped)} skipped")
-    return 1 if unexpected else 0
+    return 1 if unexpected or (arguments.enforce and excesses) else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 //! Chores of the workspace: `layers` checks which room uses which, `names` and `house` how types are called, `pages` the
-//! links between pages, `promises` looks for the tests that promises name, `lab` gives a command a private network, `vm` a machine with another kernel, `vm-fleet` a fleet of two of them.
+//! links between pages, `promises` looks for the tests that promises name. Places to run a command in: `lab` has a private
+//! network, `starve` loses its processors now and then, `vm` has another kernel, `vm-fleet` is a fleet of two such machines.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
 #![forbid(unsafe_code)]
@@ -10,13 +11,14 @@ mod layers;
 mod metadata;
 mod pages;
 mod promises;
+mod starve;
 mod vm;
 
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- house | layers | names | pages | promises | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
+const USAGE: &str = "usage: cargo run -p xtask -- house | layers | names | pages | promises | lab -- COMMAND… | starve -- COMMAND… | vm -- COMMAND… | vm-fleet";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +40,7 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
         ["pages"] => Ok(check("pages", &pages::check(&promises::root())?)),
         ["promises"] => Ok(check("promises", &promises::check(&promises::root())?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
+        ["starve", "--", command, ref rest @ ..] => starve::run(command, rest),
         ["vm", ref words @ ..] => vm::run(words),
         ["vm-fleet", ref words @ ..] => vm::run_fleet(words),
         _ => bail!(USAGE),

@@ -1,0 +1,26 @@
+#!/bin/sh
+# test_starved.sh RUNS COMMAND…: the test runner's COMMAND, RUNS times, on a machine that loses its processors a tenth of the time.
+#
+# Each run that has ended is kept in target/starved/COMMIT: called again, the script goes on where it was stopped. At the end it lists
+# what failed in which run, and fails if anything did. It takes root: real-time threads take the processors away.
+set -eu
+cd "$(dirname "$0")/.."
+runs=$1
+shift
+built=${CARGO_TARGET_DIR:-$PWD/target}
+kept="$built/starved/$(git rev-parse --short HEAD)$([ -z "$(git status --porcelain)" ] || echo -changed)"
+mkdir -p "$kept"
+run=1
+while [ "$run" -le "$runs" ]; do
+    if [ ! -e "$kept/$run.xml" ]; then
+        rm -f "$built/nextest/starved/junit.xml"
+        echo "starved: run $run of $runs"
+        "$built/debug/xtask" starve -- "$built/debug/xtask" lab -- "$@" --profile starved >"$kept/$run.log" 2>&1 || true
+        grep ' Summary ' "$kept/$run.log" || { tail -n 20 "$kept/$run.log"; exit 1; }
+        # A run that was interrupted has not tried every test.
+        if grep -q 'due to interrupt' "$kept/$run.log"; then exit 1; fi
+        cp "$built/nextest/starved/junit.xml" "$kept/$run.xml"
+    fi
+    run=$((run + 1))
+done
+exec python3 scripts/test_report.py --failures $(seq -f "$kept/%g.xml" 1 "$runs")

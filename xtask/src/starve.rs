@@ -1,0 +1,104 @@
+//! A command on a machine that loses its processors now and then, as a guest does whose hypervisor is busy.
+//!
+//! One real-time thread per processor spins through the same outages. Between two outages the machine rests for nine times as long, so
+//! that a tenth of the time is gone.
+
+use anyhow::{Context, Result};
+use packetrig_sys::{clock, sched};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Above every real-time thread of the tests.
+const PRIORITY: i32 = 99;
+const SHORTEST_MS: u64 = 20;
+const LONGEST_MS: u64 = 600;
+/// Of each outage's length: a tenth of the time is outage.
+const REST_FACTOR: u64 = 9;
+/// All threads know an outage before it begins.
+const FIRST_MS: u64 = 200;
+
+/// Runs `command` while all processors are taken away from it again and again.
+pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let began = clock::monotonic_ns();
+    let mut thieves = Vec::new();
+    for cpu in sched::cpus()? {
+        let has_ended = Arc::clone(&has_ended);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        thieves.push(thread::spawn(move || {
+            let prepared = take_precedence(cpu);
+            let may_spin = prepared.is_ok();
+            // The receiver waits for exactly this message.
+            let _waiting = ready.send(prepared);
+            if may_spin {
+                spin_through_outages(began, &has_ended);
+            }
+        }));
+        is_ready.recv().context("a thread ended before it began")??;
+    }
+    let status = Command::new(command).args(arguments).status();
+    has_ended.store(true, Ordering::Relaxed);
+    for thief in thieves {
+        drop(thief.join());
+    }
+    let status = status.with_context(|| format!("cannot run {command}"))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn take_precedence(cpu: usize) -> Result<()> {
+    sched::pin(cpu)?;
+    sched::request_fifo(PRIORITY).context("the processors cannot be taken away")
+}
+
+/// All threads draw the same outages, so that all processors are gone at once.
+fn spin_through_outages(began_ns: u64, has_ended: &AtomicBool) {
+    let mut outages = Outages { seed: began_ns, next_ns: began_ns + ms(FIRST_MS) };
+    while !has_ended.load(Ordering::Relaxed) {
+        let (from_ns, until_ns) = outages.draw_outage();
+        thread::sleep(Duration::from_nanos(from_ns.saturating_sub(clock::monotonic_ns())));
+        while clock::monotonic_ns() < until_ns {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+struct Outages {
+    seed: u64,
+    next_ns: u64,
+}
+
+impl Outages {
+    /// Begin and end of the next outage.
+    fn draw_outage(&mut self) -> (u64, u64) {
+        // Knuth's MMIX constants; the upper bits are the random ones.
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let length_ms = SHORTEST_MS + (self.seed >> 33) % (LONGEST_MS - SHORTEST_MS + 1);
+        let from_ns = self.next_ns;
+        let until_ns = from_ns + ms(length_ms);
+        self.next_ns = until_ns + REST_FACTOR * ms(length_ms);
+        (from_ns, until_ns)
+    }
+}
+
+const fn ms(count: u64) -> u64 {
+    count * 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outages_take_a_tenth_of_the_time_and_have_all_lengths() {
+        let mut outages = Outages { seed: 7, next_ns: 0 };
+        let lengths: Vec<u64> =
+            (0..1000).map(|_| outages.draw_outage()).map(|(from, until)| until - from).collect();
+        assert_eq!(lengths.iter().sum::<u64>() * 10, outages.next_ns);
+        assert!(*lengths.iter().min().unwrap() < ms(30) && *lengths.iter().max().unwrap() > ms(590));
+        assert!(lengths.iter().all(|length| (ms(SHORTEST_MS)..=ms(LONGEST_MS)).contains(length)));
+    }
+}
