@@ -1,14 +1,17 @@
 #!/bin/sh
 # test_starved.sh RUNS COMMAND…: the test runner's COMMAND, RUNS times, on a machine that loses its processors a tenth of the time.
 #
-# Each run that has ended is kept in target/starved/COMMIT: called again, the script goes on where it was stopped. At the end it lists
-# what failed in which run, and fails if anything did. It takes root: real-time threads take the processors away.
+# Each run that has ended is kept in target/starved, in a directory for what the sources contain: called again, the script goes on where
+# it was stopped. At the end it lists what failed in which run, and fails if anything did. It takes root: real-time threads take the
+# processors away.
 set -eu
 cd "$(dirname "$0")/.."
 runs=$1
 shift
 built=${CARGO_TARGET_DIR:-$PWD/target}
-kept="$built/starved/$(git rev-parse --short HEAD)$([ -z "$(git status --porcelain)" ] || echo -changed)"
+sources='crates tests xtask Cargo.lock Cargo.toml .config'
+# shellcheck disable=SC2086 # a list of paths
+kept="$built/starved/$({ git ls-tree HEAD $sources; git diff HEAD -- $sources; } | git hash-object --stdin | cut -c 1-12)"
 mkdir -p "$kept"
 run=1
 while [ "$run" -le "$runs" ]; do
