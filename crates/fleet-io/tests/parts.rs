@@ -116,7 +116,8 @@ fn report(results: Vec<NodeResult>) -> RunReport {
         seed: 0,
         nodes: vec![NodeName("east".into()), NodeName("west".into())],
         places: Vec::new(),
-        criteria: AcceptanceCriteria::default(),
+        // A machine that stands still makes frames late, which is not what is judged here.
+        criteria: AcceptanceCriteria { max_late: Nanos::from_secs(20), ..AcceptanceCriteria::default() },
         limits: Vec::new(),
         steered: false,
     };

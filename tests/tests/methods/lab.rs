@@ -50,7 +50,7 @@ pub(crate) fn test_until(
     more: &[&str],
     is_right: impl Fn(&Finished) -> bool,
 ) -> Finished {
-    const ATTEMPTS: u32 = 3;
+    const ATTEMPTS: u32 = 10;
     let mut answers = Vec::new();
     for _ in 0..ATTEMPTS {
         let finished = start(lab, method, more).finish();
