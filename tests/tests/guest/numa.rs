@@ -46,8 +46,11 @@ fn worker_processors(process: u32) -> Vec<String> {
     let mut processors = BTreeMap::new();
     for task in fs::read_dir(format!("/proc/{process}/task")).unwrap() {
         let task = task.unwrap().path();
-        let name = fs::read_to_string(task.join("comm")).unwrap().trim().to_owned();
-        let status = fs::read_to_string(task.join("status")).unwrap();
+        // Threads that only prepare something end meanwhile; a worker that did is missed by the caller.
+        let [Ok(name), Ok(status)] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file))) else {
+            continue;
+        };
+        let name = name.trim().to_owned();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         if name.strip_prefix("meter-").is_some_and(|rest| rest.parse::<u32>().is_ok()) {
             processors.insert(name, allowed.trim().to_owned());
