@@ -47,7 +47,8 @@ fn worker_processors(process: u32) -> Vec<String> {
     for task in fs::read_dir(format!("/proc/{process}/task")).unwrap() {
         let task = task.unwrap().path();
         // Threads that only prepare something end meanwhile; a worker that did is missed by the caller.
-        let [Ok(name), Ok(status)] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file))) else {
+        let [Ok(name), Ok(status)] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)))
+        else {
             continue;
         };
         let name = name.trim().to_owned();
