@@ -77,7 +77,7 @@ measure_warm() {
 # append_line FILE: appends a constant that nobody uses.
 append_line() {
     cp "$1" "$out/root.rs"
-    echo '#[allow(dead_code, reason = "measured by eval/loop.sh")] const CHANGED: u64 = 1;' >>"$1"
+    printf '\n%s\n%s\n' '#[allow(dead_code, reason = "measured by eval/loop.sh")]' 'const CHANGED: u64 = 1;' >>"$1"
 }
 
 measure_changed() {
