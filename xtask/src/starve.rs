@@ -3,9 +3,10 @@
 //! One real-time thread per processor spins through the same outages. Between two outages the machine rests for nine times as long, so
 //! that a tenth of the time is gone.
 
+use crate::lab;
 use anyhow::{Context, Result};
 use packetrig_sys::{clock, sched};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -39,14 +40,12 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
         }));
         is_ready.recv().context("a thread ended before it began")??;
     }
-    let status = Command::new(command).args(arguments).status();
+    let outcome = lab::run_command(command, arguments);
     has_ended.store(true, Ordering::Relaxed);
     for thief in thieves {
         drop(thief.join());
     }
-    let status = status.with_context(|| format!("cannot run {command}"))?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    outcome
 }
 
 fn take_precedence(cpu: usize) -> Result<()> {
