@@ -13,7 +13,10 @@ const FRACTION: u32 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JitterMeter {
     last: Option<i64>,
+    /// J of RFC 3550, with [`FRACTION`] bits behind the point.
     smoothed: u64,
+    /// The largest J so far.
+    largest: u64,
     sum: u128,
     count: u64,
     max: u64,
@@ -24,9 +27,9 @@ impl JitterMeter {
     pub fn record(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
             let change = delay_ns.abs_diff(last);
-            // J += (|D| - J) / 16, RFC 3550 section 6.4.1. Added before it is subtracted, because the number has no sign.
-            self.smoothed += (change << FRACTION) / 16;
-            self.smoothed -= self.smoothed / 16;
+            // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
+            self.smoothed = self.smoothed - self.smoothed / 16 + (change << FRACTION) / 16;
+            self.largest = self.largest.max(self.smoothed);
             self.sum += u128::from(change);
             self.count += 1;
             self.max = self.max.max(change);
@@ -45,6 +48,7 @@ impl JitterMeter {
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
             rfc3550: self.smoothed(),
+            rfc3550_max: Nanos::new(self.largest >> FRACTION),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
             ipdv_mean: Nanos::new(clamp_to_u64(mean)),
             ipdv_max: Nanos::new(self.max),
@@ -56,8 +60,11 @@ impl JitterMeter {
 /// The figures of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JitterSummary {
-    /// RFC 3550 section 6.4.1 interarrival jitter at the end.
+    /// RFC 3550 section 6.4.1 interarrival jitter at the end of the stream.
     pub rfc3550: Nanos,
+    /// The largest value that it had: a calm end does not hide what was before.
+    #[serde(default)]
+    pub rfc3550_max: Nanos,
     /// RFC 5481 PDV, 99.9 % quantile: p99.9 of latency minus its minimum.
     pub pdv_p999: Nanos,
     /// RFC 5481 IPDV: mean of |difference between consecutive frames|.
@@ -75,6 +82,7 @@ impl JitterSummary {
         self.ipdv_mean = Nanos::new(clamp_to_u64(mean));
         self.samples = samples;
         self.rfc3550 = self.rfc3550.max(other.rfc3550);
+        self.rfc3550_max = self.rfc3550_max.max(other.rfc3550_max);
         self.pdv_p999 = self.pdv_p999.max(other.pdv_p999);
         self.ipdv_max = self.ipdv_max.max(other.ipdv_max);
     }
@@ -84,9 +92,39 @@ impl JitterSummary {
     }
 }
 
+/// How far off the smoothed value can be at any time if each delay is too long by at most its own bound. Which frame has which
+/// bound is not known: the largest are taken to have the greatest weights.
+pub fn jitter_error(bounds: &Latency) -> Nanos {
+    let mut buckets: Vec<(Nanos, u64)> = bounds.buckets().collect();
+    buckets.reverse();
+    // A delay is in two differences, this one's and the next one's, whose weights are 1/16 and 15/16 of that.
+    let (mut weight, mut error) = (1.0 / 16.0, 0.0);
+    for (bound, count) in buckets {
+        for _ in 0..count {
+            let bound = bound.as_u64() as f64;
+            if weight < LEAST_WEIGHT {
+                // All that follow together weigh this much at most.
+                return rounded_up(error + weight * 16.0 * bound);
+            }
+            error += weight * (1.0 + 15.0 / 16.0) * bound;
+            weight *= (15.0 / 16.0) * (15.0 / 16.0);
+        }
+    }
+    rounded_up(error)
+}
+
+/// Frames of a smaller weight are taken together.
+const LEAST_WEIGHT: f64 = 1e-6;
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of times in nanoseconds")]
+fn rounded_up(nanoseconds: f64) -> Nanos {
+    Nanos::new(nanoseconds.ceil() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn of(delays: &[i64]) -> JitterSummary {
         let (mut jitter, mut latency) = (JitterMeter::default(), Latency::with_digits(3));
@@ -109,6 +147,46 @@ mod tests {
         assert_eq!((summary.ipdv_mean, summary.ipdv_max), (Nanos::new(16_000), Nanos::new(16_000)));
         assert_eq!(summary.pdv_p999, Nanos::new(16_000));
         let settled = summary.rfc3550.as_u64();
-        assert!((14_900..=16_000).contains(&settled), "{settled}");
+        assert!((15_990..=16_000).contains(&settled), "{settled}");
+    }
+
+    #[test]
+    fn a_calm_end_leaves_the_largest_value() {
+        let delays: Vec<i64> = (0..40).map(|n| if n == 20 { 160_000 } else { 0 }).collect();
+        let summary = of(&delays);
+        // Up by 160 000 / 16, damped once, and up again on the way back.
+        assert_eq!(summary.rfc3550_max, Nanos::new(10_000 - 10_000 / 16 + 10_000));
+        assert!(summary.rfc3550 < summary.rfc3550_max);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_formula_in_real_numbers(delays in prop::collection::vec(0i64..50_000_000, 2..400)) {
+            let (mut jitter, mut largest) = (0.0_f64, 0.0_f64);
+            for pair in delays.windows(2) {
+                jitter += (pair[1].abs_diff(pair[0]) as f64 - jitter) / 16.0;
+                largest = largest.max(jitter);
+            }
+            let summary = of(&delays);
+            prop_assert!((summary.rfc3550.as_u64() as f64 - jitter).abs() < 2.0, "{} for {jitter}", summary.rfc3550);
+            prop_assert!((summary.rfc3550_max.as_u64() as f64 - largest).abs() < 2.0);
+        }
+
+        #[test]
+        fn no_errors_within_their_bounds_move_it_further(
+            frames in prop::collection::vec((0i64..1_000_000, 0u64..100_000, 0u64..=100), 2..200)
+        ) {
+            let mut bounds = Latency::with_digits(2);
+            let (mut stamped, mut true_jitter) = (JitterMeter::default(), JitterMeter::default());
+            for (delay, bound, percent) in &frames {
+                bounds.record(Nanos::new(*bound));
+                stamped.record(*delay);
+                true_jitter.record(*delay - (bound * percent / 100).cast_signed());
+            }
+            let error = jitter_error(&bounds).as_u64() + 2;
+            let largest = |jitter: &JitterMeter| jitter.largest >> FRACTION;
+            prop_assert!(stamped.smoothed().as_u64().abs_diff(true_jitter.smoothed().as_u64()) <= error);
+            prop_assert!(largest(&stamped).abs_diff(largest(&true_jitter)) <= error);
+        }
     }
 }

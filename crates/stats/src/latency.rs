@@ -1,5 +1,9 @@
 //! A distribution of times, log-linear, mergeable, with exact minimum, maximum, count and sum.
 
+mod bounds;
+
+pub use bounds::{BoundedLatency, StampErrors};
+
 use crate::counts::DelaySummary;
 use crate::narrow::clamp_to_u64;
 use hdrhistogram::Histogram;
@@ -123,6 +127,11 @@ impl Latency {
         self.exact.sum = self.exact.sum.saturating_add(other.exact.sum);
         self.exact.min = self.exact.min.min(other.exact.min);
         self.exact.max = self.exact.max.max(other.exact.max);
+    }
+
+    /// Significant digits of its quantiles.
+    fn digits(&self) -> u8 {
+        self.times.digits()
     }
 
     /// How many times were taken in.

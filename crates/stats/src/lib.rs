@@ -7,6 +7,7 @@
 //! Invariant: merging is associative and loses no count; a count that is not known is absent, never zero.
 #![forbid(unsafe_code)]
 
+pub mod bounded;
 pub mod caveat;
 pub mod clock;
 pub mod content;

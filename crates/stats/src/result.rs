@@ -163,6 +163,17 @@ pub struct SendingPeaks {
     pub in_100ms: u64,
 }
 
+/// Frames that left sooner after those before them than the plan says, because the sender had been held up. A device that
+/// carries the plan may drop as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentAhead {
+    /// When the first of them left.
+    pub from: MonoTime,
+    /// When the last of them left.
+    pub until: MonoTime,
+    pub frames: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortResult {
     /// Index in the plan.
@@ -187,6 +198,9 @@ pub struct PortResult {
     /// The most frames that left within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
+    /// Frames that left closer together than planned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent_ahead: Vec<SentAhead>,
 }
 
 /// A capture file written during the run.

@@ -1,0 +1,203 @@
+//! A figure with what it is at least and at most, and why it is not known better.
+//!
+//! Every value that a criterion judges has this form. So a figure of which nobody knows how wrong it may be cannot be judged at
+//! all, and a doubt can only widen what is possible: it never makes a FAIL and never a PASS.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A figure: the truth is between `least` and `most`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounded<T> {
+    /// As measured.
+    pub value: T,
+    pub least: T,
+    pub most: T,
+    /// What keeps the two apart; empty if they are equal.
+    #[serde(default, skip_serializing_if = "BoundReasons::is_empty")]
+    pub why: BoundReasons,
+}
+
+impl<T: Copy + Ord> Bounded<T> {
+    /// One that is known exactly.
+    pub const fn exactly(value: T) -> Self {
+        Self { value, least: value, most: value, why: BoundReasons::NONE }
+    }
+
+    /// The same, and it may be as small as this for this reason.
+    #[must_use]
+    pub fn or_least(self, least: T, why: BoundReason) -> Self {
+        if least < self.least { Self { least, why: self.why.with(why), ..self } } else { self }
+    }
+
+    /// The same, and it may be as large as this for this reason.
+    #[must_use]
+    pub fn or_most(self, most: T, why: BoundReason) -> Self {
+        if most > self.most { Self { most, why: self.why.with(why), ..self } } else { self }
+    }
+
+    /// The larger of two: what a maximum over both can be.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            value: self.value.max(other.value),
+            least: self.least.max(other.least),
+            most: self.most.max(other.most),
+            why: self.why.and(other.why),
+        }
+    }
+
+    /// Whether it is known exactly.
+    pub fn is_exact(&self) -> bool {
+        self.least == self.most
+    }
+
+    /// The same figure in another unit.
+    pub fn map<U>(self, convert: impl Fn(T) -> U) -> Bounded<U> {
+        Bounded {
+            value: convert(self.value),
+            least: convert(self.least),
+            most: convert(self.most),
+            why: self.why,
+        }
+    }
+}
+
+/// Why a figure is not known better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundReason {
+    /// Frames left some time after their stamp.
+    SendStamps,
+    /// Arrival stamps are of another clock of the machine.
+    ArrivalStamps,
+    /// The clocks of two nodes are compared with an error.
+    Clocks,
+    /// A distribution is kept in classes.
+    Classes,
+    /// Frames left later than planned.
+    SentLate,
+    /// Frames of the plan did not leave.
+    Unsent,
+    /// Frames that the rig or a link without carrier may have cost.
+    RigLosses,
+    /// Frames that came too late to be told from copies.
+    Stale,
+    /// Outages that are joined for want of room.
+    /// Outages that are joined for want of room.
+    Joined,
+    /// Frames within a time are counted to one frame.
+    Counting,
+    /// The end of an outage is known by the plan, not by an arrival.
+    NoArrival,
+}
+
+impl BoundReason {
+    const ALL: [Self; 11] = [
+        Self::SendStamps,
+        Self::ArrivalStamps,
+        Self::Clocks,
+        Self::Classes,
+        Self::SentLate,
+        Self::Unsent,
+        Self::RigLosses,
+        Self::Stale,
+        Self::Joined,
+        Self::Counting,
+        Self::NoArrival,
+    ];
+
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+impl fmt::Display for BoundReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::SendStamps => "frames leave after their stamp",
+            Self::ArrivalStamps => "arrival stamps are of another clock",
+            Self::Clocks => "two clocks are compared",
+            Self::Classes => "times are kept in classes",
+            Self::SentLate => "frames left late",
+            Self::Unsent => "frames were not sent",
+            Self::RigLosses => "the rig may have lost frames",
+            Self::Stale => "frames came too late to be told from copies",
+            Self::Joined => "outages are joined",
+            Self::Counting => "counted to one frame",
+            Self::NoArrival => "no frame arrived after it",
+        })
+    }
+}
+
+/// A set of reasons; in JSON the list of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<BoundReason>", from = "Vec<BoundReason>")]
+pub struct BoundReasons(u16);
+
+impl BoundReasons {
+    pub const NONE: Self = Self(0);
+
+    #[must_use]
+    pub const fn with(self, reason: BoundReason) -> Self {
+        Self(self.0 | reason.bit())
+    }
+
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = BoundReason> {
+        BoundReason::ALL.into_iter().filter(move |reason| self.0 & reason.bit() != 0)
+    }
+}
+
+impl From<BoundReasons> for Vec<BoundReason> {
+    fn from(reasons: BoundReasons) -> Self {
+        reasons.iter().collect()
+    }
+}
+
+impl From<Vec<BoundReason>> for BoundReasons {
+    fn from(reasons: Vec<BoundReason>) -> Self {
+        reasons.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+impl fmt::Display for BoundReasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.iter().map(|reason| reason.to_string()).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubt_only_widens_and_says_why() {
+        let figure = Bounded::exactly(100_u64);
+        let doubtful = figure.or_least(90, BoundReason::SendStamps).or_most(80, BoundReason::Clocks);
+        assert_eq!((doubtful.least, doubtful.most), (90, 100));
+        assert_eq!(doubtful.why.iter().collect::<Vec<_>>(), [BoundReason::SendStamps]);
+        assert!(figure.is_exact() && !doubtful.is_exact());
+        let text = serde_json::to_string(&doubtful).unwrap();
+        assert_eq!(text, r#"{"value":100,"least":90,"most":100,"why":["send_stamps"]}"#);
+        assert_eq!(serde_json::from_str::<Bounded<u64>>(&text).unwrap(), doubtful);
+    }
+
+    #[test]
+    fn the_larger_of_two_is_at_least_the_larger_least() {
+        let one = Bounded::exactly(100_u64).or_least(10, BoundReason::SentLate);
+        let other = Bounded::exactly(50_u64).or_most(200, BoundReason::Joined);
+        let both = one.max(other);
+        assert_eq!((both.value, both.least, both.most), (100, 50, 200));
+        assert_eq!(both.why.iter().count(), 2);
+    }
+}

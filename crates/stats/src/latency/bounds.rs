@@ -1,0 +1,185 @@
+//! How far off the figures of a distribution of delays can be.
+//!
+//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of its stamp. The bounds
+//! are known as a distribution of their own; which frame has which bound is not. So a figure is shortened as far as any pairing
+//! of the two allows: with `k` frames beyond a bound of `x`, the sample at rank `r` is at least the one at rank `r - k`, less `x`.
+
+use super::Latency;
+use crate::bounded::{BoundReason, Bounded};
+use packetrig_units::Nanos;
+
+/// What is known of the stamps of a distribution of delays.
+#[derive(Clone, Copy, Debug)]
+pub struct StampErrors<'a> {
+    /// How long after its stamp each frame that was sent left, at most; `None` if nothing is known of it.
+    pub leaving: Option<&'a Latency>,
+    /// Doubt of each arrival stamp, either way; `None` if nothing is known of it.
+    pub arriving: Option<Nanos>,
+    /// Doubt of comparing two clocks, either way.
+    pub clocks: Nanos,
+}
+
+impl StampErrors<'_> {
+    /// The figure with what the clocks add to its doubt, and to begin with `least` for what the stamps of departures do.
+    fn widen(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
+        let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
+            let nothing = Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps);
+            return nothing.or_most(value + self.clocks, BoundReason::Clocks);
+        };
+        let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
+        let stamped = Bounded::exactly(value).or_least(least, BoundReason::SendStamps);
+        without.into_iter().fold(stamped, |figure, (error, why)| {
+            figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
+        })
+    }
+}
+
+/// A distribution of delays, prepared for questions about ranks.
+#[derive(Debug)]
+pub struct BoundedLatency<'a> {
+    times: &'a Latency,
+    errors: StampErrors<'a>,
+    /// (a time that the samples of a class reach at least, samples up to and with this class), ascending.
+    classes: Vec<(Nanos, u64)>,
+    /// (a bound, frames whose bound is larger).
+    beyond: Vec<(Nanos, u64)>,
+}
+
+impl<'a> BoundedLatency<'a> {
+    pub fn new(times: &'a Latency, errors: StampErrors<'a>) -> Self {
+        let width = 10_u64.pow(u32::from(times.digits()));
+        let mut samples = 0;
+        let classes = times.buckets().map(|(upper, count)| {
+            samples += count;
+            (Nanos::new(upper.as_u64() - upper.as_u64() / width), samples)
+        });
+        let classes = classes.collect();
+        let all = errors.leaving.map_or(0, Latency::count);
+        let mut below = 0;
+        let bounds = errors.leaving.into_iter().flat_map(Latency::buckets);
+        let beyond = bounds.map(|(upper, count)| {
+            below += count;
+            (upper, all.saturating_sub(below))
+        });
+        let beyond = beyond.collect();
+        Self { times, errors, classes, beyond }
+    }
+
+    /// The time at or below which `millionths` of the delays lie; `None` without any.
+    pub fn quantile(&self, millionths: u32) -> Option<Bounded<Nanos>> {
+        let value = self.times.quantile(millionths)?;
+        let rank = u128::from(self.times.count()) * u128::from(millionths);
+        let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Some(self.errors.widen(value, self.least_at(rank.max(1)).min(value)))
+    }
+
+    pub fn max(&self) -> Option<Bounded<Nanos>> {
+        let value = self.times.max()?;
+        let of_all =
+            self.errors.leaving.and_then(Latency::max).map_or(Nanos::ZERO, |most| value.saturating_sub(most));
+        Some(self.errors.widen(value, self.least_at(self.times.count()).max(of_all).min(value)))
+    }
+
+    pub fn min(&self) -> Option<Bounded<Nanos>> {
+        let value = self.times.min()?;
+        let most = self.errors.leaving.and_then(Latency::max).unwrap_or(value);
+        Some(self.errors.widen(value, value.saturating_sub(most)))
+    }
+
+    pub fn mean(&self) -> Option<Bounded<Nanos>> {
+        let value = self.times.mean()?;
+        let sum = self.errors.leaving.map_or(0, |leaving| leaving.exact.sum);
+        // The bounds of frames that did not arrive count too: which they are is not known.
+        let most = sum.div_ceil(u128::from(self.times.count().max(1)));
+        let most = Nanos::new(u64::try_from(most).unwrap_or(u64::MAX));
+        Some(self.errors.widen(value, value.saturating_sub(most)))
+    }
+
+    /// The least that the sample at `rank`, counted from 1, can be without what frames left after their stamps.
+    fn least_at(&self, rank: u64) -> Nanos {
+        let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
+            let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
+            Some(self.reached_at(rank).saturating_sub(*bound))
+        });
+        shortened.max().unwrap_or(Nanos::ZERO)
+    }
+
+    fn reached_at(&self, rank: u64) -> Nanos {
+        let class = self.classes.partition_point(|(_, samples)| *samples < rank);
+        let reached = self.classes.get(class).map_or(Nanos::ZERO, |(reached, _)| *reached);
+        reached.max(self.times.min().unwrap_or(Nanos::ZERO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(times: impl IntoIterator<Item = u64>) -> Latency {
+        let mut latency = Latency::with_digits(3);
+        times.into_iter().for_each(|ns| latency.record(Nanos::new(ns)));
+        latency
+    }
+
+    fn errors(leaving: &Latency) -> StampErrors<'_> {
+        StampErrors { leaving: Some(leaving), arriving: Some(Nanos::ZERO), clocks: Nanos::ZERO }
+    }
+
+    /// A cable that takes 5 us. One frame in a thousand was stamped 20 ms before it left.
+    #[test]
+    fn one_frame_that_left_late_does_not_make_a_long_cable() {
+        let times = of((0..1000).map(|n| if n == 500 { 20_005_000 } else { 5_000 }));
+        let leaving = of((0..1000).map(|n| if n == 500 { 20_000_000 } else { 100 }));
+        let bounded = BoundedLatency::new(&times, errors(&leaving));
+        let max = bounded.max().unwrap();
+        assert_eq!(max.value, Nanos::new(20_005_000));
+        assert!(max.least <= Nanos::new(5_000) && max.least >= Nanos::new(4_800), "{max:?}");
+        let median = bounded.quantile(500_000).unwrap();
+        assert!((4_800..=4_950).contains(&median.least.as_u64()), "{median:?}");
+        assert!(bounded.mean().unwrap().least <= Nanos::new(5_000));
+    }
+
+    #[test]
+    fn what_is_not_known_of_stamps_leaves_everything_open() {
+        let times = of([7_000; 10]);
+        let errors = StampErrors { leaving: None, arriving: Some(Nanos::ZERO), clocks: Nanos::new(50) };
+        let max = BoundedLatency::new(&times, errors).max().unwrap();
+        assert_eq!((max.least, max.most), (Nanos::ZERO, Nanos::new(7_050)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_truth_is_within_the_bounds(
+            frames in prop::collection::vec((1u64..5_000_000, 0u64..3_000_000, 0u64..=100, any::<bool>()), 1..300),
+            shift in -400i64..=400, millionths in 1u32..1_000_000,
+        ) {
+            // Each frame took `truth`, left up to `bound` after its stamp, and may have been lost.
+            let left = |bound: u64, percent: u64| bound * percent / 100;
+            let arrived: Vec<_> = frames.iter().filter(|(.., arrived)| *arrived).collect();
+            prop_assume!(!arrived.is_empty());
+            let stamped = of(arrived.iter().map(|(truth, bound, percent, _)| {
+                (truth + left(*bound, *percent)).saturating_add_signed(shift)
+            }));
+            let leaving = of(frames.iter().map(|(_, bound, ..)| *bound));
+            let bounded = BoundedLatency::new(
+                &stamped,
+                StampErrors { leaving: Some(&leaving), arriving: Some(Nanos::new(100)), clocks: Nanos::new(300) },
+            );
+            let mut truth: Vec<u64> = arrived.iter().map(|(truth, ..)| *truth).collect();
+            truth.sort_unstable();
+            let rank = (u64::from(millionths) * truth.len() as u64).div_ceil(1_000_000).max(1);
+            let mean = truth.iter().sum::<u64>() / truth.len() as u64;
+            let wanted = [
+                (bounded.quantile(millionths), truth[usize::try_from(rank - 1).unwrap()]),
+                (bounded.max(), truth[truth.len() - 1]),
+                (bounded.min(), truth[0]),
+                (bounded.mean(), mean),
+            ];
+            for (found, truth) in wanted {
+                let found = found.unwrap();
+                prop_assert!(found.least.as_u64() <= truth && truth <= found.most.as_u64() + 1, "{truth} not in {found:?}");
+            }
+        }
+    }
+}
