@@ -9,12 +9,18 @@
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
+mod ahead;
 mod catch_up;
 mod lane;
 mod peaks;
+mod stalls;
 
-pub(crate) use catch_up::CatchUp;
+use ahead::AheadMeter;
+pub(crate) use ahead::{AheadLog, TOLERANCE};
+use catch_up::CatchUp;
+pub(crate) use catch_up::{PART, SLACK};
 pub(crate) use peaks::ErrorPeaks;
+pub(crate) use stalls::StallLog;
 
 use crate::Error;
 use crate::gate::SendGate;
@@ -54,6 +60,7 @@ pub struct TestSender<T, C> {
     /// Frames built and not yet known to be taken: (lane, stamp).
     unconfirmed: Vec<(usize, MonoTime)>,
     catch_up: CatchUp,
+    ahead: AheadMeter,
     peaks: ErrorPeaks,
 }
 
@@ -81,6 +88,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             gate: SendGate::open(),
             unconfirmed: Vec::with_capacity(BATCH),
             catch_up: CatchUp::default(),
+            ahead: AheadMeter::default(),
             peaks: ErrorPeaks::default(),
         }
     }
@@ -100,7 +108,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
 
     /// Builds what is due, up to a batch.
     fn build_batch(&mut self, start: MonoTime) {
-        let Self { port, clock, key, lanes, due, unconfirmed, catch_up, peaks, .. } = self;
+        let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
         let room = BATCH - unconfirmed.len();
         let before = unconfirmed.len();
         port.fill(room, &mut |slot| {
@@ -115,8 +123,12 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                     PeekMut::pop(top);
                     continue;
                 }
+                let is_scheduled = lane.frames.are_scheduled();
+                if is_scheduled {
+                    catch_up.look(instant, now);
+                }
                 // The top of the heap is the earliest: if it has to wait, nothing else is due either.
-                let allowed = if lane.frames.are_scheduled() { catch_up.schedule_time(now) } else { now };
+                let allowed = if is_scheduled { catch_up.schedule_time(now) } else { now };
                 if instant > allowed {
                     return None;
                 }
@@ -127,6 +139,9 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                     continue;
                 }
                 let len = lane.build(*key, start, instant, now, slot)?;
+                if is_scheduled {
+                    ahead.add(instant, now);
+                }
                 unconfirmed.push((index, now));
                 *top = Reverse((lane.due(start, now), index));
                 return Some(len);
@@ -196,11 +211,6 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
             return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
         };
         self.stop_without_lease(start, now);
-        if let Some(Reverse((due, lane))) = self.due.peek()
-            && self.lanes[*lane].frames.are_scheduled()
-        {
-            self.catch_up.look(*due, now);
-        }
         self.build_batch(start);
         self.hand_over()?;
         if !self.unconfirmed.is_empty() || self.port.pending() > 0 {
@@ -230,7 +240,12 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn record(&self) -> SendingRecord {
-        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found(), fault: None }
+        SendingRecord {
+            stalls: self.catch_up.stalls(),
+            peaks: self.peaks.found(),
+            ahead: self.ahead.bursts(),
+            fault: None,
+        }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

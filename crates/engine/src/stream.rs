@@ -15,7 +15,9 @@ use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
-use packetrig_stats::result::{MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks};
+use packetrig_stats::result::{
+    MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks, SentAhead,
+};
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use packetrig_wire::{FrameTemplate, tag::TagKey};
 use std::sync::Arc;
@@ -157,6 +159,8 @@ pub struct SendingRecord {
     pub stalls: Vec<PortEvent>,
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
+    /// Frames that left closer together than planned.
+    pub ahead: Vec<SentAhead>,
     /// Why its counts are not certain, in words.
     pub fault: Option<String>,
 }

@@ -106,7 +106,7 @@ fn stamp_of(features: XdpFeatures) -> StampKind {
 /// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.
 pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile(streams)?;
-    let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
+    let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::PACE };
     let mut live = LiveTx::open(1, &compiled.tables, options)?;
     let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream has no frame sizes"))?;
     let len = compiled.tables.shapes[shape as usize].len as usize;

@@ -28,8 +28,7 @@ struct run {
 	u64 cutoff;	/* at or after this, its frames stay unsent */
 	u32 count;
 	u32 shape;
-	u64 behind;	/* how much later than planned it is due, because the sender was held up */
-	u64 pad[2];
+	u64 pad[3];
 };
 
 struct control {
@@ -40,7 +39,9 @@ struct control {
 	u64 late_after;
 	u32 ifindex;
 	u32 batch;
-	u64 pad0[3];
+	u64 slack;	/* a sender that is this late is on time */
+	u64 part;	/* while it catches up, this part of the time that passes is made good */
+	u64 tolerance;	/* how much nearer than planned frames may be to those before them */
 	/* the program writes */
 	u64 popped;	/* runs ever begun */
 	u64 index;	/* frames of the current run gone */
@@ -54,7 +55,11 @@ struct control {
 	u64 bounds_max;
 	u64 clock;	/* last reading */
 	u64 reused;	/* frames made since */
-	u64 pad1[5];
+	u64 lag;	/* how far behind the sender was at `since` */
+	u64 since;
+	u64 bar;	/* how late a frame has to be to keep its distance from those before it */
+	u64 ahead;	/* frames that left nearer to those before them than that */
+	u64 ahead_due;	/* when the last frame was due, if it left ahead */
 	u64 bounds[BUCKETS]; /* frames by how long after their stamp they were handed over, at most */
 	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS];
 	struct run runs[RUNS];
@@ -427,6 +432,51 @@ INLINE u64 read_clock(struct control *c)
 	return c->clock;
 }
 
+/* How far behind its schedule the sender has to stay. */
+INLINE u64 lag_at(const struct control *c, u64 now)
+{
+	u64 made_good = (now - c->since) / (c->part ? c->part : 1);
+	return c->lag > made_good ? c->lag - made_good : 0;
+}
+
+/*
+ * Whether the frame that is due at `due` may leave. The same rule as in engine's sender/catch_up.rs: after a stall the sender is at most
+ * `1 / part` faster than planned, until it is on time again.
+ */
+INLINE int may_leave(struct control *c, u64 due, u64 now)
+{
+	u64 behind = now - due, lag;
+	if (!c->lag && behind <= c->slack)
+		return 1;
+	lag = c->lag ? lag_at(c, now) : 0;
+	if (behind > lag + c->slack) {
+		c->since = now;
+		lag = behind - c->slack;
+		WRITE_ONCE(c->lag, lag);
+	} else if (!lag) {
+		WRITE_ONCE(c->lag, 0);
+	}
+	return behind >= lag;
+}
+
+/* Counts a frame that leaves sooner after those before it than planned, as engine's sender/ahead.rs does. */
+INLINE void measure_distance(struct control *c, u64 due, u64 now)
+{
+	u64 late = now - due;
+	if (c->ahead_due) {
+		u64 step = due - c->ahead_due;
+		c->bar = c->bar > step ? c->bar - step : 0;
+		c->ahead_due = 0;
+	}
+	if (late + c->tolerance >= c->bar) {
+		if (late > c->bar)
+			c->bar = late;
+	} else {
+		c->ahead_due = due;
+		WRITE_ONCE(c->ahead, c->ahead + 1);
+	}
+}
+
 /* Takes the next run, if there is one. */
 INLINE int next_run(struct control *c)
 {
@@ -469,6 +519,11 @@ int send(struct xdp_md *ctx)
 		if (now < due)
 			return XDP_DROP;
 	}
+	if (!may_leave(c, due, now)) {
+		/* The next call reads the clock again. */
+		c->reused = REUSES;
+		return XDP_DROP;
+	}
 	c->reused += 1;
 	if (now >= c->now.cutoff) {
 		c->left = 0;
@@ -486,7 +541,8 @@ int send(struct xdp_md *ctx)
 	}
 	c->index += 1;
 	c->left -= 1;
-	account(c, lane, shape->len, due - c->now.behind, now);
+	measure_distance(c, due, now);
+	account(c, lane, shape->len, due, now);
 	return bpf_redirect(c->ifindex, 0);
 }
 

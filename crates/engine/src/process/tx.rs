@@ -359,7 +359,7 @@ impl StreamTx for ProcessTx {
             until: None,
             only_sending: true,
         });
-        SendingRecord { stalls: stalls.collect(), peaks: None, fault: self.fault_text() }
+        SendingRecord { stalls: stalls.collect(), peaks: None, ahead: Vec::new(), fault: self.fault_text() }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

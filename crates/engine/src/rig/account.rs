@@ -10,7 +10,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{
-    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks,
+    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks, SentAhead,
 };
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
@@ -42,6 +42,8 @@ pub(super) struct PortBook {
     /// What happened to its interface.
     pub(super) events: Vec<PortEvent>,
     pub(super) peaks: Option<SendingPeaks>,
+    /// Frames that left closer together than planned.
+    pub(super) sent_ahead: Vec<SentAhead>,
     pub(super) untagged_contents: ContentCounts,
     /// Its own doubts, in words.
     pub(super) caveats: Vec<String>,
@@ -72,6 +74,7 @@ impl RigAccount<'_> {
                 .caveats
                 .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)));
             let port = self.port(book, result);
+            result.caveats.extend(self.doubt_lateness(book.port, &result.send));
             self.doubt_port(&port, &mut result.caveats);
             result.ports.push(port);
         }
@@ -157,6 +160,7 @@ impl RigAccount<'_> {
             events: book.events.clone(),
             untagged_contents: book.untagged_contents.clone(),
             peaks: book.peaks,
+            sent_ahead: book.sent_ahead.clone(),
         }
     }
 
@@ -232,11 +236,25 @@ impl RigAccount<'_> {
             );
             caveats.push(self.stream_caveat(sent.stream, CaveatKind::LeaseEnded, text, true));
         }
-        if sent.counts.late > 0 {
-            let share = Ratio::new(sent.counts.late, sent.counts.frames);
-            let text = format!("{} frames ({share}) left more than {LATE_AFTER} late", sent.counts.late);
-            caveats.push(self.stream_caveat(sent.stream, CaveatKind::SentLate, text, false));
-        }
+    }
+
+    /// One stall makes frames of all streams of a port late: that is one doubt, not one for each stream.
+    fn doubt_lateness(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
+        let of_port = |row: &&SendResult| self.plan.plan.streams[row.stream].tx == port;
+        let late: Vec<_> = sent.iter().filter(of_port).filter(|row| row.counts.late > 0).collect();
+        let frames: u64 = late.iter().map(|row| row.counts.late).sum();
+        let share = Ratio::new(frames, late.iter().map(|row| row.counts.frames).sum());
+        let latest = late.iter().filter_map(|row| row.send_error.max()).max()?;
+        let said = |of: &str| {
+            format!("{frames} frames{of} ({share}) left more than {LATE_AFTER} late, up to {latest}")
+        };
+        Some(match late.as_slice() {
+            [only] => self.stream_caveat(only.stream, CaveatKind::SentLate, said(""), false),
+            many => {
+                let text = said(&format!(" of {} streams", many.len()));
+                self.port_caveat(port, CaveatKind::SentLate, text, false)
+            }
+        })
     }
 
     fn doubt_receiver(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {

@@ -212,6 +212,7 @@ impl TestRig {
                 clock_bound: received.clock_bound,
                 events,
                 peaks: sent.record.peaks,
+                sent_ahead: sent.record.ahead,
                 untagged_contents: received.frames.untagged_contents,
                 caveats: bench.caveats(),
                 sender_fault: sent.record.fault,

@@ -1,43 +1,35 @@
 //! How a sender that was held up returns to its schedule.
 //!
-//! After a stall a sender may send at once what was due in the first [`BURST`] of it. Then it sends at the asked rate and a
-//! quarter more until it is on time again. A stream with a time limit ends on time: what is not sent by then stays unsent.
-//! Without this rule a stall would end in a burst at the speed of the link, and the device would be blamed for dropping it.
+//! What became due in the last [`SLACK`] may leave at once. A sender that is further behind sends at the asked rate and a
+//! [`PART`]th more until it is on time again. Together that is never more than a quarter above the plan in a millisecond, so a
+//! device that has that much room carries it. A stream with a time limit ends on time: what is not sent by then stays unsent.
 //!
-//! The rule is kept by a *lag*: the sender behaves as if it were `lag` earlier, and the lag shrinks by a quarter of the
-//! time that passes.
+//! The rule is kept by a *lag*: the sender behaves as if it were `lag` earlier, and the lag shrinks by a [`PART`]th of the
+//! time that passes. `bpf/send.bpf.c` keeps the same rule for live frames.
 
-use packetrig_stats::port_event::{PortEvent, PortEventKind};
+use super::stalls::StallLog;
+use packetrig_stats::port_event::PortEvent;
 use packetrig_units::{MonoTime, Nanos};
 
-/// What a sender that was held up may send at once, in time of its schedule.
-const BURST: Nanos = Nanos::from_millis(10);
+/// A sender that is this late is on time: a thread is woken that late on an idle machine.
+pub(crate) const SLACK: Nanos = Nanos::from_micros(50);
 /// While it catches up, this part of the time that passes is made good.
-const QUARTER: u64 = 4;
-/// Stalls that are kept apart; later ones extend the last.
-const MOST_STALLS: usize = 64;
+pub(crate) const PART: u64 = 5;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CatchUp {
     /// How far behind the sender was at `since`.
     lag: Nanos,
     since: MonoTime,
-    stalls: Vec<PortEvent>,
-}
-
-impl Default for CatchUp {
-    fn default() -> Self {
-        // A sender allocates nothing while it sends.
-        Self { lag: Nanos::ZERO, since: MonoTime::default(), stalls: Vec::with_capacity(MOST_STALLS) }
-    }
+    stalls: StallLog,
 }
 
 impl CatchUp {
     /// How far behind its schedule the sender has to stay.
     pub(crate) fn lag(&self, now: MonoTime) -> Nanos {
-        // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4: that is the rate
-        // while it catches up.
-        let made_good = Nanos::new(now.since(self.since).as_u64() / QUARTER);
+        // The lag shrinks by a fifth of the time that passes, so the sender's clock runs at 6/5: that is the rate while it
+        // catches up.
+        let made_good = Nanos::new(now.since(self.since).as_u64() / PART);
         self.lag.saturating_sub(made_good)
     }
 
@@ -51,101 +43,101 @@ impl CatchUp {
         due + self.lag(now)
     }
 
-    /// Takes note that the earliest frame that has not left was due at `due`.
+    /// Takes note that the earliest frame that has not left was due at `due`. Before each frame: a thread can be held up between
+    /// any two of them.
     pub(crate) fn look(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
-        let lag = self.lag(now);
-        if behind > lag + BURST {
-            // All but BURST becomes lag: what was due in the first BURST leaves at once, the rest at 5/4 of the rate.
-            // A stall during the catching up is one only if it adds more than BURST.
-            self.note_stall(due, behind, now);
-            self.lag = behind.saturating_sub(BURST);
-            self.since = now;
-        } else if lag == Nanos::ZERO && self.lag > Nanos::ZERO {
-            self.lag = Nanos::ZERO;
-            self.end_stall(now);
+        if self.lag == Nanos::ZERO && behind <= SLACK {
+            return;
         }
+        let lag = self.lag(now);
+        if behind > lag + SLACK {
+            self.lag = behind.saturating_sub(SLACK);
+            self.since = now;
+        } else if lag == Nanos::ZERO {
+            self.lag = Nanos::ZERO;
+        }
+        let is_on_time = self.lag == Nanos::ZERO;
+        self.stalls.note(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
 
     /// When it was behind.
     pub(crate) fn stalls(&self) -> Vec<PortEvent> {
-        self.stalls.clone()
-    }
-
-    fn note_stall(&mut self, due: MonoTime, behind: Nanos, now: MonoTime) {
-        let is_full = self.stalls.len() == MOST_STALLS;
-        if let Some(last) = self.stalls.last_mut()
-            && let PortEventKind::SenderStalled { most_late } = last.what
-        {
-            if is_full {
-                last.what = PortEventKind::SenderStalled { most_late: most_late.max(behind) };
-                last.until = None;
-                return;
-            }
-            // Another stall while it caught up: the times of the two are told apart.
-            last.until.get_or_insert(now);
-        }
-        let what = PortEventKind::SenderStalled { most_late: behind };
-        self.stalls.push(PortEvent { what, from: due, until: None, only_sending: true });
-    }
-
-    fn end_stall(&mut self, now: MonoTime) {
-        if let Some(last) = self.stalls.last_mut() {
-            last.until = Some(now);
-        }
+        self.stalls.events()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn at(ms: u64) -> MonoTime {
-        MonoTime::default() + Nanos::from_millis(ms)
+    fn at(us: u64) -> MonoTime {
+        MonoTime::default() + Nanos::from_micros(us)
     }
 
-    /// A sender of one frame each millisecond that sleeps from 100 to `wakes`: the frames it sends in each millisecond.
-    fn sent_by_millisecond(wakes: u64, until: u64) -> Vec<u64> {
-        let (mut catch_up, mut next) = (CatchUp::default(), 0);
-        let step = |now: u64| {
-            if (100..wakes).contains(&now) {
-                return 0;
+    /// A sender of a frame each `gap` that may send at any microsecond outside of these times: when it sent which.
+    fn departures(gap: u64, frames: u64, stalls: &[(u64, u64)]) -> Vec<u64> {
+        let (mut catch_up, mut sent) = (CatchUp::default(), Vec::new());
+        for now in 0..10_000_000 {
+            let next = sent.len() as u64;
+            if next == frames {
+                break;
             }
-            catch_up.look(at(next), at(now));
-            let first = next;
-            while at(next) <= catch_up.schedule_time(at(now)) {
-                next += 1;
+            if stalls.iter().any(|(from, until)| (*from..*until).contains(&now)) {
+                continue;
             }
-            next - first
-        };
-        (0..until).map(step).collect()
+            catch_up.look(at(gap * next), at(now));
+            let due = |sent: &Vec<u64>| at(gap * sent.len() as u64);
+            while (sent.len() as u64) < frames && due(&sent) <= catch_up.schedule_time(at(now)) {
+                sent.push(now);
+            }
+        }
+        sent
     }
 
     #[test]
-    fn a_short_delay_is_made_good_at_once() {
-        let sent = sent_by_millisecond(109, 120);
-        assert_eq!(sent[109], 10);
-        assert_eq!(sent.iter().sum::<u64>(), 120);
+    fn a_thread_that_is_woken_late_has_not_stalled() {
+        let sent = departures(10, 100, &[(200, 240)]);
+        assert_eq!(sent.iter().filter(|at| **at == 240).count(), 5);
+        assert_eq!(sent[99], 990);
     }
 
     #[test]
-    fn after_a_stall_the_rate_is_a_quarter_more_until_the_sender_is_on_time() {
-        let sent = sent_by_millisecond(300, 1200);
-        assert_eq!(sent[300], 11, "the burst, and the frame due at its end");
-        let in_400: u64 = sent[301..701].iter().sum();
-        assert!((499..=501).contains(&in_400), "{in_400} in 400 ms");
-        // 190 ms of lag take 760 ms.
-        assert_eq!(sent.iter().sum::<u64>(), 1200);
-        assert_eq!(sent[1100..].iter().max(), Some(&1));
+    fn after_a_stall_the_rate_is_a_fifth_more_until_the_sender_is_on_time() {
+        let sent = departures(200, 10_000, &[(100_000, 300_000)]);
+        let within = |from: u64, until: u64| sent.iter().filter(|at| (from..until).contains(*at)).count();
+        assert!((2_999..=3_001).contains(&within(300_000, 800_000)), "{}", within(300_000, 800_000));
+        // 200 ms of lag take a second.
+        assert_eq!(sent[9_999], 9_999 * 200);
+        assert!(within(1_290_000, 1_310_000) < 121);
+        assert_eq!(within(1_400_000, 1_600_000), 1_000);
     }
 
     #[test]
     fn a_stall_is_told_from_the_first_frame_it_held_up_until_the_sender_is_on_time() {
+        use packetrig_stats::port_event::PortEventKind;
         let mut catch_up = CatchUp::default();
-        catch_up.look(at(100), at(300));
-        catch_up.look(at(1100), at(1100));
+        catch_up.look(at(100_000), at(300_000));
+        catch_up.look(at(1_400_000), at(1_400_000));
         let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(200) };
-        let stall = PortEvent { what, from: at(100), until: Some(at(1100)), only_sending: true };
+        let stall = PortEvent { what, from: at(100_000), until: Some(at(1_400_000)), only_sending: true };
         assert_eq!(catch_up.stalls(), [stall]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn no_millisecond_holds_a_quarter_more_than_the_plan(
+            gap in 5u64..400, stalls in prop::collection::vec((0u64..200_000, 1u64..50_000), 0..6)
+        ) {
+            let stalls: Vec<_> = stalls.iter().map(|(from, length)| (*from, from + length)).collect();
+            let sent = departures(gap, 400_000 / gap, &stalls);
+            let most = 1250 / gap + 2;
+            for (first, from) in sent.iter().enumerate() {
+                let within = sent[first..].iter().take_while(|at| **at < from + 1000).count() as u64;
+                prop_assert!(within <= most, "{within} of at most {most} from {from} us on");
+            }
+        }
     }
 }

@@ -57,11 +57,6 @@ impl RunCutter {
         self.due.is_empty()
     }
 
-    /// When the next frame is due, by the schedule.
-    pub(super) fn next_due(&self) -> Option<MonoTime> {
-        self.due.peek().map(|Reverse((due, _))| *due)
-    }
-
     /// The next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
     pub(super) fn next(&mut self, until: MonoTime) -> Option<PlannedRun> {
         let Reverse((due, lane)) = *self.due.peek()?;

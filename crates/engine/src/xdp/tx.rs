@@ -8,7 +8,7 @@ use super::tables::{self, CompiledTables};
 use crate::Error;
 use crate::gate::{MOST_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
-use crate::sender::{CatchUp, ErrorPeaks, GRACE, LATE_AFTER};
+use crate::sender::{AheadLog, ErrorPeaks, GRACE, LATE_AFTER, PART, SLACK, StallLog, TOLERANCE};
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
@@ -20,7 +20,9 @@ use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
-use packetrig_sys::xdp::tx::{FrameRun, LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS};
+use packetrig_sys::xdp::tx::{
+    FrameRun, LaneCounts, LiveOptions, LivePace, LiveTx, MOST_BATCH, RUNS, RunProgress,
+};
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +34,9 @@ const PERIOD: Nanos = Nanos::from_millis(1);
 /// Time that one batch may take at the planned rate: a shorter one makes stamps honest, a longer one saves time per frame.
 const BATCH_TIME: Nanos = Nanos::from_micros(20);
 const DIGITS: u8 = 2;
+/// The program returns to its schedule as every other sender does.
+pub(super) const PACE: LivePace =
+    LivePace { slack_ns: SLACK.as_u64(), part: PART, tolerance_ns: TOLERANCE.as_u64() };
 
 /// The transmit half of a port on live frames.
 #[derive(Debug)]
@@ -57,7 +62,10 @@ pub struct LiveSender {
     ended: bool,
     /// What went wrong at the start, for the next step to say.
     trouble: Option<Error>,
-    catch_up: CatchUp,
+    stalls: StallLog,
+    ahead: AheadLog,
+    /// Frames ahead that are in the log.
+    ahead_logged: u64,
     /// When the runs that the program has not begun are due, the oldest first.
     waiting: VecDeque<MonoTime>,
     peaks: ErrorPeaks,
@@ -85,7 +93,9 @@ impl LiveSender {
             drained_at: None,
             ended: false,
             trouble: None,
-            catch_up: CatchUp::default(),
+            stalls: StallLog::default(),
+            ahead: AheadLog::default(),
+            ahead_logged: 0,
             waiting: VecDeque::new(),
             peaks: ErrorPeaks::default(),
             looked_at: MonoTime::default(),
@@ -121,7 +131,7 @@ impl LiveSender {
         self.runs = None;
     }
 
-    /// Until when the program may be given frames.
+    /// Until when frames that the program may be given are due.
     fn granted_until(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         // A lease that ends sooner ends what is granted: nothing is due after it.
         let until = match self.gate.left() {
@@ -131,7 +141,8 @@ impl LiveSender {
         // The program takes runs in order, so those that it has begun are the oldest of ours.
         let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
         self.waiting.drain(..begun);
-        // A program that is behind never has more than one grant to do: it sends all that it has at once.
+        // What a program that is behind sends by then was due earlier. And it never has more than one grant to do.
+        let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
     }
 
@@ -142,28 +153,21 @@ impl LiveSender {
         let until = self.granted_until(waiting, start, now);
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
-        if let Some(due) = runs.next_due() {
-            self.catch_up.look(due, now);
-        }
-        let lag = self.catch_up.lag(now);
         for _ in waiting..RUNS {
-            // A sender that catches up plans as if it were `lag` earlier, and gives the program times that are `lag`
-            // later.
-            let Some(run) = runs.next(until - lag) else { break };
+            let Some(run) = runs.next(until) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
             let cutoff =
                 cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
             live.push(&FrameRun {
-                due_ns: (run.due + lag).as_nanos(),
+                due_ns: run.due.as_nanos(),
                 step: run.step,
                 number: run.number,
                 cutoff_ns: cutoff,
                 count: clamp_to_u32(run.count),
                 shape,
-                behind_ns: lag.as_u64(),
             });
-            self.waiting.push_back(run.due + lag);
+            self.waiting.push_back(run.due);
         }
         Ok(())
     }
@@ -185,7 +189,14 @@ impl LiveSender {
             }
             *counted = counts;
         }
-        self.peaks.add_evenly(self.looked_at.max(start), now, sent);
+        let since = self.looked_at.max(start);
+        self.peaks.add_evenly(since, now, sent);
+        let progress = live.progress();
+        if progress.ahead > self.ahead_logged {
+            self.ahead.add(since, now, progress.ahead - self.ahead_logged);
+            self.ahead_logged = progress.ahead;
+        }
+        self.stalls.note(lag_of(progress, now), now);
         self.looked_at = now;
     }
 
@@ -244,6 +255,12 @@ impl LiveSender {
     }
 }
 
+/// How far behind its schedule the program is.
+fn lag_of(progress: RunProgress, now: MonoTime) -> Nanos {
+    let passed = now.since(MonoTime::from_nanos(progress.lag_since_ns)).as_u64();
+    Nanos::new(progress.lag_ns.saturating_sub(passed / PART))
+}
+
 /// When a stream with a time limit sends no more, since the start.
 fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
@@ -295,7 +312,8 @@ impl StreamTx for LiveSender {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         self.compiled = tables::compile(&job.streams)?;
         let late_after_ns = LATE_AFTER.as_u64();
-        let options = LiveOptions { key: job.key.0, late_after_ns, batch: batch_for(&job.streams) };
+        let batch = batch_for(&job.streams);
+        let options = LiveOptions { key: job.key.0, late_after_ns, batch, pace: PACE };
         self.live = Some(LiveTx::open(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
         self.series =
@@ -376,7 +394,12 @@ impl StreamTx for LiveSender {
     }
 
     fn record(&self) -> SendingRecord {
-        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found(), fault: None }
+        SendingRecord {
+            stalls: self.stalls.events(),
+            peaks: self.peaks.found(),
+            ahead: self.ahead.bursts(),
+            fault: None,
+        }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

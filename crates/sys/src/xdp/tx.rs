@@ -51,6 +51,18 @@ pub struct LiveOptions {
     pub late_after_ns: u64,
     /// Frames between two hand-overs at most: a power of two up to [`MOST_BATCH`].
     pub batch: u32,
+    pub pace: LivePace,
+}
+
+/// How the program returns to its schedule after it was held up.
+#[derive(Clone, Copy, Debug)]
+pub struct LivePace {
+    /// A frame this late is on time.
+    pub slack_ns: u64,
+    /// While the program catches up, this part of the time that passes is made good.
+    pub part: u64,
+    /// How much nearer than planned frames may be to those before them without being counted as ahead.
+    pub tolerance_ns: u64,
 }
 
 /// What the program counted in a lane.
@@ -98,7 +110,16 @@ impl LiveTx {
         let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
         let mut shared = control_map.share()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
-        shared.bytes_mut(control::LATE_AFTER, 8).copy_from_slice(&options.late_after_ns.to_ne_bytes());
+        let LivePace { slack_ns, part, tolerance_ns } = options.pace;
+        let numbers = [
+            (control::LATE_AFTER, options.late_after_ns),
+            (control::SLACK, slack_ns),
+            (control::PART, part),
+            (control::TOLERANCE, tolerance_ns),
+        ];
+        for (at, number) in numbers {
+            shared.bytes_mut(at, 8).copy_from_slice(&number.to_ne_bytes());
+        }
         shared.bytes_mut(control::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         shared.bytes_mut(control::BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
         let runs = RunQueue::new(shared);
@@ -204,22 +225,14 @@ impl LiveTx {
     /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
-        let run = FrameRun {
-            due_ns: 0,
-            step: 0,
-            number: 0,
-            cutoff_ns: u64::MAX,
-            count: FRAMES,
-            shape,
-            behind_ns: 0,
-        };
+        let run = FrameRun { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         self.shared.program.time(&self.shared.frame, FRAMES)
     }
 
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
     pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
-        let run = FrameRun { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape, behind_ns: 0 };
+        let run = FrameRun { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         let longest = self.shared.frame.len();
         let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;

@@ -88,7 +88,7 @@ fn next_run(area: &SharedArea) -> Option<u64> {
 }
 
 fn run(number: u64) -> runs::FrameRun {
-    runs::FrameRun { due_ns: 0, step: 0, number, cutoff_ns: 0, count: 1, shape: 0, behind_ns: 0 }
+    runs::FrameRun { due_ns: 0, step: 0, number, cutoff_ns: 0, count: 1, shape: 0 }
 }
 
 #[test]

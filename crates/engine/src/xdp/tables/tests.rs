@@ -66,7 +66,7 @@ fn flows() -> Vec<(&'static str, &'static str)> {
 fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
     let streams = streams(&flows());
     let compiled = compile(&streams).unwrap();
-    let options = LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64 };
+    let options = LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::PACE };
     let mut live = match LiveTx::open(1, &compiled.tables, options) {
         Ok(live) => live,
         Err(error) if error.is_permission() => return println!("skipped: {error}"),

@@ -20,8 +20,6 @@ pub struct FrameRun {
     pub cutoff_ns: u64,
     pub count: u32,
     pub shape: u32,
-    /// How much later than planned the frames are due, because the sender was held up: they count as that late, in ns.
-    pub behind_ns: u64,
 }
 
 /// How far the program is.
@@ -34,6 +32,11 @@ pub struct RunProgress {
     pub built: u64,
     /// Frames it could not make.
     pub failed: u64,
+    /// Frames that left sooner after those before them than planned.
+    pub ahead: u64,
+    /// How far behind its schedule it was at an instant, in ns; zero if it is on time.
+    pub lag_ns: u64,
+    pub lag_since_ns: u64,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,6 @@ impl RunQueue {
             (slot::STEP, run.step),
             (slot::NUMBER, run.number),
             (slot::CUTOFF, run.cutoff_ns),
-            (slot::BEHIND, run.behind_ns),
         ];
         for (field, value) in longs {
             bytes[field..field + 8].copy_from_slice(&value.to_ne_bytes());
@@ -92,6 +94,9 @@ impl RunQueue {
             calls: self.read(control::CALLS),
             built: self.read(control::BUILT),
             failed: self.read(control::FAILED),
+            ahead: self.read(control::AHEAD),
+            lag_ns: self.read(control::LAG),
+            lag_since_ns: self.read(control::SINCE),
         }
     }
 

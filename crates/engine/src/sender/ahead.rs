@@ -1,0 +1,148 @@
+//! Frames that left sooner after the frames before them than the plan says.
+//!
+//! A sender that was held up and then catches up sends more in a time than the plan has in any time as long. A device that
+//! carries the plan may drop as many frames as are too many, and is not to blame for them. They are found as a device would find
+//! them that carries the plan and not a frame more: a policer with the plan's rate and a bucket of [`TOLERANCE`] (GCRA, ITU-T
+//! I.371). A device with more room drops fewer. `bpf/send.bpf.c` counts live frames in the same way.
+
+use packetrig_stats::result::SentAhead;
+use packetrig_units::{MonoTime, Nanos};
+
+/// A frame may be nearer to those before it than planned by this: less cannot be asked of a sender, nor of a device.
+pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(250);
+/// Frames ahead that are further apart than this belong to different bursts.
+const APART: Nanos = Nanos::from_millis(10);
+/// Bursts that are kept apart; if there are more, neighbours are joined.
+const MOST: usize = 512;
+
+/// The bursts of a sender.
+#[derive(Clone, Debug)]
+pub(crate) struct AheadLog {
+    bursts: Vec<SentAhead>,
+}
+
+impl Default for AheadLog {
+    fn default() -> Self {
+        // A sender allocates nothing while it sends.
+        Self { bursts: Vec::with_capacity(MOST) }
+    }
+}
+
+impl AheadLog {
+    /// Adds frames that left ahead between two instants.
+    pub(crate) fn add(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
+        if let Some(last) = self.bursts.last_mut()
+            && from <= last.until + APART
+        {
+            last.until = last.until.max(until);
+            last.frames += frames;
+            return;
+        }
+        if self.bursts.len() == MOST {
+            self.join_neighbours();
+        }
+        self.bursts.push(SentAhead { from, until, frames });
+    }
+
+    fn join_neighbours(&mut self) {
+        let pairs = self.bursts.chunks(2).map(|pair| SentAhead {
+            from: pair[0].from,
+            until: pair[pair.len() - 1].until,
+            frames: pair.iter().map(|burst| burst.frames).sum(),
+        });
+        let joined: Vec<SentAhead> = pairs.collect();
+        self.bursts.clear();
+        self.bursts.extend(joined);
+    }
+
+    pub(crate) fn bursts(&self) -> Vec<SentAhead> {
+        self.bursts.clone()
+    }
+}
+
+/// Tells which frames leave ahead.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AheadMeter {
+    /// How late a frame has to be to keep its distance from those before it.
+    bar: Nanos,
+    /// When the last frame was due, if it left ahead.
+    ahead: Option<MonoTime>,
+    log: AheadLog,
+}
+
+impl AheadMeter {
+    /// Takes note of a frame that was due at `due` and leaves now.
+    pub(crate) fn add(&mut self, due: MonoTime, now: MonoTime) {
+        if let Some(before) = self.ahead.take() {
+            // The policer dropped the last one: its place is free for this one.
+            self.bar = self.bar.saturating_sub(due.since(before));
+        }
+        let late = now.since(due);
+        if late + TOLERANCE >= self.bar {
+            self.bar = self.bar.max(late);
+        } else {
+            self.ahead = Some(due);
+            self.log.add(now, now, 1);
+        }
+    }
+
+    pub(crate) fn bursts(&self) -> Vec<SentAhead> {
+        self.log.bursts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(us: u64) -> MonoTime {
+        MonoTime::default() + Nanos::from_micros(us)
+    }
+
+    fn ahead(departures: &[(u64, u64)]) -> u64 {
+        let mut meter = AheadMeter::default();
+        departures.iter().for_each(|(due, left)| meter.add(at(*due), at(*left)));
+        meter.bursts().iter().map(|burst| burst.frames).sum()
+    }
+
+    /// What a policer drops that adds a token each `period` and holds `depth` of them.
+    fn dropped(departures: &[(u64, u64)], period: f64, depth: f64) -> u64 {
+        let (mut tokens, mut before, mut dropped) = (depth, 0.0, 0);
+        for (_, left) in departures {
+            let left = *left as f64;
+            tokens = f64::min(depth, tokens + (left - before) / period);
+            before = left;
+            if tokens >= 1.0 { tokens -= 1.0 } else { dropped += 1 }
+        }
+        dropped
+    }
+
+    #[test]
+    fn what_is_made_up_for_is_ahead() {
+        // A frame each 200 us; 50 ms are lost and made up for at 6/5 of the rate.
+        let left = |n: u64| if n < 100 { n * 200 } else { (n * 200).max(70_000 + (n - 100) * 1000 / 6) };
+        let departures: Vec<_> = (0..3_000).map(|n| (n * 200, left(n))).collect();
+        let found = ahead(&departures);
+        assert!((245..=250).contains(&found), "{found} of the 250 that were held up");
+        let late: Vec<_> = (0..3_000).map(|n| (n * 200, n * 200 + 70)).collect();
+        assert_eq!(ahead(&late), 0, "as late as ever is not ahead");
+    }
+
+    proptest! {
+        #[test]
+        fn no_device_that_carries_the_plan_drops_more(
+            gap in 20u64..1000, late in prop::collection::vec(0u64..20_000, 50..400), room in 0u64..200,
+        ) {
+            let mut before = 0;
+            let departures: Vec<_> = late.iter().enumerate().map(|(n, late)| {
+                let due = gap * n as u64;
+                before = before.max(due + if late % 3 == 0 { *late } else { 0 });
+                (due, before)
+            }).collect();
+            let depth = 1.0 + TOLERANCE.as_u64() as f64 / 1000.0 / gap as f64 + 0.001;
+            let period = gap as f64 / (1.0 + room as f64 / 1000.0);
+            prop_assert!(dropped(&departures, period, depth) <= ahead(&departures));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! When a sender was behind its schedule.
+
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
+use packetrig_units::{MonoTime, Nanos};
+
+/// A sender that is less late than this has not stalled.
+const TOLD: Nanos = Nanos::from_millis(10);
+/// Stalls that are kept apart; later ones extend the last.
+const MOST: usize = 64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct StallLog {
+    events: Vec<PortEvent>,
+    /// The sender is not on time again after the last one.
+    is_open: bool,
+}
+
+impl Default for StallLog {
+    fn default() -> Self {
+        // A sender allocates nothing while it sends.
+        Self { events: Vec::with_capacity(MOST), is_open: false }
+    }
+}
+
+impl StallLog {
+    /// Takes note of how far behind the sender is now; zero if it is on time.
+    pub(crate) fn note(&mut self, behind: Nanos, now: MonoTime) {
+        if self.is_open {
+            self.extend(behind, now);
+        } else if behind > TOLD {
+            self.is_open = true;
+            if self.events.len() == MOST {
+                self.extend(behind, now);
+            } else {
+                let what = PortEventKind::SenderStalled { most_late: behind };
+                self.events.push(PortEvent { what, from: now - behind, until: None, only_sending: true });
+            }
+        }
+    }
+
+    fn extend(&mut self, behind: Nanos, now: MonoTime) {
+        self.is_open = behind > Nanos::ZERO;
+        let Some(last) = self.events.last_mut() else { return };
+        if let PortEventKind::SenderStalled { most_late } = last.what {
+            last.what = PortEventKind::SenderStalled { most_late: most_late.max(behind) };
+        }
+        last.until = if self.is_open { None } else { Some(now) };
+    }
+
+    pub(crate) fn events(&self) -> Vec<PortEvent> {
+        self.events.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_of_one_catching_up_are_one() {
+        let at = |ms: u64| MonoTime::default() + Nanos::from_millis(ms);
+        let mut log = StallLog::default();
+        for (behind, now) in [(9, 100), (50, 200), (30, 250), (80, 300), (0, 700), (5, 800), (20, 900)] {
+            log.note(Nanos::from_millis(behind), at(now));
+        }
+        let told: Vec<_> = log.events().iter().map(|event| (event.what, event.from, event.until)).collect();
+        let stalled = |ms| PortEventKind::SenderStalled { most_late: Nanos::from_millis(ms) };
+        assert_eq!(told, [(stalled(80), at(150), Some(at(700))), (stalled(20), at(880), None)]);
+    }
+}
