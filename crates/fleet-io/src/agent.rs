@@ -7,7 +7,7 @@ use crate::blame::fault_of;
 use crate::error::{Error, best_effort};
 use crate::membership::NodeMembership;
 use crate::plane::PlaneSource;
-use crate::pulse::ProcessPulse;
+use crate::pulse::{ProcessPulse, doubt_of};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::NodeName;
@@ -322,8 +322,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             Ok(mut result) => {
                 // A process that was stopped cannot have noticed its losses: the result carries the doubt.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
-                let doubts = standstills.iter().flatten().filter_map(|one| one.doubt(&name, result.started));
-                result.caveats.extend(doubts.collect::<Vec<_>>());
+                result.caveats.extend(doubt_of(&standstills.unwrap_or_default(), &name, result.started));
                 AgentEvent::Finished(Arc::new(result))
             }
             Err(error) => self.failed(error),

@@ -26,22 +26,34 @@ pub(crate) struct ProcessStandstill {
 }
 
 impl ProcessStandstill {
-    /// The caveat for a node's counts from T on; `None` if the standstill was over by then.
-    pub(crate) fn doubt(&self, node: &str, start: MonoTime) -> Option<Caveat> {
+    /// The part of it that was after `start`; `None` if it was over by then.
+    fn after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
-        if until <= start {
-            return None;
-        }
         let from = self.from.max(start);
-        let after = from.since(start);
-        let length = until.since(from);
-        let text = format!(
-            "its program did not run for {:.1} s, beginning {:.1} s after the start: frames may have been lost or stamped late meanwhile",
-            seconds(length),
-            seconds(after)
-        );
-        Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
+        (until > start).then(|| Self { from, length: until.since(from) })
     }
+}
+
+/// The caveat for a node's counts from T on, one for all of these times; `None` if all were over by then.
+pub(crate) fn doubt_of(standstills: &[ProcessStandstill], node: &str, start: MonoTime) -> Option<Caveat> {
+    let after: Vec<_> = standstills.iter().filter_map(|one| one.after(start)).collect();
+    let worst = after.iter().max_by_key(|one| one.length)?;
+    let first = after.iter().map(|one| one.from).min().unwrap_or(worst.from);
+    let last = after.iter().map(|one| one.from + one.length).max().unwrap_or(first);
+    let longest = format!("{:.1} s", seconds(worst.length));
+    let when = |at: MonoTime| format!("{:.1} s", seconds(at.since(start)));
+    let times = match after.len() {
+        1 => format!("for {longest}, beginning {} after the start", when(worst.from)),
+        many => format!(
+            "{many} times between {} and {} after the start, at most for {longest} (beginning {})",
+            when(first),
+            when(last),
+            when(worst.from)
+        ),
+    };
+    let text =
+        format!("its program did not run {times}: frames may have been lost or stamped late meanwhile");
+    Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
 }
 
 fn seconds(time: Nanos) -> f64 {
@@ -108,10 +120,18 @@ mod tests {
     fn only_what_happened_after_the_start_is_doubted() {
         let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
         let still = |from, length| ProcessStandstill { from: at(from), length: Nanos::from_millis(length) };
-        assert_eq!(still(1000, 5000).doubt("r1", at(6000)), None);
-        let doubt = still(1000, 5000).doubt("r1", at(4000)).unwrap();
-        assert!(doubt.text.contains("for 2.0 s, beginning 0.0 s after"), "{}", doubt.text);
-        let doubt = still(7000, 1500).doubt("r1", at(4000)).unwrap();
-        assert!(doubt.text.contains("for 1.5 s, beginning 3.0 s after"), "{}", doubt.text);
+        assert_eq!(doubt_of(&[still(1000, 5000)], "r1", at(6000)), None);
+        let text = |stills: &[ProcessStandstill]| doubt_of(stills, "r1", at(4000)).unwrap().text;
+        let one = text(&[still(1000, 5000)]);
+        assert!(one.contains("for 2.0 s, beginning 0.0 s after"), "{one}");
+        let one = text(&[still(0, 100), still(7000, 1500)]);
+        assert!(one.contains("for 1.5 s, beginning 3.0 s after"), "{one}");
+        let many = text(&[still(7000, 1500), still(9000, 2500), still(20_000, 1100)]);
+        assert!(
+            many.contains(
+                "3 times between 3.0 s and 17.1 s after the start, at most for 2.5 s (beginning 5.0 s)"
+            ),
+            "{many}"
+        );
     }
 }

@@ -105,6 +105,8 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         clock: None,
     };
     StreamReport {
+        delivered_milli: None,
+        largest_jitter: None,
         name: name.into(),
         tx_port: "tx".into(),
         rx_ports: vec!["rx".into()],
@@ -112,6 +114,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         sent: Some(sent()),
         received: Some(received()),
         loss: Some(FrameLoss {
+            counts_copies: false,
             expected: 10,
             lost: 2,
             extra: 0,
@@ -123,6 +126,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
             extra_in_doubt: 0,
         }),
         latency: Some(LatencyReport {
+            bounds: None,
             count: 8,
             min: ns(1),
             mean: ns(2),

@@ -17,6 +17,8 @@ use packetrig_units::Nanos;
 fn stream(name: &str) -> StreamReport {
     let sequence = SequenceCounts { unique: 990, reordered: 7, max_extent: 3, ..SequenceCounts::default() };
     StreamReport {
+        delivered_milli: None,
+        largest_jitter: None,
         name: name.into(),
         tx_port: "tx".into(),
         rx_ports: vec!["rx".into()],
@@ -50,6 +52,7 @@ fn stream(name: &str) -> StreamReport {
             quality: packetrig_stats::series::QualitySeries::default(),
         }),
         loss: Some(FrameLoss {
+            counts_copies: false,
             expected: 1_000,
             lost: 10,
             extra: 0,

@@ -100,6 +100,9 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let in_doubt = total_in_doubt(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
     ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &out_of_order);
+    for stream in &mut streams {
+        stream.delivered_milli = stream.delivered_rate();
+    }
     StreamRows { streams, lost }
 }
 

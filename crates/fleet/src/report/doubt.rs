@@ -73,13 +73,13 @@ impl OutageSpan {
         }
     }
 
-    /// How long it lasted, or until the last frame should have arrived.
-    pub(super) fn length_until(&self, last_expected: Nanos) -> Nanos {
-        self.end.unwrap_or(last_expected).saturating_sub(self.begin)
+    fn overlaps(&self, event: &EventReport) -> bool {
+        self.meets(event.from, event.until)
     }
 
-    fn overlaps(&self, event: &EventReport) -> bool {
-        self.end.is_none_or(|end| event.from < end) && event.until.is_none_or(|until| until > self.begin)
+    /// Whether some of it is within these times.
+    pub(super) fn meets(&self, from: Nanos, until: Option<Nanos>) -> bool {
+        self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
     /// How many of its frames these events may have cost, at most. `gone_before` says which number comes after the frames that

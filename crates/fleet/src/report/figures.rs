@@ -1,6 +1,8 @@
 //! Figures made of counts and distributions.
 
-use packetrig_stats::latency::Latency;
+use packetrig_plan::criteria::LatencyFigure;
+use packetrig_stats::bounded::Bounded;
+use packetrig_stats::latency::{BoundedLatency, Latency, StampErrors};
 use packetrig_stats::port::StampKind;
 use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -92,8 +94,51 @@ pub struct LatencyReport {
     /// frame counts as one without latency. More than the error of the clocks means that this error is wrong.
     #[serde(default)]
     pub early: Nanos,
-    /// How far off each figure may be.
+    /// How far off each figure may be, in short.
     pub error: LatencyError,
+    /// What each figure is at least and at most; absent in reports of older versions.
+    #[serde(default)]
+    pub bounds: Option<LatencyBounds>,
+}
+
+/// What the figures of a latency are at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyBounds {
+    pub min: Bounded<Nanos>,
+    pub mean: Bounded<Nanos>,
+    pub max: Bounded<Nanos>,
+    pub p50: Bounded<Nanos>,
+    pub p90: Bounded<Nanos>,
+    pub p99: Bounded<Nanos>,
+    pub p999: Bounded<Nanos>,
+    pub p9999: Bounded<Nanos>,
+}
+
+impl LatencyBounds {
+    fn of(times: &BoundedLatency<'_>) -> Option<Self> {
+        Some(Self {
+            min: times.min()?,
+            mean: times.mean()?,
+            max: times.max()?,
+            p50: times.quantile(500_000)?,
+            p90: times.quantile(900_000)?,
+            p99: times.quantile(990_000)?,
+            p999: times.quantile(999_000)?,
+            p9999: times.quantile(999_900)?,
+        })
+    }
+
+    pub const fn of_figure(&self, figure: LatencyFigure) -> Bounded<Nanos> {
+        match figure {
+            LatencyFigure::P50 => self.p50,
+            LatencyFigure::P90 => self.p90,
+            LatencyFigure::P99 => self.p99,
+            LatencyFigure::P999 => self.p999,
+            LatencyFigure::P9999 => self.p9999,
+            LatencyFigure::Mean => self.mean,
+            LatencyFigure::Max => self.max,
+        }
+    }
 }
 
 /// Why and how far latency may be off. The stamps make latency look longer than it is on the wire; two clocks make it look
@@ -124,19 +169,21 @@ impl LatencyError {
 
 impl LatencyReport {
     /// `None` for an empty distribution.
-    pub fn of(times: &Latency, early: Nanos, error: LatencyError) -> Option<Self> {
+    pub fn of(times: &Latency, early: Nanos, error: LatencyError, stamps: StampErrors<'_>) -> Option<Self> {
+        let bounds = LatencyBounds::of(&BoundedLatency::new(times, stamps))?;
         Some(Self {
             count: times.count(),
-            min: times.min()?,
-            mean: times.mean()?,
-            max: times.max()?,
-            p50: times.quantile(500_000)?,
-            p90: times.quantile(900_000)?,
-            p99: times.quantile(990_000)?,
-            p999: times.quantile(999_000)?,
-            p9999: times.quantile(999_900)?,
+            min: bounds.min.value,
+            mean: bounds.mean.value,
+            max: bounds.max.value,
+            p50: bounds.p50.value,
+            p90: bounds.p90.value,
+            p99: bounds.p99.value,
+            p999: bounds.p999.value,
+            p9999: bounds.p9999.value,
             early,
             error,
+            bounds: Some(bounds),
         })
     }
 }

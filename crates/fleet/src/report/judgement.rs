@@ -1,10 +1,11 @@
 //! The verdict on each criterion: what was measured, how far off that may be, and PASS, FAIL or UNKNOWN.
 //!
-//! Every measured value has a least and a most: what is certain, and what is possible. FAIL is what even the least is beyond,
-//! PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
+//! Every measured value has a least and a most ([`Bounded`]): what is certain, and what is possible. FAIL is what even the least is
+//! beyond, PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
 //! most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
 
 use super::figures::clamp_to_u64;
+use packetrig_stats::bounded::Bounded;
 use packetrig_units::{Nanos, Ratio, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -34,27 +35,25 @@ impl fmt::Display for CriterionResult {
     }
 }
 
-/// What was measured: the truth is between the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MeasuredRange {
-    pub(super) least: u64,
-    pub(super) most: u64,
+/// Whether a figure keeps an upper limit.
+pub(super) fn judge_at_most<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> CriterionResult {
+    if figure.least > limit {
+        CriterionResult::Fail
+    } else if figure.most <= limit {
+        CriterionResult::Pass
+    } else {
+        CriterionResult::Unknown
+    }
 }
 
-impl MeasuredRange {
-    pub(super) const fn exactly(value: u64) -> Self {
-        Self { least: value, most: value }
-    }
-
-    /// Whether it keeps an upper limit.
-    pub(super) const fn within(self, limit: u64) -> CriterionResult {
-        if self.least > limit {
-            CriterionResult::Fail
-        } else if self.most <= limit {
-            CriterionResult::Pass
-        } else {
-            CriterionResult::Unknown
-        }
+/// Whether a figure keeps a lower limit.
+pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> CriterionResult {
+    if figure.most < limit {
+        CriterionResult::Fail
+    } else if figure.least >= limit {
+        CriterionResult::Pass
+    } else {
+        CriterionResult::Unknown
     }
 }
 
@@ -74,18 +73,37 @@ pub struct SubjectJudgement {
     pub result: CriterionResult,
     /// What was measured, in words with the numbers.
     pub measured: String,
+    /// What was judged: frames, nanoseconds, or thousandths of a frame per second. Absent where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<Bounded<u64>>,
 }
 
 /// What is found of a criterion on one stream. Where there is nothing to judge, functions give `None` instead.
+///
+/// Made of a figure with its bounds, or of none: without bounds nothing is judged.
 pub(super) struct StreamFinding {
     pub(super) result: CriterionResult,
     /// In words, with the numbers.
     pub(super) measured: String,
+    pub(super) figure: Option<Bounded<u64>>,
 }
 
 impl StreamFinding {
+    pub(super) fn at_most(limit: u64, figure: Bounded<u64>, measured: String) -> Self {
+        Self { result: judge_at_most(&figure, limit), measured, figure: Some(figure) }
+    }
+
+    pub(super) fn at_least(limit: u64, figure: Bounded<u64>, measured: String) -> Self {
+        Self { result: judge_at_least(&figure, limit), measured, figure: Some(figure) }
+    }
+
     pub(super) const fn unknown(measured: String) -> Self {
-        Self { result: CriterionResult::Unknown, measured }
+        Self { result: CriterionResult::Unknown, measured, figure: None }
+    }
+
+    /// Of a criterion about the rig: what it does not keep says nothing of the device.
+    pub(super) fn of_the_rig(self) -> Self {
+        Self { result: self.result.min(CriterionResult::Unknown), ..self }
     }
 }
 
@@ -140,28 +158,28 @@ fn count(judgements: &[SubjectJudgement], wanted: CriterionResult) -> usize {
 }
 
 /// A count of frames with its doubt, in words: `5 of 100 frames lost (5 %)`.
-pub(super) fn count_in_words(range: MeasuredRange, whole: u64, what: &str) -> String {
-    let all = format!("{} of {whole} frames {what} ({})", range.most, Ratio::new(range.most, whole));
-    match range.most - range.least {
+pub(super) fn count_in_words(frames: &Bounded<u64>, whole: u64, what: &str) -> String {
+    let all = format!("{} of {whole} frames {what} ({})", frames.most, Ratio::new(frames.most, whole));
+    match frames.most - frames.least {
         0 => all,
         doubtful => format!("{all}, {doubtful} of them perhaps by the rig or a link without carrier"),
     }
 }
 
-/// A time with its doubt, in words.
-pub(super) fn time_in_words(range: MeasuredRange) -> String {
-    let least = Nanos::new(range.least);
-    let most = Nanos::new(range.most);
-    if least == most { most.to_string() } else { format!("between {least} and {most}") }
+/// A time with its doubt and the reasons for it, in words.
+pub(super) fn time_in_words(time: &Bounded<Nanos>) -> String {
+    let Bounded { least, most, why, .. } = time;
+    if least == most { most.to_string() } else { format!("between {least} and {most} ({why})") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_stats::bounded::BoundReason;
     use proptest::prelude::*;
 
     fn judgement(subject: &str, result: CriterionResult) -> SubjectJudgement {
-        SubjectJudgement { subject: subject.into(), result, measured: "m".into() }
+        SubjectJudgement { subject: subject.into(), result, measured: "m".into(), figure: None }
     }
 
     #[test]
@@ -184,7 +202,10 @@ mod tests {
         fn faults_of_the_rig_never_fail_and_faults_of_the_device_never_pass(
             lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
         ) {
-            let judge = |lost: u64, doubtful: u64| MeasuredRange { least: lost - doubtful.min(lost), most: lost }.within(limit);
+            let judge = |lost: u64, doubtful: u64| {
+                let figure = Bounded::exactly(lost).or_least(lost.saturating_sub(doubtful), BoundReason::RigLosses);
+                judge_at_most(&figure, limit)
+            };
             let before = judge(lost, doubtful);
             let rig = judge(lost + by_rig, doubtful + by_rig);
             prop_assert!(rig != CriterionResult::Fail || before == CriterionResult::Fail);

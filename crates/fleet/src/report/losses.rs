@@ -9,51 +9,14 @@ use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::latency::Latency;
-use packetrig_stats::outage::OutageList;
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, ReceiveResult};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Outages of a stream that a report lists: the longest.
-const MOST_LISTED: usize = 64;
 /// How far apart the clocks of two nodes may be if nothing is known of them.
 const CLOCKS_APART: Nanos = Nanos::from_millis(100);
-
-/// A time without some frames of a stream, at one port. Times are counted from T.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutageRow {
-    /// Name of the receiving port.
-    pub port: String,
-    /// Number of the first lost frame.
-    pub first: u64,
-    /// Number of the last lost frame.
-    pub last: u64,
-    /// Lost frames between them, both included.
-    pub frames: u64,
-    /// Separate gaps that are joined here, for want of room in the list.
-    pub gaps: u64,
-    /// Arrival of the last frame before; absent if none arrived before.
-    pub begin: Option<Nanos>,
-    /// Arrival of the first frame after; absent if none arrived after.
-    pub end: Option<Nanos>,
-    /// Of the lost frames, those that the rig or a link without carrier may have cost.
-    pub in_doubt: u64,
-}
-
-/// The outages of a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutageReport {
-    /// All of them: runs of consecutive lost frames.
-    pub count: u64,
-    /// The longest time between two arrivals with lost frames between them, or until the last frame was sent.
-    pub longest: Option<Nanos>,
-    /// The longest of those that are in no doubt.
-    pub longest_certain: Option<Nanos>,
-    /// The longest outages, in the order of time; at most 64.
-    pub listed: Vec<OutageRow>,
-}
 
 /// Frames of a stream at ports where the plan does not expect them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,80 +83,10 @@ impl ContentReport {
     }
 }
 
-/// The losses of a stream at one port, or at all its ports.
-#[derive(Debug, Default)]
-pub(super) struct LossTimes {
-    pub(super) outages: OutageReport,
-    pub(super) in_doubt: u64,
-}
-
-impl LossTimes {
-    /// Adds those of another port.
-    pub(super) fn add(&mut self, other: Self) {
-        self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
-        let Self { outages, .. } = self;
-        outages.count = outages.count.saturating_add(other.outages.count);
-        outages.longest = outages.longest.max(other.outages.longest);
-        outages.longest_certain = outages.longest_certain.max(other.outages.longest_certain);
-        outages.listed.extend(other.outages.listed);
-        keep_longest(&mut outages.listed);
-    }
-}
-
-fn keep_longest(rows: &mut Vec<OutageRow>) {
-    if rows.len() > MOST_LISTED {
-        rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
-        rows.truncate(MOST_LISTED);
-    }
-    rows.sort_by_key(|row| (row.begin, row.first));
-}
-
 impl StreamFindings<'_> {
-    /// When frames of stream `index` were lost at the port of `receiver`.
-    pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
-        let StreamReceiver { node, row: received } = receiver;
-        let events = self.events_at(index, receiver);
-        let last_expected = self.last_expected(index, received);
-        let OutageList { outages, gaps, longest, .. } = &received.outages;
-        let mut times = LossTimes::default();
-        times.outages.count = *gaps;
-        times.outages.longest = *longest;
-        let port = &self.plan.ports[received.port].name;
-        for outage in outages {
-            let span = OutageSpan::of(outage, node.started);
-            // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
-            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
-                outage.frames
-            } else {
-                span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time))
-            };
-            times.in_doubt = times.in_doubt.saturating_add(in_doubt);
-            let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
-            // Joined gaps have arrivals between them, so their span is no outage.
-            if span.is_one_gap {
-                times.outages.longest = times.outages.longest.max(Some(length));
-            }
-            if in_doubt == 0 && span.is_one_gap {
-                times.outages.longest_certain = times.outages.longest_certain.max(Some(length));
-            }
-            times.outages.listed.push(OutageRow {
-                port: port.clone(),
-                first: outage.first,
-                last: outage.last,
-                frames: outage.frames,
-                gaps: outage.gaps,
-                begin: outage.begin.map(|at| at.since(node.started)),
-                end: outage.end.map(|at| at.since(node.started)),
-                in_doubt,
-            });
-        }
-        keep_longest(&mut times.outages.listed);
-        times
-    }
-
     /// Whether frames may have been under way when the receiver stopped: delays were near the time for which it listened, or
     /// frames came until the last moment.
-    fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
+    pub(super) fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return false };
         let listened =
@@ -235,15 +128,8 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// When the last frame that was sent should have arrived, from T.
-    fn last_expected(self, index: usize, received: &ReceiveResult) -> Nanos {
-        let sent = self.sender(index);
-        let left = sent.and_then(|sender| Some(sender.row.counts.last?.since(sender.node.started)));
-        left.unwrap_or(Nanos::ZERO) + longest_delay_of(received)
-    }
-
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
-    fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+    pub(super) fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let mut events = self.port_events(receiver.node, receiver.row.port);
         events.retain(|event| !event.only_sending);
         events.extend(self.sending_events(index, receiver));
@@ -285,7 +171,8 @@ impl StreamFindings<'_> {
                 let contents = ContentReport::of(&sent.untagged_contents, arrived);
                 // They have no numbers, so it is not known when they were lost.
                 let is_doubtful = self.has_doubtful_events(index, &self.receivers(index));
-                let in_doubt = if is_doubtful { contents.lost } else { 0 };
+                let in_doubt =
+                    if is_doubtful { contents.lost } else { contents.lost.min(self.sent_ahead(index)) };
                 stream.contents = Some(ContentReport { in_doubt, ..contents });
             }
         }
@@ -293,7 +180,7 @@ impl StreamFindings<'_> {
 
     /// The number after the frames of stream `index` that should have arrived before a time since T, however late they left and
     /// however long they took; 0 if that is not known.
-    fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
+    pub(super) fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
         let is_recorded = self.plan.streams[index].frames.recording().is_some();
         let Some(sender) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
@@ -358,12 +245,12 @@ fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
 }
 
 /// How long frames of a stream took at most.
-fn longest_delay_of(received: &ReceiveResult) -> Nanos {
+pub(super) fn longest_delay_of(received: &ReceiveResult) -> Nanos {
     received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
 }
 
 /// How far apart the clocks of two nodes may be.
-fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
+pub(super) fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }

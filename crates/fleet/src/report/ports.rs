@@ -3,9 +3,9 @@
 use super::StreamReport;
 use super::doubt::EventReport;
 use super::figures::{MeanRate, sum_of};
+use super::frame_loss::FrameLoss;
 use super::lookup::ResultLookup;
 use super::out_of_order::OutOfOrderLosses;
-use super::streams::FrameLoss;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
 use packetrig_stats::ledger::FrameLedger;
@@ -45,6 +45,9 @@ pub struct PortReport {
     /// The most frames sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
+    /// Frames that left closer together than planned because the sender had been held up: a device may drop as many.
+    #[serde(default)]
+    pub sent_ahead: u64,
     /// Frames of other runs that arrived here.
     #[serde(default)]
     pub other_runs: Vec<OtherRunFrames>,
@@ -203,6 +206,7 @@ pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortR
         clock_bound: row.clock_bound,
         events: row.events.iter().map(|event| EventReport::of(event, node.started)).collect(),
         peaks: row.peaks,
+        sent_ahead: sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),
         other_runs: node.other_runs.iter().filter(|of| of.port == row.port).cloned().collect(),
     }
 }

@@ -312,6 +312,7 @@ impl ProbesReport {
             subject: format!("probes {}", line.name()),
             result: self.result_of(line),
             measured,
+            figure: None,
         }
     }
 

@@ -2,20 +2,23 @@
 
 use super::AcceptanceCriteria;
 use super::clocks::StreamClocks;
-use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate, clamp_to_u64};
+use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
+use super::frame_loss::{FrameLoss, all_expect_all};
 use super::histogram::{LatencyBucket, histogram_of};
 use super::load::asked_of;
 use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
-use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
+use super::losses::{ContentReport, MisdeliveryReport};
+use super::outages::{LossTimes, OutageReport};
+use packetrig_plan::Plan;
 use packetrig_plan::timeline::StreamTimeline;
-use packetrig_plan::{Plan, Stream};
+use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_stats::counts::StreamRxCounts;
-use packetrig_stats::jitter::JitterSummary;
-use packetrig_stats::latency::Latency;
+use packetrig_stats::jitter::{JitterSummary, jitter_error};
+use packetrig_stats::latency::{Latency, StampErrors};
 use packetrig_stats::result::{NodeResult, PortResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::{QualitySeries, RateSeries};
-use packetrig_units::{MonoTime, Nanos, Ratio};
+use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,52 +76,6 @@ pub struct ArrivedFrames {
     pub quality: QualitySeries,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FrameLoss {
-    /// Copies the receivers together should have counted.
-    pub expected: u64,
-    /// Of those, how many were not.
-    pub lost: u64,
-    /// Counted beyond what was expected.
-    pub extra: u64,
-    /// `lost` in percent of `expected`, for display.
-    pub percent: f64,
-    /// Runs of lost frames; absent where receivers share a stream, since none of them can tell.
-    pub bursts: Option<u64>,
-    /// The longest of them.
-    pub longest_burst: Option<u64>,
-    /// Seconds of the schedule with at least one lost frame.
-    pub seconds: Option<u64>,
-    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
-    #[serde(default)]
-    pub in_doubt: u64,
-    /// Of `extra`, those that the sender may have sent and not counted, at most.
-    #[serde(default)]
-    pub extra_in_doubt: u64,
-}
-
-impl FrameLoss {
-    /// The share as two counts.
-    pub const fn ratio(&self) -> Ratio {
-        Ratio::new(self.lost, self.expected)
-    }
-
-    fn new(expected: u64, sequence: &SequenceCounts, whole_here: bool) -> Self {
-        let lost = expected.saturating_sub(sequence.unique);
-        Self {
-            expected,
-            lost,
-            extra: sequence.unique.saturating_sub(expected),
-            percent: Ratio::new(lost, expected).percent(),
-            bursts: whole_here.then_some(sequence.loss_bursts),
-            longest_burst: whole_here.then_some(sequence.longest_burst),
-            seconds: whole_here.then_some(sequence.loss_seconds),
-            in_doubt: 0,
-            extra_in_doubt: 0,
-        }
-    }
-}
-
 /// A stream at one of its receiving ports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortShare {
@@ -148,13 +105,20 @@ pub struct StreamReport {
     pub loss: Option<FrameLoss>,
     /// Latency over all receivers.
     pub latency: Option<LatencyReport>,
-    /// Jitter, if there is one receiver: arrivals at different ports have no order among them.
+    /// Jitter between neighbours at the same port; of several receivers the worst.
     pub jitter: Option<JitterSummary>,
+    /// The largest RFC 3550 jitter at any time, with its bounds: what `max_jitter` judges.
+    #[serde(default)]
+    pub largest_jitter: Option<Bounded<Nanos>>,
     /// The split by receiving port, in plan order.
     pub per_port: Vec<PortShare>,
     /// Frames per second asked for, in thousandths; absent without a schedule.
     #[serde(default)]
     pub asked_milli: Option<u64>,
+    /// Distinct frames delivered per second of the time asked for, in thousandths: what `min_rate` judges. Absent without a
+    /// schedule.
+    #[serde(default)]
+    pub delivered_milli: Option<Bounded<u64>>,
     /// When frames were lost; absent if nothing is expected, and where receivers share the stream.
     #[serde(default)]
     pub outages: Option<OutageReport>,
@@ -190,7 +154,7 @@ impl<'a> StreamFindings<'a> {
         wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
     }
 
-    fn port(self, port: usize) -> Option<&'a PortResult> {
+    pub(super) fn port(self, port: usize) -> Option<&'a PortResult> {
         self.lookup.port(port)
     }
 
@@ -212,12 +176,12 @@ impl<'a> StreamFindings<'a> {
         // Where receivers share the frames, a gap at one of them is no loss.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
-            let loss = FrameLoss::new(expected(stream, frames), &received.sequence, all_expect_all(stream));
+            let loss = FrameLoss::of_stream(stream, frames, &received.sequence);
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
                 // Without times any of the losses may have been during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
-                None => 0,
+                None => self.sent_ahead(index),
             };
             FrameLoss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
@@ -232,13 +196,40 @@ impl<'a> StreamFindings<'a> {
             loss,
             latency: latency.as_ref().map(|(report, _)| *report),
             latency_histogram: latency.map(|(_, times)| histogram_of(&times)).unwrap_or_default(),
-            jitter: if let [only] = rows.as_slice() { only.row.jitter } else { None },
+            jitter: jitter_of(&rows),
+            largest_jitter: self.largest_jitter(index, &rows),
             per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
             asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery(index, &rows),
             contents: None,
+            delivered_milli: None,
         }
+    }
+
+    /// The largest smoothed jitter, which errors of stamps make look larger or smaller.
+    fn largest_jitter(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<Bounded<Nanos>> {
+        let value = jitter_of(rows)?.rfc3550_max;
+        let stamps = self.stamp_errors(stream, rows, Nanos::ZERO);
+        let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
+            return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
+        };
+        // Two arrivals make a difference. What two clocks differ by is the same for neighbours.
+        let errors = [
+            (jitter_error(leaving), BoundReason::SendStamps),
+            (arriving + arriving, BoundReason::ArrivalStamps),
+        ];
+        Some(errors.into_iter().fold(Bounded::exactly(value), |figure, (error, why)| {
+            figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
+        }))
+    }
+
+    /// What is known of the stamps of a stream at its ends.
+    fn stamp_errors(self, stream: usize, rows: &[StreamReceiver<'_>], clocks: Nanos) -> StampErrors<'a> {
+        let sender = self.sender(stream);
+        let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
+        let ports = rows.iter().filter_map(|receiver| self.port(receiver.row.port));
+        StampErrors { leaving, arriving: ports.map(|port| port.clock_bound).max(), clocks }
     }
 
     fn times_of(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
@@ -286,8 +277,9 @@ impl<'a> StreamFindings<'a> {
         let least = delays.min().unwrap_or(0).min(0);
         let early = Nanos::new(least.unsigned_abs());
         let all = all?;
-        let report =
-            LatencyReport::of(&all, early, LatencyError { clock, ..self.latency_error(stream, rows) })?;
+        let error = LatencyError { clock, ..self.latency_error(stream, rows) };
+        let stamps = self.stamp_errors(stream, rows, clock.unwrap_or(Nanos::ZERO));
+        let report = LatencyReport::of(&all, early, error, stamps)?;
         Some((report, all))
     }
 
@@ -305,14 +297,16 @@ impl<'a> StreamFindings<'a> {
     }
 }
 
-/// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.
-fn all_expect_all(stream: &Stream) -> bool {
-    stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
-}
-
-/// Copies the receivers together should count, rounded down.
-fn expected(stream: &Stream, sent: u64) -> u64 {
-    clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
+/// Jitter over all receivers: arrivals at different ports have no order among them, those at each port have.
+fn jitter_of(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
+    let mut all: Option<JitterSummary> = None;
+    for jitter in rows.iter().filter_map(|receiver| receiver.row.jitter.as_ref()) {
+        match &mut all {
+            None => all = Some(*jitter),
+            Some(all) => all.merge(jitter),
+        }
+    }
+    all
 }
 
 fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentFrames {

@@ -1,3 +1,4 @@
+mod bounds;
 mod claims;
 mod comparable;
 mod fleet;
@@ -105,6 +106,7 @@ fn port(index: usize, name: &str, ring_dropped: u64) -> PortResult {
         rx_stamp: StampKind::Software,
     };
     PortResult {
+        sent_ahead: Vec::new(),
         port: index,
         info,
         tx: TxCounters {

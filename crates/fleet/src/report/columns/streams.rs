@@ -263,6 +263,24 @@ const COLUMNS: &[Column] = &[
     Column::new("untagged_lost", Frames, "Frames without a test tag whose contents did not arrive.", |row| {
         Some(row.contents?.lost.into())
     }),
+    Column::new(
+        "delivered_fps_milli",
+        MilliFramesPerSecond,
+        "Different frames that arrived per second of the time asked for: what `min_rate` judges.",
+        |row| row.delivered_milli.map(|rate| rate.value.into()),
+    ),
+    Column::new(
+        "jitter_rfc3550_max_ns",
+        Nanoseconds,
+        "The largest interarrival jitter at any time (RFC 3550): what `max_jitter` judges.",
+        |row| jitter(row, |jitter| jitter.rfc3550_max),
+    ),
+    Column::new(
+        "certain_outage_ns",
+        Nanoseconds,
+        "How long the longest outage certainly was, without what the rig may have done to it.",
+        |row| row.outages.as_ref()?.longest_certain.map(CellValue::from),
+    ),
 ];
 
 fn sent(row: &StreamReport, of: fn(&SentFrames) -> u64) -> Option<CellValue> {

@@ -1,0 +1,83 @@
+//! What of a stream is missing.
+
+use super::figures::clamp_to_u64;
+use packetrig_plan::Stream;
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_units::Ratio;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FrameLoss {
+    /// Copies the receivers together should have counted.
+    pub expected: u64,
+    /// Of those, how many were not.
+    pub lost: u64,
+    /// Counted beyond what was expected.
+    pub extra: u64,
+    /// `lost` in percent of `expected`, for display.
+    pub percent: f64,
+    /// Runs of lost frames; absent where receivers share a stream, since none of them can tell.
+    pub bursts: Option<u64>,
+    /// The longest of them.
+    pub longest_burst: Option<u64>,
+    /// Seconds of the schedule with at least one lost frame.
+    pub seconds: Option<u64>,
+    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
+    #[serde(default)]
+    pub in_doubt: u64,
+    /// Of `extra`, those that the sender may have sent and not counted, at most.
+    #[serde(default)]
+    pub extra_in_doubt: u64,
+    /// A receiver should have several copies of a frame: all copies count, and `extra` are those beyond.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_copies: bool,
+}
+
+impl FrameLoss {
+    /// The share as two counts.
+    pub const fn ratio(&self) -> Ratio {
+        Ratio::new(self.lost, self.expected)
+    }
+
+    /// Of a stream that sent so many frames, at all its receivers.
+    pub(super) fn of_stream(stream: &Stream, sent: u64, sequence: &SequenceCounts) -> Self {
+        let expected = expected(stream, sent);
+        let loss = Self::new(expected, sequence, all_expect_all(stream));
+        if stream.metrics.rx_per_tx_thousandths <= stream.rx.len() as u64 * 1000 {
+            return loss;
+        }
+        // More copies than receivers: each receiver should have several of a frame, so copies are what is expected. A frame that
+        // never came lacks all of its copies, whatever others have too many.
+        let arrived = sequence.unique.saturating_add(sequence.duplicates);
+        let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
+        let lost = expected.saturating_sub(arrived).max(never_came.min(expected));
+        let extra = arrived.saturating_add(lost).saturating_sub(expected);
+        Self { lost, extra, percent: Ratio::new(lost, expected).percent(), counts_copies: true, ..loss }
+    }
+
+    pub(super) fn new(expected: u64, sequence: &SequenceCounts, whole_here: bool) -> Self {
+        let lost = expected.saturating_sub(sequence.unique);
+        Self {
+            counts_copies: false,
+            expected,
+            lost,
+            extra: sequence.unique.saturating_sub(expected),
+            percent: Ratio::new(lost, expected).percent(),
+            bursts: whole_here.then_some(sequence.loss_bursts),
+            longest_burst: whole_here.then_some(sequence.longest_burst),
+            seconds: whole_here.then_some(sequence.loss_seconds),
+            in_doubt: 0,
+            extra_in_doubt: 0,
+        }
+    }
+}
+
+/// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.
+pub(super) fn all_expect_all(stream: &Stream) -> bool {
+    stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
+}
+
+/// Copies the receivers together should count, rounded down.
+fn expected(stream: &Stream, sent: u64) -> u64 {
+    clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
+}

@@ -1,0 +1,205 @@
+//! When frames of a stream were missing, and for how long.
+//!
+//! An outage lasts from the arrival of the last frame before it until that of the first frame after it. Where there is no such
+//! arrival, at the ends of a stream, the plan says how long it lasted, not the receiver's patience.
+
+use super::doubt::{EventReport, OutageSpan};
+use super::lookup::StreamReceiver;
+use super::losses::{clocks_apart, longest_delay_of};
+use super::streams::StreamFindings;
+use packetrig_stats::bounded::{BoundReason, Bounded};
+use packetrig_stats::outage::{OutageList, StreamOutage};
+use packetrig_stats::port_event::PortEventKind;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Outages of a stream that a report lists: the longest.
+const MOST_LISTED: usize = 64;
+/// A sender that is later than this is told of as stalled.
+const STALLED: Nanos = Nanos::from_millis(10);
+
+/// A time without some frames of a stream, at one port. Times are counted from T.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageRow {
+    /// Name of the receiving port.
+    pub port: String,
+    /// Number of the first lost frame.
+    pub first: u64,
+    /// Number of the last lost frame.
+    pub last: u64,
+    /// Lost frames between them, both included.
+    pub frames: u64,
+    /// Separate gaps that are joined here, for want of room in the list.
+    pub gaps: u64,
+    /// Arrival of the last frame before; absent if none arrived before.
+    pub begin: Option<Nanos>,
+    /// Arrival of the first frame after; absent if none arrived after.
+    pub end: Option<Nanos>,
+    /// Of the lost frames, those that the rig or a link without carrier may have cost.
+    pub in_doubt: u64,
+    /// How long it lasted; absent where outages are joined.
+    #[serde(default)]
+    pub length: Option<Bounded<Nanos>>,
+}
+
+/// The outages of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageReport {
+    /// All of them: runs of consecutive lost frames.
+    pub count: u64,
+    /// The longest time between two arrivals with lost frames between them, or at an end of the stream as the plan has it.
+    pub longest: Option<Nanos>,
+    /// How long the longest certainly is.
+    pub longest_certain: Option<Nanos>,
+    /// The longest with its bounds: what `max_outage` judges.
+    #[serde(default)]
+    pub longest_length: Option<Bounded<Nanos>>,
+    /// The longest outages, in the order of time; at most 64.
+    pub listed: Vec<OutageRow>,
+}
+
+/// The losses of a stream at one port, or at all its ports.
+#[derive(Debug, Default)]
+pub(super) struct LossTimes {
+    pub(super) outages: OutageReport,
+    pub(super) in_doubt: u64,
+}
+
+impl LossTimes {
+    /// Adds those of another port.
+    pub(super) fn add(&mut self, other: Self) {
+        self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
+        let Self { outages, .. } = self;
+        outages.count = outages.count.saturating_add(other.outages.count);
+        outages.take_longest(other.outages.longest_length);
+        outages.listed.extend(other.outages.listed);
+        keep_longest(&mut outages.listed);
+    }
+}
+
+impl OutageReport {
+    /// Takes an outage, or none, into account for the longest.
+    fn take_longest(&mut self, length: Option<Bounded<Nanos>>) {
+        let Some(length) = length else { return };
+        let longest = self.longest_length.map_or(length, |longest| longest.max(length));
+        self.longest_length = Some(longest);
+        self.longest = Some(longest.value);
+        self.longest_certain = Some(longest.least).filter(|least| *least > Nanos::ZERO);
+    }
+}
+
+fn keep_longest(rows: &mut Vec<OutageRow>) {
+    if rows.len() > MOST_LISTED {
+        rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
+        rows.truncate(MOST_LISTED);
+    }
+    rows.sort_by_key(|row| (row.begin, row.first));
+}
+
+impl StreamFindings<'_> {
+    /// When frames of stream `index` were lost at the port of `receiver`.
+    pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
+        let StreamReceiver { node, row: received } = receiver;
+        let events = self.events_at(index, receiver);
+        let mut bursts = self.ahead_bursts(index, receiver);
+        let OutageList { outages, gaps, longest, .. } = &received.outages;
+        let mut times = LossTimes::default();
+        times.outages.count = *gaps;
+        if *gaps > outages.len() as u64 {
+            // Of joined outages the list knows how long the longest was, but not when it was, and so not what caused it.
+            let joined = |longest| Bounded::exactly(longest).or_least(Nanos::ZERO, BoundReason::Joined);
+            times.outages.take_longest(longest.map(joined));
+        }
+        for outage in outages {
+            let span = OutageSpan::of(outage, node.started);
+            // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
+            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
+                outage.frames
+            } else {
+                let by_events =
+                    span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time));
+                by_events + bursts.explain(&span, outage.frames - by_events)
+            };
+            times.in_doubt = times.in_doubt.saturating_add(in_doubt);
+            let length = self.length_of(index, receiver, outage, in_doubt);
+            times.outages.take_longest(length);
+            times.outages.listed.push(OutageRow {
+                port: self.plan.ports[received.port].name.clone(),
+                first: outage.first,
+                last: outage.last,
+                frames: outage.frames,
+                gaps: outage.gaps,
+                begin: outage.begin.map(|at| at.since(node.started)),
+                end: outage.end.map(|at| at.since(node.started)),
+                in_doubt,
+                length,
+            });
+        }
+        keep_longest(&mut times.outages.listed);
+        times
+    }
+
+    /// How long an outage lasted, of whose frames so many are in doubt; `None` of joined ones, between which frames arrived.
+    fn length_of(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+        outage: &StreamOutage,
+        in_doubt: u64,
+    ) -> Option<Bounded<Nanos>> {
+        let late = self.most_late_during(index, receiver, outage);
+        let length = match outage.length() {
+            // Between two arrivals. What the sender was held up meanwhile is in it.
+            Some(length) => {
+                Bounded::exactly(length).or_least(length.saturating_sub(late), BoundReason::SentLate)
+            }
+            None if outage.gaps > 1 => return None,
+            None => self.length_at_an_end(index, outage, late),
+        };
+        Some(match in_doubt {
+            0 => length,
+            _ => length.or_least(Nanos::ZERO, BoundReason::RigLosses),
+        })
+    }
+
+    /// An outage with no arrival before or after it lasts as long as the plan has it: between the frames around it, or those at
+    /// its ends.
+    fn length_at_an_end(self, index: usize, outage: &StreamOutage, late: Nanos) -> Bounded<Nanos> {
+        let is_recorded = self.plan.streams[index].frames.recording().is_some();
+        let Some(timeline) = self.timelines.get(index).filter(|_| !is_recorded) else {
+            let sending =
+                self.sender(index).map(|sender| sender.node.senders_done.since(sender.node.started));
+            let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));
+            return all.or_least(Nanos::ZERO, BoundReason::NoArrival);
+        };
+        let before = outage.begin.map_or(outage.first, |_| outage.first.saturating_sub(1));
+        let after = outage.last + u64::from(outage.end.is_some());
+        let between = |from: u64, to: u64| timeline.due(to).saturating_sub(timeline.due(from));
+        let length = between(before, after);
+        // The frames that are lost themselves were certainly lost: from when the first was due until the last was.
+        let length =
+            Bounded::exactly(length).or_least(between(outage.first, outage.last), BoundReason::NoArrival);
+        length
+            .or_least(length.least.saturating_sub(late), BoundReason::SentLate)
+            .or_most(length.most + late, BoundReason::SentLate)
+    }
+
+    /// How late frames of stream `index` left at most while these were lost.
+    fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
+        let Some(sender) = self.sender(index) else { return Nanos::MAX };
+        let span = OutageSpan::of(outage, receiver.node.started);
+        let tx = self.plan.streams[index].tx;
+        let after = clocks_apart(sender.node, receiver.node) + longest_delay_of(receiver.row);
+        let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
+        let stalls = events.filter_map(|event| match event.what {
+            PortEventKind::SenderStalled { most_late } => {
+                let event = EventReport::of(event, sender.node.started).widened(after, after);
+                span.meets(event.from, event.until).then_some(most_late)
+            }
+            _ => None,
+        });
+        // What is late by less is told of no frame in particular.
+        let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
+        stalls.max().unwrap_or(Nanos::ZERO).max(otherwise)
+    }
+}

@@ -1,0 +1,65 @@
+//! Losses that bursts of the rig's own explain: a sender that was held up sends more in a time than the plan has, and a device that
+//! carries the plan may drop as many frames as are too many.
+
+use super::doubt::OutageSpan;
+use super::figures::sum_of;
+use super::lookup::{StreamReceiver, StreamSender};
+use super::losses::{clocks_apart, longest_delay_of};
+use super::streams::StreamFindings;
+use packetrig_units::Nanos;
+
+/// How long after a burst what it filled in the device may still cost frames: a policer with two percent of room fills a bucket of
+/// five milliseconds in that time.
+const AFTER: Nanos = Nanos::from_millis(250);
+
+/// A burst, by the times since T at which its frames arrive or are missing.
+#[derive(Clone, Copy, Debug)]
+struct AheadBurst {
+    from: Nanos,
+    until: Nanos,
+    /// Frames that it may still have cost.
+    left: u64,
+}
+
+/// What the bursts of a stream's sender may have cost at one receiver. Each frame is accounted for once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AheadBursts(Vec<AheadBurst>);
+
+impl AheadBursts {
+    /// Of these lost frames, those that bursts explain, at most; they are taken out of what the bursts may have cost.
+    pub(super) fn explain(&mut self, span: &OutageSpan, mut frames: u64) -> u64 {
+        let before = frames;
+        for burst in &mut self.0 {
+            if span.meets(burst.from, Some(burst.until)) {
+                let explained = frames.min(burst.left);
+                burst.left -= explained;
+                frames -= explained;
+            }
+        }
+        before - frames
+    }
+}
+
+impl StreamFindings<'_> {
+    /// The bursts of the port that sends stream `index`, as `receiver` sees them.
+    pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> AheadBursts {
+        let Some(StreamSender { node: sender, .. }) = self.sender(index) else {
+            return AheadBursts::default();
+        };
+        let apart = clocks_apart(sender, receiver.node);
+        let after = apart + longest_delay_of(receiver.row) + AFTER;
+        let bursts = self.port(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
+        let bursts = bursts.unwrap_or_default().iter().map(|burst| AheadBurst {
+            from: burst.from.since(sender.started).saturating_sub(apart),
+            until: burst.until.since(sender.started) + after,
+            left: burst.frames,
+        });
+        AheadBursts(bursts.collect())
+    }
+
+    /// Frames that left ahead at the port that sends stream `index`.
+    pub(super) fn sent_ahead(self, index: usize) -> u64 {
+        let port = self.port(self.plan.streams[index].tx);
+        port.map_or(0, |port| sum_of(port.sent_ahead.iter().map(|burst| burst.frames)))
+    }
+}

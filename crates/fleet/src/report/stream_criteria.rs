@@ -1,0 +1,201 @@
+//! The criteria on a stream: which figure each judges, and that figure with its bounds.
+//!
+//! docs/book/figures.md defines each figure.
+
+use super::figures::clamp_to_u64;
+use super::judgement::{CriterionResult, StreamFinding, allowed, count_in_words, time_in_words};
+use super::{AcceptanceCriteria, ArrivedFrames, LatencyLimit, StreamReport};
+use packetrig_stats::bounded::{BoundReason, Bounded};
+use packetrig_units::{Nanos, Ratio, Share};
+
+impl StreamReport {
+    /// The criteria on its frames that have this result here, in words.
+    pub fn judged_as(&self, wanted: CriterionResult, criteria: &AcceptanceCriteria) -> Vec<String> {
+        let judged = [
+            self.judge_loss(criteria.max_loss),
+            self.judge_duplicates(criteria.max_duplicates),
+            self.judge_damage(criteria.max_damaged),
+            self.judge_misdelivery(criteria.max_misdelivered),
+        ];
+        let found = judged.into_iter().flatten().filter(|finding| finding.result == wanted);
+        found.map(|finding| format!("stream {}: {}", self.name, finding.measured)).collect()
+    }
+
+    pub(super) fn judge_loss(&self, limit: Share) -> Option<StreamFinding> {
+        let loss = self.loss?;
+        let contents = self.contents.unwrap_or_default();
+        // Numbered frames and those compared by content are disjoint, so one limit holds for their sum.
+        let expected = loss.expected.saturating_add(contents.compared);
+        let lost = Bounded::exactly(loss.lost.saturating_add(contents.lost));
+        let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
+        let lost = lost.or_least(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
+        let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
+        let words = count_in_words(&lost, expected, "lost");
+        let measured = match stale {
+            0 => words,
+            _ => format!("{words}; {stale} frames came more than 65536 frames late and count as lost"),
+        };
+        Some(StreamFinding::at_most(allowed(limit, expected), lost, measured))
+    }
+
+    /// Of frames that receivers count for certain.
+    pub(super) fn judge_exact(
+        &self,
+        limit: Share,
+        count: fn(&ArrivedFrames) -> u64,
+        what: &str,
+    ) -> Option<StreamFinding> {
+        let received = self.received.as_ref().filter(|_| self.measured)?;
+        let frames = Bounded::exactly(count(received));
+        let expected = self.loss.map_or(received.frames, |loss| loss.expected);
+        let measured = count_in_words(&frames, expected, what);
+        Some(StreamFinding::at_most(allowed(limit, expected), frames, measured))
+    }
+
+    pub(super) fn judge_duplicates(&self, limit: Share) -> Option<StreamFinding> {
+        let received = self.received.as_ref().filter(|_| self.measured)?;
+        let copies = self.copies(received);
+        let stale = received.sequence.stale;
+        let has_extra = self.loss.is_some_and(|loss| loss.extra > 0);
+        let what = match (has_extra, stale) {
+            (true, _) => "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned(),
+            (false, 0) => "arrived more than once".to_owned(),
+            (false, stale) => {
+                format!("arrived more than once, if the {stale} that came over 65536 frames late are copies")
+            }
+        };
+        let expected = self.loss.map_or(received.frames, |loss| loss.expected);
+        let ratio = Ratio::new(copies.most, expected);
+        let measured = format!("{} of {expected} frames {what} ({ratio})", copies.most);
+        Some(StreamFinding::at_most(allowed(limit, expected), copies, measured))
+    }
+
+    /// Frames beyond those expected count as copies. A frame that came too late to be told from a copy may be one.
+    fn copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
+        let loss = self.loss.unwrap_or_default();
+        // Where the plan expects several copies at a receiver, only those beyond them are too many.
+        let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
+        let copies = Bounded::exactly(twice.saturating_add(loss.extra));
+        let least = copies.value.saturating_sub(loss.extra_in_doubt);
+        let most = copies.value.saturating_add(received.sequence.stale);
+        copies.or_least(least, BoundReason::RigLosses).or_most(most, BoundReason::Stale)
+    }
+
+    pub(super) fn judge_damage(&self, limit: Share) -> Option<StreamFinding> {
+        let what = "arrived with a damaged payload or tag";
+        self.judge_exact(limit, |received| received.corrupt.saturating_add(received.unnumbered), what)
+    }
+
+    pub(super) fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
+        let expected = self.loss?.expected;
+        let limit = allowed(limit, expected);
+        let Some(astray) = &self.misdelivery else {
+            let measured = format!("0 of {expected} frames at other ports");
+            return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
+        };
+        // A flood brings a frame to several wrong ports; it is one frame all the same.
+        let frames = Bounded::exactly(astray.frames.saturating_sub(astray.to_groups).min(expected));
+        Some(StreamFinding::at_most(limit, frames, astray.to_string()))
+    }
+
+    pub(super) fn judge_latency(&self, limit: LatencyLimit) -> Option<StreamFinding> {
+        self.received.as_ref().filter(|got| got.frames > 0)?;
+        let bounds = self.latency.as_ref().and_then(|latency| latency.bounds);
+        let Some(latency) = bounds.map(|bounds| bounds.of_figure(limit.figure)) else {
+            return Some(StreamFinding::unknown(format!("latency {} was not measured", limit.figure)));
+        };
+        let measured = format!("{} {}", limit.figure, time_in_words(&latency));
+        Some(StreamFinding::at_most(limit.limit.as_u64(), latency.map(Nanos::as_u64), measured))
+    }
+
+    pub(super) fn judge_jitter(&self, limit: Nanos) -> Option<StreamFinding> {
+        self.received.as_ref().filter(|got| got.frames > 1)?;
+        let Some(jitter) = self.largest_jitter else {
+            return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
+        };
+        let measured = format!("largest {}", time_in_words(&jitter));
+        Some(StreamFinding::at_most(limit.as_u64(), jitter.map(Nanos::as_u64), measured))
+    }
+
+    pub(super) fn judge_outage(&self, limit: Nanos) -> Option<StreamFinding> {
+        self.loss?;
+        let Some(outages) = &self.outages else {
+            let measured = "outages are not known where receivers share a stream".to_owned();
+            return Some(StreamFinding::unknown(measured));
+        };
+        let longest = outages.longest_length.unwrap_or(Bounded::exactly(Nanos::ZERO));
+        let measured = format!("longest {}", time_in_words(&longest));
+        Some(StreamFinding::at_most(limit.as_u64(), longest.map(Nanos::as_u64), measured))
+    }
+
+    pub(super) fn judge_rate(&self, limit: Share) -> Option<StreamFinding> {
+        let asked = self.asked_milli?;
+        let Some(delivered) = self.delivered_milli else {
+            return Some(StreamFinding::unknown("the rate was not measured".to_owned()));
+        };
+        let Bounded { least, most, why, .. } = delivered;
+        let share = Ratio::new(delivered.value, asked);
+        let mut measured = format!("{} of {} frames/s ({share})", delivered.value / 1000, asked / 1000);
+        if !delivered.is_exact() {
+            let range = format!(", between {} and {} ({why})", least / 1000, most / 1000);
+            measured.push_str(&range);
+        }
+        Some(StreamFinding::at_least(allowed(limit, asked), delivered, measured))
+    }
+
+    /// Of the frames sent, those that receivers can know again.
+    pub(super) fn judge_verified(&self, limit: Share) -> Option<StreamFinding> {
+        let sent = self.sent.as_ref().filter(|sent| self.loss.is_some() && sent.frames > 0)?;
+        let compared = self.contents.map_or(0, |contents| contents.compared);
+        let verified = sent.frames.saturating_sub(sent.untagged).saturating_add(compared);
+        let measured = format!(
+            "{verified} of {} frames can be verified, {compared} of them by their content ({})",
+            sent.frames,
+            Ratio::new(verified, sent.frames)
+        );
+        let limit = allowed(limit, sent.frames);
+        Some(StreamFinding::at_least(limit, Bounded::exactly(verified), measured).of_the_rig())
+    }
+
+    pub(super) fn judge_lateness(&self, limit: Nanos) -> Option<StreamFinding> {
+        let latest = self.sent.as_ref()?.send_error?.max;
+        let measured = format!("frames left up to {latest} late");
+        let late = Bounded::exactly(latest.as_u64());
+        Some(StreamFinding::at_most(limit.as_u64(), late, measured).of_the_rig())
+    }
+
+    /// Distinct frames that arrived, per second of the time that was asked for, or of the time that they took if that is longer.
+    ///
+    /// It is at least what arrived. It is at most that with the frames that the rig did not send or may have lost, in the time
+    /// without what the sender took longer than planned; and a count within a time is known to one frame.
+    pub(super) fn delivered_rate(&self) -> Option<Bounded<u64>> {
+        let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
+        let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
+        let planned_span = |frames: u64| u128::from(frames) * NANOS_MILLI / asked;
+        let span = |first: Option<Nanos>, last: Option<Nanos>| {
+            first.zip(last).map_or(0, |(first, last)| u128::from(last.saturating_sub(first).as_u64()))
+        };
+        let interval = planned_span(1);
+        let window = planned_span(sent.planned).max(1);
+        let taken = window.max(span(received.first, received.last) + interval);
+        let longer = span(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
+        // Copies that several receivers should have of a frame are one frame.
+        let copies = u128::from(loss.expected).max(1);
+        let of_sent = |frames: u64| u128::from(frames) * u128::from(sent.frames) / copies;
+        let rate = |frames: u128, time: u128| clamp_to_u64(frames * NANOS_MILLI / time);
+        let arrived = of_sent(loss.expected.saturating_sub(loss.lost));
+        let with_doubt = of_sent(loss.expected.saturating_sub(loss.lost.saturating_sub(loss.in_doubt)));
+        let fastest = window.max(taken.saturating_sub(longer));
+        let counted = if taken > window { 1 } else { 0 };
+        Some(
+            Bounded::exactly(rate(arrived, taken))
+                .or_most(rate(arrived + counted, taken), BoundReason::Counting)
+                .or_most(rate(arrived + counted, fastest), BoundReason::SentLate)
+                .or_most(rate(with_doubt + counted, fastest), BoundReason::RigLosses)
+                .or_most(rate(with_doubt + counted + u128::from(sent.unsent), fastest), BoundReason::Unsent),
+        )
+    }
+}
+
+/// Nanoseconds in a second, in thousandths: a rate is frames times this, divided by nanoseconds.
+const NANOS_MILLI: u128 = 1_000_000_000_000;

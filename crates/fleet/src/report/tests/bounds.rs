@@ -1,0 +1,176 @@
+//! Figures are judged by their own bounds: what the rig did is never blamed on the device, and never hides what the device did.
+
+use super::*;
+use packetrig_plan::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
+use packetrig_stats::jitter::JitterSummary;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::outage::{OutageList, StreamOutage};
+use packetrig_stats::result::SentAhead;
+use packetrig_units::Share;
+
+fn judged(node: NodeResult, criteria: AcceptanceCriteria) -> RunReport {
+    judged_with(node, criteria, "")
+}
+
+fn judged_with(node: NodeResult, criteria: AcceptanceCriteria, metrics: &str) -> RunReport {
+    let facts = RunFacts { criteria, ..facts() };
+    assemble(&facts, &plan(&["rx0"], metrics), vec![node], RunOutcome::Complete { stopped: false })
+}
+
+fn result_of(report: &RunReport, criterion: &str) -> CriterionResult {
+    report.judged.iter().find(|line| line.criterion == criterion).unwrap().result
+}
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+/// A run that lost these frames of a stream of 1000 frames/s.
+fn run_without(lost: &[(u64, u64)]) -> NodeResult {
+    let frames: u64 = lost.iter().map(|(first, last)| last + 1 - first).sum();
+    let mut node = node(&[1001 - frames]);
+    let mut outages = OutageList::with_room(16);
+    for (first, last) in lost {
+        let arrival = |number: u64| Some(at(number + 1));
+        let begin = first.checked_sub(1).and_then(arrival);
+        let end = (*last < 1000).then(|| at(last + 2));
+        outages.push(StreamOutage {
+            first: *first,
+            last: *last,
+            frames: last + 1 - first,
+            gaps: 1,
+            begin,
+            end,
+        });
+    }
+    node.receive[0].outages = outages;
+    node
+}
+
+#[test]
+fn one_frame_that_left_late_fails_no_percentile_and_no_maximum() {
+    let mut node = node(&[1001]);
+    let mut times = Latency::with_digits(3);
+    let mut leaving = Latency::with_digits(2);
+    for n in 0..1001 {
+        let late = if n < 3 { 20_000_000 } else { 300 };
+        times.record(Nanos::new(10_000 + late));
+        leaving.record(Nanos::new(late));
+    }
+    node.receive[0].latency = Some(times);
+    node.send[0].stamp_bound = leaving;
+    let criteria = |figure, us| AcceptanceCriteria {
+        latency: vec![LatencyLimit { figure, limit: Nanos::from_micros(us) }],
+        ..AcceptanceCriteria::default()
+    };
+    for (figure, name, us, wanted) in [
+        (LatencyFigure::Max, "latency max", 400, CriterionResult::Unknown),
+        (LatencyFigure::P9999, "latency p99.99", 400, CriterionResult::Unknown),
+        (LatencyFigure::Mean, "latency mean", 30, CriterionResult::Unknown),
+        (LatencyFigure::P99, "latency p99", 400, CriterionResult::Pass),
+        (LatencyFigure::P50, "latency p50", 9, CriterionResult::Fail),
+    ] {
+        let report = judged(node.clone(), criteria(figure, us));
+        assert_eq!(result_of(&report, name), wanted, "{name}: {:?}", report.judged);
+    }
+}
+
+#[test]
+fn jitter_is_the_largest_of_the_stream_and_as_certain_as_the_stamps() {
+    let with = |largest: u64| {
+        let mut node = node(&[1001]);
+        let rfc3550_max = Nanos::new(largest);
+        node.receive[0].jitter =
+            Some(JitterSummary { rfc3550_max, samples: 1000, ..JitterSummary::default() });
+        let criteria = AcceptanceCriteria { max_jitter: Some(Nanos::from_micros(500)), ..Default::default() };
+        result_of(&judged(node, criteria), "jitter")
+    };
+    assert_eq!(with(2_852_000), CriterionResult::Fail, "whatever it was at the end");
+    assert_eq!(with(100_000), CriterionResult::Pass);
+    assert_eq!(with(500_200), CriterionResult::Unknown, "stamps are off by up to 700 ns");
+}
+
+#[test]
+fn a_rate_is_of_distinct_frames_in_the_time_asked_for() {
+    let criteria = AcceptanceCriteria {
+        max_loss: Share::WHOLE,
+        max_duplicates: Share::WHOLE,
+        min_rate: Some("99%".parse().unwrap()),
+        ..Default::default()
+    };
+    let rate = |node: NodeResult| result_of(&judged(node, criteria.clone()), "rate");
+    assert_eq!(rate(node(&[1001])), CriterionResult::Pass);
+    let mut dead = run_without(&[(500, 1000)]);
+    dead.receive[0].counts.last = Some(at(500));
+    assert_eq!(rate(dead), CriterionResult::Fail, "half of the time nothing came");
+    let mut copied = run_without(&[(10, 109)]);
+    copied.receive[0].counts.sequence.duplicates = 100;
+    copied.receive[0].counts.frames += 100;
+    assert_eq!(rate(copied), CriterionResult::Fail, "copies are not frames delivered");
+    // All arrived, but the sender took three times as long as planned.
+    let mut late = node(&[1001]);
+    late.send[0].counts.last = Some(at(3000));
+    late.receive[0].counts.last = Some(at(3001));
+    assert_eq!(rate(late.clone()), CriterionResult::Unknown);
+    late.send[0].counts.last = Some(at(1000));
+    assert_eq!(rate(late), CriterionResult::Fail, "the device took as long");
+}
+
+#[test]
+fn an_outage_at_the_end_lasts_as_long_as_the_plan_has_it() {
+    let longest = |lost: &[(u64, u64)]| {
+        let mut node = run_without(lost);
+        // One frame took long, and receivers listened for longer still.
+        node.receive[0].latency = Some(latency(&[1_000_000, 16_000_000]));
+        node.ended = at(9_000);
+        let report = judged(node, AcceptanceCriteria { max_outage: Some(ms(50)), ..Default::default() });
+        report.streams[0].outages.clone().unwrap().longest_length.unwrap()
+    };
+    let last = longest(&[(1000, 1000)]);
+    assert_eq!(last.value, ms(1));
+    assert!(last.least <= Nanos::ZERO && last.most < ms(2), "{last:?}");
+    let many = longest(&[(876, 1000)]);
+    assert_eq!(many.value, ms(125));
+    assert!(many.least > ms(123) && many.most < ms(126), "{many:?}");
+    assert_eq!(longest(&[(0, 9)]).value, ms(10));
+    assert_eq!(longest(&[(500, 509)]).value, ms(11), "between two arrivals");
+}
+
+#[test]
+fn frames_that_left_too_close_together_explain_as_many_losses_and_no_more() {
+    let doubtful = |lost: &[(u64, u64)], bursts: &[(u64, u64, u64)]| {
+        let mut node = run_without(lost);
+        let burst = |(from, until, frames): &(u64, u64, u64)| SentAhead {
+            from: at(*from),
+            until: at(*until),
+            frames: *frames,
+        };
+        node.ports[0].sent_ahead = bursts.iter().map(burst).collect();
+        let report = judged(node, AcceptanceCriteria::default());
+        (report.streams[0].loss.unwrap().in_doubt, result_of(&report, "loss"))
+    };
+    use CriterionResult::{Fail, Unknown};
+    assert_eq!(doubtful(&[(210, 229)], &[]), (0, Fail));
+    assert_eq!(doubtful(&[(210, 229)], &[(200, 300, 20)]), (20, Unknown));
+    assert_eq!(doubtful(&[(210, 229)], &[(200, 300, 19)]), (19, Fail), "one more than the burst explains");
+    assert_eq!(doubtful(&[(210, 219), (230, 239)], &[(200, 300, 15)]), (15, Fail), "each of them once");
+    assert_eq!(doubtful(&[(110, 129)], &[(200, 300, 20)]), (0, Fail), "it was lost before");
+    assert_eq!(doubtful(&[(810, 829)], &[(200, 300, 20)]), (0, Fail), "it was lost long after");
+}
+
+#[test]
+fn a_receiver_that_should_have_two_copies_of_each_frame_has_them() {
+    let run = |unique: u64, copies: u64| {
+        let mut node = node(&[unique]);
+        node.receive[0].counts.sequence.duplicates = copies;
+        node.receive[0].counts.frames = unique + copies;
+        let report = judged_with(node, AcceptanceCriteria::default(), "rx_tx_ratio: {choice: value, value: 2}, ");
+        let loss = report.streams[0].loss.unwrap();
+        (loss.expected, loss.lost, result_of(&report, "loss"), result_of(&report, "duplicates"))
+    };
+    use CriterionResult::{Fail, Pass};
+    assert_eq!(run(1001, 1001), (2002, 0, Pass, Pass));
+    assert_eq!(run(1001, 1000), (2002, 1, Fail, Pass));
+    assert_eq!(run(1001, 1002), (2002, 0, Pass, Fail));
+    assert_eq!(run(1000, 1002), (2002, 1, Fail, Fail), "one never came, and another came too often");
+}
