@@ -193,9 +193,11 @@ eval-probe: ## Measure probes: when trains and pairs leave beside trafgen and tc
 	@scripts/setup.sh eval
 	eval/run.sh probe
 
-eval-truth: ## Measure verdicts: random faults of the rig and of the device beside an exact log (EVAL_QUICK=1: 60 scenarios; EVAL_SEED)
-	@scripts/setup.sh eval
-	eval/run.sh truth
+eval-truth: ## Judge verdicts and figures by a device with an exact log and captures at both ends; goes on where it was stopped (RUNS=1000; BARE, POLICERS, SEED, LANES; PROGRAM)
+	@scripts/setup.sh test
+	python3 eval/truth/test_figures.py
+	$(CARGO) build --release --locked -p xtask $(if $(PROGRAM),,-p packetrig --bin packetrig --bin xtask)
+	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth
 
 eval-safety: ## Measure what hostile senders, nodes, controllers and clients reach and cost (EVAL_QUICK=1; EVAL_SECONDS; EVAL_ONLY)
 	@scripts/setup.sh eval
