@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """figures.py DIRECTORY [PACKETS RATE]: every figure of a report, computed from captures.
 
+PACKETS and RATE (frames/s) are those that the plan asks of each stream.
+
 DIRECTORY holds in.pcap, out.pcap, rx.pcap and log.tsv of forwarder.c. Prints one JSON object per stream: the figures
 from the tag's send time to the arrival at the rig (`rig`), and those of the device alone, from capture to capture
 (`device`). The program and this file share no code. Definitions:
@@ -11,6 +13,7 @@ duplicates  arrivals of a number that had arrived
 bursts      runs of consecutive lost numbers
 reordered   RFC 4737: first arrivals with a number below the largest before
 extent      RFC 4737: arrivals since the first one with a larger number
+rate        distinct frames over the time that was asked for
 percentile  nearest rank: the smallest value that ceil(p n) values do not exceed
 jitter      RFC 3550: J += (|D| - J) / 16 for each arrival, in order of arrival; at the end, and the largest
 pdv         RFC 5481: p99.9 of the latency less its minimum            ipdv       RFC 5481: |latency - latency before|
@@ -168,14 +171,22 @@ def device_rows(before, after, fates):
     return rows
 
 
+def add_rate(figures, packets, rate):
+    """Distinct frames over the time that was asked for, in frames/s."""
+    figures["rate_delivered"] = figures["unique"] * rate / packets
+
+
 def main():
-    directory = sys.argv[1]
+    directory, *plan = sys.argv[1:]
     fates, clocks, notes = read_log(f"{directory}/log.tsv")
     before, after, arrived = (read_capture(f"{directory}/{name}.pcap") for name in ("in", "out", "rx"))
     device = device_rows(before, after, fates)
     rig = rig_figures(before, arrived, clocks)
     for stream, rows in sorted(device.items()):
         alone = stream_figures(rows["exits"], rows["entered"], lambda number, rows=rows: rows["entered"].get(number, 0))
+        if plan:
+            add_rate(alone, *map(int, plan))
+            add_rate(rig[stream], *map(int, plan))
         print(json.dumps({"stream": stream, "rig": rig.get(stream), "device": alone, "notes": notes}))
 
 

@@ -7,7 +7,7 @@ mod account;
 mod log;
 
 pub use account::{differences, has_result, is_whole};
-pub use log::{JudgeLog, JudgedFrame, JudgedOutage, JudgedStream};
+pub use log::{JudgeLog, JudgedFrame, JudgedStream};
 
 use crate::skip;
 use packetrig_sys::{child, clock};

@@ -59,8 +59,6 @@ pub struct Judged {
     pub finished: Finished,
     /// What the device did.
     pub log: JudgeLog,
-    /// When the rig's fault began, on the monotonic clock.
-    pub fault_began_ns: Option<u64>,
     /// Frames that had come to the device by then, if it is still there.
     pub frames_at_fault: Option<u64>,
 }
@@ -72,16 +70,15 @@ impl JudgedRun<'_> {
         let judge = Judge::start(&lab, self.rules)?;
         let flags = [&["--quiet", "--back-end", self.back_end], self.flags].concat();
         let mut running = Running::run(&document(&lab, self.flows), &flags);
-        let (mut fault_began_ns, mut frames_at_fault) = (None, None);
+        let mut frames_at_fault = None;
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
-            fault_began_ns = Some(clock::monotonic_ns());
             self.rig_fault.apply_during(&lab, &mut running, |_| {
                 frames_at_fault = Some(received_frames(&lab));
                 clock::sleep_until_ns(clock::monotonic_ns() + self.fault_ns);
             });
         }
         let finished = running.finish();
-        Some(Judged { finished, log: judge.stop(), fault_began_ns, frames_at_fault })
+        Some(Judged { finished, log: judge.stop(), frames_at_fault })
     }
 }

@@ -27,19 +27,6 @@ pub struct JudgedFrame {
     pub is_refused: bool,
 }
 
-/// Consecutive frames of a stream that did not leave at the right port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JudgedOutage {
-    /// Number of the first of them, by arrivals at the forwarder.
-    pub first: u64,
-    /// Number of the last.
-    pub last: u64,
-    /// When the frame before left.
-    pub before_ns: Option<u64>,
-    /// When the frame after left.
-    pub after_ns: Option<u64>,
-}
-
 /// The frames with one source port that came from `port0`, in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub struct JudgedStream(pub Vec<JudgedFrame>);
@@ -191,33 +178,6 @@ impl JudgedStream {
     pub fn refused(&self) -> u64 {
         self.count(|frame| !frame.is_delivered() && frame.is_refused)
     }
-
-    /// The longest time between two frames that the forwarder read before this time.
-    pub fn longest_pause_ns(&self, until_ns: u64) -> u64 {
-        let pairs = self.0.windows(2).filter(|pair| pair[1].received_ns < until_ns);
-        pairs.map(|pair| pair[1].received_ns - pair[0].received_ns).max().unwrap_or(0)
-    }
-
-    /// Runs of frames that did not leave at the right port.
-    pub fn outages(&self) -> Vec<JudgedOutage> {
-        let mut outages: Vec<JudgedOutage> = Vec::new();
-        let mut before_ns = None;
-        let mut is_open = false;
-        for (number, frame) in (0..).zip(&self.0) {
-            let left = frame.left_ns.iter().min().copied();
-            match outages.last_mut().filter(|_| is_open) {
-                Some(open) if left.is_none() => open.last = number,
-                Some(open) => open.after_ns = left,
-                None if left.is_none() => {
-                    outages.push(JudgedOutage { first: number, last: number, before_ns, after_ns: None });
-                }
-                None => {}
-            }
-            is_open = left.is_none();
-            before_ns = left.or(before_ns);
-        }
-        outages
-    }
 }
 
 #[cfg(test)]
@@ -241,14 +201,8 @@ mod tests {
         let stream = log.stream(7);
         assert_eq!((stream.received(), stream.delivered(), stream.left()), (5, 2, 3));
         assert_eq!((stream.lost_by_device(), stream.refused(), stream.astray()), (2, 1, 1));
-        assert_eq!((stream.longest_pause_ns(401), stream.longest_pause_ns(601)), (100, 200));
         assert_eq!(stream.corrupted(), 1, "the copy left before the change");
         assert_eq!(log.without_key().lost_by_device(), 1);
-        let outages = [
-            JudgedOutage { first: 1, last: 2, before_ns: Some(110), after_ns: Some(410) },
-            JudgedOutage { first: 4, last: 4, before_ns: Some(410), after_ns: None },
-        ];
-        assert_eq!(stream.outages(), outages);
     }
 
     #[test]
