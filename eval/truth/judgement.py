@@ -13,7 +13,6 @@ UNSTATED_WAY = 40 * US
 # A PASS is wrong only if the truth is beyond its limit by more than this: cables and the sender may hide as much.
 HIDDEN = {"latency": 3 * US, "jitter": 20 * US, "outage": 300 * US}
 CRITERION = {"damaged": "damage", "misdelivered": "misdelivery", "reordered": "reordering", "altered": "alteration"}
-UNITS = {"ns": 1, "us": US, "ms": MS, "s": 10**9}
 # Beyond this, the machine itself held up the sender: no scenario without a fault of the rig any more.
 HELD_UP = 100 * MS
 
@@ -42,23 +41,23 @@ def judge_result(name, result, limit, truth, cable=CABLE):
     return "unknown" if result == "UNKNOWN" else "right"
 
 
-def stated_interval(subject, name):
-    """(least, most) that the report states, in nanoseconds or as a share; None if it states none."""
-    text = subject.get("measured", "")
-    doubtful = re.search(r"(\d+) of (\d+) frames.*, (\d+) of them perhaps by the rig", text)
-    if doubtful and name in SHARES:
-        count, total, in_doubt = (int(number) for number in doubtful.groups())
-        return (count - in_doubt) / max(1, total), count / max(1, total)
-    if name in SHARES:
-        numbers = [float(number) / 100 for number in re.findall(r"([\d.]+)\s?%", text)]
-    else:
-        numbers = [float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+)\s?(ns|us|ms|s)\b", text)]
-    return (min(numbers), max(numbers)) if numbers else None
+def stated_interval(subject, name, asked):
+    """(least, most) that the report states: nanoseconds, or a share of the frames expected or of the rate asked for."""
+    figure = subject.get("figure")
+    if not figure:
+        return None
+    ends = figure["least"], figure["most"]
+    if name == "rate":
+        return ends[0] / 1000 / asked, ends[1] / 1000 / asked
+    if name not in SHARES:
+        return ends
+    total = re.match(r"\d+ of (\d+) frames", subject["measured"])
+    return tuple(end / max(1, int(total[1])) for end in ends) if total else None
 
 
-def worst_stated(row, name):
+def worst_stated(row, name, asked):
     """Of all streams; None if the report does not list each of them."""
-    stated = [stated_interval(subject, name) for subject in row["subjects"]]
+    stated = [stated_interval(subject, name, asked) for subject in row["subjects"]]
     if None in stated or len(stated) < row["judged"] or not stated:
         return None
     choose = min if name == "rate" else max
@@ -86,10 +85,11 @@ def judge_rig_criteria(judged):
     ]
 
 
-def judge_criteria(report, limits, truth, cable=CABLE):
+def judge_criteria(report, scenario, truth, cable=CABLE):
     """One row for each criterion: what the report says, and what is right."""
     judged = {row["criterion"]: row for row in report.get("judged", [])}
     rows = judge_rig_criteria(judged)
+    limits, asked = scenario["limits"], scenario["rate"] / scenario["streams"]
     for name, limit in limits.items():
         row = judged.get(criterion_name(name))
         if row is None:
@@ -101,7 +101,7 @@ def judge_criteria(report, limits, truth, cable=CABLE):
                 "limit": limit,
                 "result": row["result"],
                 "truth": truth[name],
-                "stated": worst_stated(row, name),
+                "stated": worst_stated(row, name, asked),
                 "measured": [subject.get("measured") for subject in row["subjects"]][:3],
                 "class": judge_result(name, row["result"], limit, truth[name], cable),
             }
@@ -124,7 +124,7 @@ def is_outside(row):
     if row["class"] != "unknown" or not row.get("stated"):
         return False
     low, high = row["stated"]
-    return not low <= row["limit"] <= high if low != high else True
+    return not low <= row["limit"] <= high
 
 
 def misses_truth(row, has_rig_fault):
@@ -234,3 +234,14 @@ def span_differences(stream, figures):
         return []
     span, wanted = received["last"] - received["first"], figures["last"] - figures["first"]
     return [] if near(span, wanted, 2 * US, 1e-6) else [f"first to last arrival {span}, captures {wanted}"]
+
+
+def rate_differences(stream, figures, plan):
+    """Distinct frames over the time that was asked for, or over that between the first and the last if it is longer."""
+    stated = stream.get("delivered_milli")
+    if not stated or not figures["unique"]:
+        return []
+    asked = plan["packets"] * plan["streams"] / plan["rate"]
+    wanted = 1000 * figures["unique"] / max(asked, (figures["last"] - figures["first"]) / 1e9)
+    is_near = near(stated["value"], wanted, 1000, 0.001)
+    return [] if is_near else [f"rate delivered {stated['value']}, captures {wanted:.0f}"]

@@ -26,6 +26,7 @@ from judgement import (
     judge_criteria,
     longest_lateness,
     outage_differences,
+    rate_differences,
     span_differences,
     time_differences,
 )
@@ -121,6 +122,7 @@ def compare_figures(report, scenario, before, after, arrived, clocks):
         rows = [(a.sequence, a.at, latency_of(a, clocks)) for a in by_stream(ends).get(index, [])]
         here = count_differences(stream, figures[index]) + time_differences(stream, rows, exact)
         here += outage_differences(stream, figures[index], scenario, exact, longest_lateness(before, scenario))
+        here += rate_differences(stream, figures[index], scenario)
         here += span_differences(stream, figures[index]) if exact else []
         found += [f"stream {index}: {text}" for text in here]
     return found
@@ -138,7 +140,7 @@ def judge_device_run(report, scenario, directory):
     if differs_from_script(streams, scenario):
         lost_notes.append("the forwarder did not do what its script says")
     return {
-        "rows": excuse_hidden(judge_criteria(report, scenario["limits"], truth), report, scenario),
+        "rows": excuse_hidden(judge_criteria(report, scenario, truth), report, scenario),
         "figures": compare_figures(report, scenario, before, after, arrived, clocks),
         "lateness": longest_lateness(before, scenario),
         "unsent": scenario["packets"] * scenario["streams"] - sent,
@@ -149,7 +151,7 @@ def judge_device_run(report, scenario, directory):
 def judge_bare_run(report, scenario):
     """A cable does nothing to frames: every FAIL is wrong."""
     truth = {name: (0, 0) for name in scenario["limits"]} | {"rate": (1, 1)}
-    return {"rows": judge_criteria(report, scenario["limits"], truth, cable=0), "figures": None}
+    return {"rows": judge_criteria(report, scenario, truth, cable=0), "figures": None}
 
 
 def judge_run(program, forwarder_program, scenario, directory):

@@ -74,9 +74,13 @@ class Judgement(unittest.TestCase):
         self.assertEqual(judge_result("latency max", "FAIL", MS, (2 * MS, 2 * MS)), "right")
 
     def test_what_a_report_states(self):
-        self.assertEqual(stated_interval({"measured": "p99 between 0ns and 121.663us"}, "latency p99"), (0, 121_663))
-        text = "10 of 100 frames lost (10.0000 %), 4 of them perhaps by the rig or a link without carrier"
-        self.assertEqual(stated_interval({"measured": text}, "loss"), (0.06, 0.1))
+        def state(name, least, most, measured=""):
+            subject = {"measured": measured, "figure": {"value": most, "least": least, "most": most}}
+            return stated_interval(subject, name, 500)
+
+        self.assertEqual(state("latency p99", 0, 121_663), (0, 121_663))
+        self.assertEqual(state("loss", 6, 10, "10 of 100 frames lost (10.0000 %)"), (0.06, 0.1))
+        self.assertEqual(state("rate", 250_000, 500_000), (0.5, 1))
 
 
 if __name__ == "__main__":
