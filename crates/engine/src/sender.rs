@@ -18,7 +18,7 @@ mod stalls;
 use ahead::AheadMeter;
 pub(crate) use ahead::{AheadLog, TOLERANCE};
 use catch_up::CatchUp;
-pub(crate) use catch_up::{PART, SLACK};
+pub(crate) use catch_up::{HOLD_UP, PART, PATIENCE, SLACK};
 pub(crate) use peaks::ErrorPeaks;
 pub(crate) use stalls::StallLog;
 
@@ -40,9 +40,9 @@ use std::sync::Arc;
 
 /// A frame sent more than this after it was due counts as late.
 pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
-/// Frames due before the end of a timed stream may leave this much after it: a worker woken late at the very end is not a
-/// sender that missed its rate. They count as late; what is left then is unsent.
-pub const GRACE: Nanos = Nanos::from_millis(20);
+/// Frames due before the end of a timed stream may leave this much after it: as late as frames may be at any other time, unless
+/// the user says otherwise. They count as late; what is left then is unsent.
+pub const GRACE: Nanos = Nanos::from_millis(200);
 /// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
 const BATCH: usize = 64;
 

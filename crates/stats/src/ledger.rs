@@ -168,6 +168,16 @@ impl FrameLedger {
         *sum = sum.saturating_add(frames);
     }
 
+    /// Moves frames that were added to one account to another.
+    pub fn move_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
+        let moved = frames.min(self.get(from).unwrap_or(0));
+        // An account that was not measured stays absent.
+        if let Some(sum) = self.counts.get_mut(&from).filter(|_| moved > 0) {
+            *sum -= moved;
+            self.add(to, moved);
+        }
+    }
+
     /// Adds what may not have been measured.
     pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {

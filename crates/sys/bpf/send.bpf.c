@@ -61,7 +61,10 @@ struct control {
 	u64 ahead;	/* frames that left nearer to those before them than that */
 	u64 ahead_due;	/* when the last frame was due, if it left ahead */
 	u64 bounds[BUCKETS]; /* frames by how long after their stamp they were handed over, at most */
-	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS];
+	u64 patience;	/* a sender that has been late for longer makes good hold-ups of this length at once: */
+	u64 hold_up;
+	u64 late_since;	/* 0 if it is on time */
+	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS - 3];
 	struct run runs[RUNS];
 };
 
@@ -441,20 +444,24 @@ INLINE u64 lag_at(const struct control *c, u64 now)
 
 /*
  * Whether the frame that is due at `due` may leave. The same rule as in engine's sender/catch_up.rs: after a stall the sender is at most
- * `1 / part` faster than planned, until it is on time again.
+ * `1 / part` faster than planned, until it is on time again; if it never is, it makes good short hold-ups at once.
  */
 INLINE int may_leave(struct control *c, u64 due, u64 now)
 {
-	u64 behind = now - due, lag;
+	u64 behind = now - due, lag, slack;
 	if (!c->lag && behind <= c->slack)
 		return 1;
 	lag = c->lag ? lag_at(c, now) : 0;
-	if (behind > lag + c->slack) {
+	if (!c->late_since)
+		c->late_since = now;
+	slack = now - c->late_since > c->patience ? c->hold_up : c->slack;
+	if (behind > lag + slack) {
 		c->since = now;
-		lag = behind - c->slack;
+		lag = behind - slack;
 		WRITE_ONCE(c->lag, lag);
 	} else if (!lag) {
 		WRITE_ONCE(c->lag, 0);
+		c->late_since = 0;
 	}
 	return behind >= lag;
 }

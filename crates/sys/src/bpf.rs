@@ -174,6 +174,9 @@ pub enum LiveEnd {
     Repeated,
 }
 
+/// How often a program is loaded again whose loading was interrupted.
+const LOAD_AGAIN: u32 = 20;
+
 impl BpfProgram {
     /// Loads instructions that run on what arrives. `frags` says that they handle frames in several pieces.
     pub fn load(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
@@ -198,7 +201,17 @@ impl BpfProgram {
             attach_type: place.attach_type(),
             ..attr::ProgramLoad::default()
         };
-        match call::descriptor(BpfCommand::ProgramLoad, &mut attr) {
+        let mut loaded = call::descriptor(BpfCommand::ProgramLoad, &mut attr);
+        // A signal, such as that of a process that is stopped and goes on, interrupts the kernel's verifier.
+        for _ in 0..LOAD_AGAIN {
+            match &loaded {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    loaded = call::descriptor(BpfCommand::ProgramLoad, &mut attr);
+                }
+                _ => break,
+            }
+        }
+        match loaded {
             Ok(fd) => Ok(Self { fd, name }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 Err(Error::call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)

@@ -9,7 +9,7 @@ use packetrig_stats::result::SentAhead;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A frame may be nearer to those before it than planned by this: less cannot be asked of a sender, nor of a device.
-pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(250);
+pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(500);
 /// Frames ahead that are further apart than this belong to different bursts.
 const APART: Nanos = Nanos::from_millis(10);
 /// Bursts that are kept apart; if there are more, neighbours are joined.
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn what_is_made_up_for_is_ahead() {
-        // A frame each 200 us; 50 ms are lost and made up for at 6/5 of the rate.
-        let left = |n: u64| if n < 100 { n * 200 } else { (n * 200).max(70_000 + (n - 100) * 1000 / 6) };
+        // A frame each 200 us; 50 ms are lost and made up for at 5/4 of the rate.
+        let left = |n: u64| if n < 100 { n * 200 } else { (n * 200).max(70_000 + (n - 100) * 160) };
         let departures: Vec<_> = (0..3_000).map(|n| (n * 200, left(n))).collect();
         let found = ahead(&departures);
-        assert!((245..=250).contains(&found), "{found} of the 250 that were held up");
+        assert!((244..=250).contains(&found), "{found} of the 250 that were held up");
         let late: Vec<_> = (0..3_000).map(|n| (n * 200, n * 200 + 70)).collect();
         assert_eq!(ahead(&late), 0, "as late as ever is not ahead");
     }

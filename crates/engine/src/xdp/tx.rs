@@ -8,7 +8,9 @@ use super::tables::{self, CompiledTables};
 use crate::Error;
 use crate::gate::{MOST_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
-use crate::sender::{AheadLog, ErrorPeaks, GRACE, LATE_AFTER, PART, SLACK, StallLog, TOLERANCE};
+use crate::sender::{
+    AheadLog, ErrorPeaks, GRACE, HOLD_UP, LATE_AFTER, PART, PATIENCE, SLACK, StallLog, TOLERANCE,
+};
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
@@ -35,8 +37,13 @@ const PERIOD: Nanos = Nanos::from_millis(1);
 const BATCH_TIME: Nanos = Nanos::from_micros(20);
 const DIGITS: u8 = 2;
 /// The program returns to its schedule as every other sender does.
-pub(super) const PACE: LivePace =
-    LivePace { slack_ns: SLACK.as_u64(), part: PART, tolerance_ns: TOLERANCE.as_u64() };
+pub(super) const PACE: LivePace = LivePace {
+    slack_ns: SLACK.as_u64(),
+    part: PART,
+    patience_ns: PATIENCE.as_u64(),
+    hold_up_ns: HOLD_UP.as_u64(),
+    tolerance_ns: TOLERANCE.as_u64(),
+};
 
 /// The transmit half of a port on live frames.
 #[derive(Debug)]

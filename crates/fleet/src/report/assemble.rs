@@ -152,6 +152,10 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
     }
+    // Where the plan expects copies at a receiver they count, which the receiver did not know.
+    for stream in streams {
+        ledger.move_between(LedgerAccount::Duplicate, LedgerAccount::Counted, stream.expected_copies());
+    }
     let measured: Vec<_> =
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
     // The sum is unknown if one end of one stream did not report: missing is never zero.

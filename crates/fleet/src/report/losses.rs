@@ -182,8 +182,7 @@ impl StreamFindings<'_> {
     /// however long they took; 0 if that is not known.
     pub(super) fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
-        let is_recorded = self.plan.streams[index].frames.recording().is_some();
-        let Some(sender) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
+        let Some(sender) = self.sender(index).filter(|_| !self.is_recorded(index)) else { return 0 };
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         timeline.due_before(time.saturating_sub(late + longest_delay_of(received)))
     }

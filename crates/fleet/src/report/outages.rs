@@ -4,6 +4,7 @@
 //! arrival, at the ends of a stream, the plan says how long it lasted, not the receiver's patience.
 
 use super::doubt::{EventReport, OutageSpan};
+use super::figures::clamp_to_u64;
 use super::lookup::StreamReceiver;
 use super::losses::{clocks_apart, longest_delay_of};
 use super::streams::StreamFindings;
@@ -118,7 +119,8 @@ impl StreamFindings<'_> {
             } else {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time));
-                by_events + bursts.explain(&span, outage.frames - by_events)
+                let others = (outage.frames - by_events).min(self.too_close(index, outage));
+                by_events + bursts.explain(&span, others)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
             let length = self.length_of(index, receiver, outage, in_doubt);
@@ -156,17 +158,17 @@ impl StreamFindings<'_> {
             None if outage.gaps > 1 => return None,
             None => self.length_at_an_end(index, outage, late),
         };
-        Some(match in_doubt {
-            0 => length,
-            _ => length.or_least(Nanos::ZERO, BoundReason::RigLosses),
-        })
+        // Of one whose frames are partly in doubt, the part that the others make up is certain.
+        let certain =
+            u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
+        let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
+        Some(length.or_least(certain, BoundReason::RigLosses))
     }
 
     /// An outage with no arrival before or after it lasts as long as the plan has it: between the frames around it, or those at
     /// its ends.
     fn length_at_an_end(self, index: usize, outage: &StreamOutage, late: Nanos) -> Bounded<Nanos> {
-        let is_recorded = self.plan.streams[index].frames.recording().is_some();
-        let Some(timeline) = self.timelines.get(index).filter(|_| !is_recorded) else {
+        let Some(timeline) = self.timelines.get(index).filter(|_| !self.is_recorded(index)) else {
             let sending =
                 self.sender(index).map(|sender| sender.node.senders_done.since(sender.node.started));
             let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));

@@ -2,15 +2,15 @@
 //! carries the plan may drop as many frames as are too many.
 
 use super::doubt::OutageSpan;
-use super::figures::sum_of;
+use super::figures::{clamp_to_u64, sum_of};
 use super::lookup::{StreamReceiver, StreamSender};
 use super::losses::{clocks_apart, longest_delay_of};
 use super::streams::StreamFindings;
+use packetrig_stats::outage::StreamOutage;
 use packetrig_units::Nanos;
 
-/// How long after a burst what it filled in the device may still cost frames: a policer with two percent of room fills a bucket of
-/// five milliseconds in that time.
-const AFTER: Nanos = Nanos::from_millis(250);
+/// How long after a burst what it filled in the device may still cost frames.
+const AFTER: Nanos = Nanos::from_millis(50);
 
 /// A burst, by the times since T at which its frames arrive or are missing.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,9 @@ pub(super) struct AheadBursts(Vec<AheadBurst>);
 
 impl AheadBursts {
     /// Of these lost frames, those that bursts explain, at most; they are taken out of what the bursts may have cost.
-    pub(super) fn explain(&mut self, span: &OutageSpan, mut frames: u64) -> u64 {
+    pub(super) fn explain(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
+        let mut frames = frames;
         for burst in &mut self.0 {
             if span.meets(burst.from, Some(burst.until)) {
                 let explained = frames.min(burst.left);
@@ -41,6 +42,27 @@ impl AheadBursts {
 }
 
 impl StreamFindings<'_> {
+    /// Of the frames of an outage, those that came too close together for a device that carries the plan, at most. A device passes
+    /// a frame for each that is planned in a time: of frames that left as planned it drops none for being too close.
+    pub(super) fn too_close(self, index: usize, outage: &StreamOutage) -> u64 {
+        let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
+        let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
+            return outage.frames;
+        };
+        let (end, begin) = length;
+        let planned =
+            timeline.due(outage.last + 1).saturating_sub(timeline.due(outage.first.saturating_sub(1)));
+        let saved = planned.saturating_sub(end.since(begin)).as_u64();
+        let intervals = outage.last + 2 - outage.first;
+        let too_many = u128::from(saved) * u128::from(intervals) / u128::from(planned.as_u64().max(1));
+        // And one for each gap: frames of which the first is nearer to the one before than planned.
+        clamp_to_u64(too_many).saturating_add(outage.gaps).min(outage.frames)
+    }
+
+    pub(super) fn is_recorded(self, index: usize) -> bool {
+        self.plan.streams[index].frames.recording().is_some()
+    }
+
     /// The bursts of the port that sends stream `index`, as `receiver` sees them.
     pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> AheadBursts {
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else {

@@ -70,6 +70,13 @@ impl StreamReport {
         Some(StreamFinding::at_most(allowed(limit, expected), copies, measured))
     }
 
+    /// Arrivals beyond the first of a frame that the plan expects.
+    pub(super) fn expected_copies(&self) -> u64 {
+        let Some((loss, received)) = self.loss.zip(self.received.as_ref()) else { return 0 };
+        let copies = loss.expected.saturating_sub(loss.lost).saturating_sub(received.sequence.unique);
+        if loss.counts_copies { copies } else { 0 }
+    }
+
     /// Frames beyond those expected count as copies. A frame that came too late to be told from a copy may be one.
     fn copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();

@@ -61,6 +61,9 @@ pub struct LivePace {
     pub slack_ns: u64,
     /// While the program catches up, this part of the time that passes is made good.
     pub part: u64,
+    /// If it has not been on time for this long, it makes good hold-ups of `hold_up_ns` at once.
+    pub patience_ns: u64,
+    pub hold_up_ns: u64,
     /// How much nearer than planned frames may be to those before them without being counted as ahead.
     pub tolerance_ns: u64,
 }
@@ -110,12 +113,14 @@ impl LiveTx {
         let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
         let mut shared = control_map.share()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
-        let LivePace { slack_ns, part, tolerance_ns } = options.pace;
+        let LivePace { slack_ns, part, patience_ns, hold_up_ns, tolerance_ns } = options.pace;
         let numbers = [
             (control::LATE_AFTER, options.late_after_ns),
             (control::SLACK, slack_ns),
             (control::PART, part),
             (control::TOLERANCE, tolerance_ns),
+            (control::PATIENCE, patience_ns),
+            (control::HOLD_UP, hold_up_ns),
         ];
         for (at, number) in numbers {
             shared.bytes_mut(at, 8).copy_from_slice(&number.to_ne_bytes());
