@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `meter` five, of `faults` forty.
+# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `probe` four, of `meter` five, of `faults` forty.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
 name=${1:?"which evaluation: frame, rate, otg, meter, collect, flows, fleet, failover, faults, tap, probe, safety, methods, page"}

@@ -12,7 +12,8 @@ use packetrig_probe::ProbeStamp;
 use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer};
 use packetrig_probe::frame::TcpSegment;
 use packetrig_probe::oneprobe::{
-    IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeReport, OneprobeStep, OutgoingSegment,
+    IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeOutcome, OneprobeReport, OneprobeStep,
+    OutgoingSegment,
 };
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -44,10 +45,19 @@ pub struct OneprobeTalk<'a> {
 }
 
 impl OneprobeTalk<'_> {
-    /// Performs a series to its end.
-    pub fn run(&mut self, machine: &mut OneprobeMachine, stop: &dyn Fn() -> bool) -> Result<End, Error> {
+    /// Performs a series to its end, and tells each outcome as soon as it is known.
+    pub fn run(
+        &mut self,
+        machine: &mut OneprobeMachine,
+        stop: &dyn Fn() -> bool,
+        told: &mut dyn FnMut(&OneprobeOutcome),
+    ) -> Result<End, Error> {
         let mut early = None;
+        let mut known = 0;
         loop {
+            let outcomes = &machine.report().0.outcomes;
+            outcomes[known..].iter().for_each(&mut *told);
+            known = outcomes.len();
             early = early
                 .or_else(|| stop().then_some(End::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
@@ -70,6 +80,7 @@ impl OneprobeTalk<'_> {
                 }
             }
         }
+        machine.report().0.outcomes[known..].iter().for_each(&mut *told);
         let failed = machine.report().1.map(End::Failed);
         Ok(early.or(failed).unwrap_or(End::Done))
     }

@@ -13,7 +13,8 @@ pub struct ReleaseExactness {
     pub mechanism: ReleaseMechanism,
     /// From departure time to arrival, in nanoseconds.
     pub p50_ns: i64,
-    pub p99_ns: i64,
+    /// Absent of fewer than 100 probes.
+    pub p99_ns: Option<i64>,
     pub most_ns: i64,
 }
 
@@ -35,7 +36,7 @@ pub struct CalibrationResult {
 
 impl CalibrationResult {
     fn p99_ns(&self, mechanism: ReleaseMechanism) -> Option<i64> {
-        self.mechanisms.iter().find(|exact| exact.mechanism == mechanism).map(|exact| exact.p99_ns)
+        self.mechanisms.iter().find(|exact| exact.mechanism == mechanism).and_then(|exact| exact.p99_ns)
     }
 }
 
@@ -75,7 +76,12 @@ mod tests {
     use super::*;
 
     fn calibration(spin: i64, gate: i64) -> CalibrationResult {
-        let exact = |mechanism, p99_ns| ReleaseExactness { mechanism, p50_ns: 1, p99_ns, most_ns: p99_ns };
+        let exact = |mechanism, p99_ns| ReleaseExactness {
+            mechanism,
+            p50_ns: 1,
+            p99_ns: Some(p99_ns),
+            most_ns: p99_ns,
+        };
         CalibrationResult {
             kernel: "6".into(),
             driver: "veth".into(),

@@ -8,7 +8,10 @@
 //! method that does not converge gives a typed [`NoAnswer`], not a number. Rates are of frames (from the Ethernet header on, without
 //! FCS), as queueing disciplines count them; [`RateEstimate::packets_per_frame`] turns them into rates of packets.
 
+mod agreement;
 mod chirp;
+#[cfg(test)]
+mod coverage;
 mod gaps;
 mod modes;
 mod pair;
@@ -177,18 +180,22 @@ pub struct DiscardedTrains {
 pub enum NoAnswer {
     #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
-    /// The path does not spread the probes: it is faster than they can be sent, or a bucket is larger than a train may be.
-    #[error(
-        "the path did not spread {train} probes that left {gap_ns} ns apart: it carries at least {:.3} Mbit/s, \
-         or a token bucket holds more than such a train", .at_least / 1e6
-    )]
-    NotSpread { train: u32, gap_ns: u64, at_least: f64 },
+    /// The path does not spread the probes: it is faster than they can be sent, or a bucket holds much of a train.
+    #[error("the path did not spread {train} probes that left {gap_ns} ns apart: {}", not_spread(*.at_least, *.bucket_bytes))]
+    NotSpread {
+        train: u32,
+        gap_ns: u64,
+        /// The path carries this rate, or a token bucket holds more than `bucket_bytes`. Absent if the arrivals cannot show it.
+        at_least: Option<f64>,
+        bucket_bytes: u64,
+    },
     /// A token bucket hides the queue from this method.
     #[error(
         "a token bucket lets about {frames} probes pass at once, so this method cannot see the queue behind it; \
             use --method pathload or spruce, which empty the bucket first"
     )]
     Bucket { frames: u32 },
+    /// What the pairs say is spread too widely, or too many of them say nothing.
     #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}", .share * 100.0)]
     NoMode { pairs: usize, share: f64 },
     /// It would need more trains, or traffic is too heavy.
@@ -196,6 +203,15 @@ pub enum NoAnswer {
     NotConverged { trains: usize, what: String },
     #[error("stopped: {:.0} % of the probes were lost", .share * 100.0)]
     Loss { share: f64 },
+}
+
+/// What may be true of a path that does not spread probes.
+fn not_spread(at_least: Option<f64>, bucket_bytes: u64) -> String {
+    let bucket = format!("a token bucket holds more than {bucket_bytes} bytes");
+    at_least.map_or_else(
+        || format!("they arrived in batches, so the path may be faster than they can tell, or {bucket}"),
+        |rate| format!("it carries at least {:.3} Mbit/s, or {bucket}", rate / 1e6),
+    )
 }
 
 impl DiscardedTrains {

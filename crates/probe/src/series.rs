@@ -7,7 +7,7 @@
 
 use crate::method::{ProbeReply, ReplyMeaning};
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
-use crate::summary::nearest_rank;
+use crate::summary::{nearest_rank, percentile};
 use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,8 +98,10 @@ pub struct SeriesTimes {
     pub samples: u64,
     pub min_ns: i64,
     pub p50_ns: i64,
-    pub p95_ns: i64,
-    pub p99_ns: i64,
+    /// Absent of fewer than 20 samples.
+    pub p95_ns: Option<i64>,
+    /// Absent of fewer than 100 samples.
+    pub p99_ns: Option<i64>,
     pub max_ns: i64,
     pub mean_ns: f64,
     pub mdev_ns: f64,
@@ -266,8 +268,8 @@ pub fn times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTim
         samples: sorted.len() as u64,
         min_ns,
         p50_ns: nearest_rank(&sorted, 50),
-        p95_ns: nearest_rank(&sorted, 95),
-        p99_ns: nearest_rank(&sorted, 99),
+        p95_ns: percentile(&sorted, 95),
+        p99_ns: percentile(&sorted, 99),
         max_ns,
         mean_ns,
         mdev_ns: (squares / count).sqrt(),

@@ -10,8 +10,10 @@ use serde::Serialize;
 pub struct ErrorSpread {
     pub least: i64,
     pub p50: i64,
-    pub p95: i64,
-    pub p99: i64,
+    /// Absent of fewer than 20 values.
+    pub p95: Option<i64>,
+    /// Absent of fewer than 100 values.
+    pub p99: Option<i64>,
     pub most: i64,
 }
 
@@ -22,8 +24,8 @@ impl ErrorSpread {
         Some(Self {
             least: *values.first()?,
             p50: nearest_rank(&values, 50),
-            p95: nearest_rank(&values, 95),
-            p99: nearest_rank(&values, 99),
+            p95: percentile(&values, 95),
+            p99: percentile(&values, 99),
             most: *values.last()?,
         })
     }
@@ -32,6 +34,11 @@ impl ErrorSpread {
 /// Nearest rank: the smallest value that at least this percentage of all do not exceed. There must be one.
 pub(crate) fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> T {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
+}
+
+/// A percentile, if there are enough values that one of them lies above it: the 99th of fewer than 100 would only be the largest one.
+pub(crate) fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    (sorted.len() * (100 - percent) >= 100).then(|| nearest_rank(sorted, percent))
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -155,9 +162,20 @@ mod tests {
     }
 
     #[test]
+    fn a_percentile_that_the_sample_cannot_give_is_absent() {
+        let known = |count: i64| {
+            let spread = ErrorSpread::of((1..=count).collect()).unwrap();
+            (spread.p95, spread.p99)
+        };
+        assert_eq!([known(1), known(19)], [(None, None); 2]);
+        assert_eq!([known(20), known(99)], [(Some(19), None), (Some(95), None)]);
+        assert_eq!(known(100), (Some(95), Some(99)));
+    }
+
+    #[test]
     fn quantiles_are_values_that_occurred() {
         assert_eq!(ErrorSpread::of(vec![]), None);
         let spread = ErrorSpread::of((1..=1_000).rev().collect()).unwrap();
-        assert_eq!(spread, ErrorSpread { least: 1, p50: 500, p95: 950, p99: 990, most: 1_000 });
+        assert_eq!(spread, ErrorSpread { least: 1, p50: 500, p95: Some(950), p99: Some(990), most: 1_000 });
     }
 }

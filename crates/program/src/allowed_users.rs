@@ -2,12 +2,14 @@
 
 use crate::Error;
 
-/// Refuses the overflow user ID: every user that this user namespace does not know appears under this number.
-pub fn check_allowed_users(users: &[u32], overflow: u32) -> Result<(), Error> {
+/// Refuses the overflow user ID: every user that this user namespace does not know appears under this number. `token_option` is the option
+/// of this service that names its token, if it has one.
+pub fn check_allowed_users(users: &[u32], overflow: u32, token_option: Option<&str>) -> Result<(), Error> {
     if users.contains(&overflow) {
+        let token = token_option.map(|name| format!(", or give it the token ({name})")).unwrap_or_default();
         return Err(Error::Usage(format!(
             "--allow-user {overflow}: the kernel uses this number for every user that is unknown here; run the \
-                client as another user, or give it the token (--token-file)"
+                client as another user{token}"
         )));
     }
     Ok(())
@@ -19,8 +21,11 @@ mod tests {
 
     #[test]
     fn a_user_that_nobody_can_tell_is_not_let_in() {
-        assert!(check_allowed_users(&[0, 1000], 65534).is_ok());
-        let refused = check_allowed_users(&[1000, 65534], 65534).expect_err("it is refused").to_string();
-        assert!(refused.contains("--allow-user 65534"), "{refused}");
+        assert!(check_allowed_users(&[0, 1000], 65534, None).is_ok());
+        let refused =
+            |token| check_allowed_users(&[1000, 65534], 65534, token).expect_err("it is refused").to_string();
+        assert!(refused(Some("--token-file")).contains("--allow-user 65534"));
+        assert!(refused(Some("--token-file")).ends_with("(--token-file)"));
+        assert!(!refused(None).contains("token"), "advice must name an option that exists");
     }
 }

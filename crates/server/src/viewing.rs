@@ -6,6 +6,7 @@
 use crate::methods::MethodService;
 use crate::tester::{KnownNeighbour, LatencyFigures, PortRow, Tester, TransmitState};
 use packetrig_stats::ledger::FrameLedger;
+use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -165,25 +166,25 @@ pub struct ReceivedStream {
     pub bytes: u64,
     pub frames_rate: f64,
     pub bytes_rate: f64,
-    /// Sent and not received: lost or still on the way.
-    pub missing: u64,
+    pub loss: LiveLoss,
     /// Latency in ns.
     pub latency: Option<LatencyFigures>,
 }
 
-/// Where frames of this run are that were sent and not counted at a receiver.
+/// Losses of this run, and where they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
-    /// All of them: lost or still on the way.
-    pub missing: u64,
-    /// Whether frames may still be on the way. Then the places below are preliminary.
+    /// The places below add up to those that are lost.
+    pub loss: LiveLoss,
+    /// Whether a stream transmits, so that frames may still be on the way.
     pub in_motion: bool,
     /// Refused by the kernel or dropped by our sending interface.
     pub sender: Option<u64>,
     /// Dropped by our receivers.
     pub receiver: u64,
-    /// The rest: the device under test and the path to and from it.
-    pub path: Option<u64>,
+    /// The rest: lost by the device under test and on the path to and from it, or at a time when the rig was not in order. The report, which
+    /// knows the times of losses, tells these apart.
+    pub path_or_in_doubt: Option<u64>,
 }
 
 /// Results of past runs and test methods.

@@ -18,6 +18,7 @@ pub mod jitter;
 pub mod latency;
 pub mod ledger;
 pub mod limit;
+pub mod live_loss;
 mod narrow;
 pub mod outage;
 pub mod port;

@@ -14,8 +14,10 @@ pub struct ProbeTimes {
     pub samples: u64,
     pub min_ns: i64,
     pub p50_ns: i64,
-    pub p95_ns: i64,
-    pub p99_ns: i64,
+    /// Absent of fewer than 20 samples.
+    pub p95_ns: Option<i64>,
+    /// Absent of fewer than 100 samples.
+    pub p99_ns: Option<i64>,
     pub max_ns: i64,
     /// How far off each of them may be.
     pub bound_ns: u64,
@@ -24,24 +26,22 @@ pub struct ProbeTimes {
 impl ProbeTimes {
     /// The same times less `offset_ns`, which may be wrong by `bound`.
     #[must_use]
-    pub const fn less(self, offset_ns: i64, bound: Nanos) -> Self {
+    pub fn less(self, offset_ns: i64, bound: Nanos) -> Self {
         Self {
             samples: self.samples,
             min_ns: self.min_ns.saturating_sub(offset_ns),
             p50_ns: self.p50_ns.saturating_sub(offset_ns),
-            p95_ns: self.p95_ns.saturating_sub(offset_ns),
-            p99_ns: self.p99_ns.saturating_sub(offset_ns),
+            p95_ns: self.p95_ns.map(|ns| ns.saturating_sub(offset_ns)),
+            p99_ns: self.p99_ns.map(|ns| ns.saturating_sub(offset_ns)),
             max_ns: self.max_ns.saturating_sub(offset_ns),
             bound_ns: self.bound_ns.saturating_add(bound.as_u64()),
         }
     }
 
     /// Whether they are in order, as times of one series are.
-    pub const fn is_ordered(&self) -> bool {
-        self.min_ns <= self.p50_ns
-            && self.p50_ns <= self.p95_ns
-            && self.p95_ns <= self.p99_ns
-            && self.p99_ns <= self.max_ns
+    pub fn is_ordered(&self) -> bool {
+        let times = [Some(self.min_ns), Some(self.p50_ns), self.p95_ns, self.p99_ns, Some(self.max_ns)];
+        times.into_iter().flatten().is_sorted()
     }
 }
 
@@ -229,8 +229,15 @@ mod tests {
 
     #[test]
     fn an_offset_moves_all_times_and_widens_the_bound() {
-        let times =
-            ProbeTimes { samples: 3, min_ns: 5, p50_ns: 7, p95_ns: 8, p99_ns: 9, max_ns: 9, bound_ns: 2 };
+        let times = ProbeTimes {
+            samples: 3,
+            min_ns: 5,
+            p50_ns: 7,
+            p95_ns: Some(8),
+            p99_ns: None,
+            max_ns: 9,
+            bound_ns: 2,
+        };
         let moved = times.less(6, Nanos::new(4));
         assert_eq!((moved.min_ns, moved.p50_ns, moved.max_ns, moved.bound_ns), (-1, 1, 3, 6));
         assert!(moved.is_ordered() && !ProbeTimes { min_ns: 8, ..times }.is_ordered());

@@ -25,17 +25,22 @@ fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
     assert!(number(&moving, "/run/ledger/counted") > 100 && moving["run"]["ledger"]["planned"].is_null());
     assert_eq!(number(&moving, "/run/losses/sender"), 0);
 
+    let before = number(&moving, "/run/losses/lost");
+    assert_eq!(before, number(&moving, "/run/totals/gaps"), "a loss is what a receiver has seen: {moving}");
     rig.cut_the_path();
-    let cut =
-        events.await_live("the loss on the path", |live| live["run"]["losses"]["path"].as_u64() > Some(300));
-    assert_eq!((number(&cut, "/run/losses/sender"), number(&cut, "/run/losses/receiver")), (0, 0));
+    let cut = events.await_live("frames without an end", |live| {
+        live["run"]["losses"]["in_flight_or_lost"].as_u64() > Some(300)
+    });
+    // No later frame has arrived: nobody has seen that they are lost.
+    let places = ["sender", "receiver"].map(|place| number(&cut, &format!("/run/losses/{place}")));
+    assert_eq!((number(&cut, "/run/losses/lost"), places), (before, [0, 0]), "{cut}");
     rig.post("/api/v1/streams", &json!({ "change": "stop" }));
     let stopped = events.await_live("the end of motion", |live| live["run"]["losses"]["in_motion"] == false);
     let ledger = &stopped["run"]["ledger"];
     assert_eq!(
         number(ledger, "/on_wire") - number(ledger, "/counted"),
-        number(&stopped, "/run/losses/path"),
-        "when nothing moves, what is missing is exactly what the path has lost: {stopped}"
+        number(&stopped, "/run/losses/path_or_in_doubt"),
+        "when nothing moves, what has not arrived is lost: {stopped}"
     );
 
     let id = stopped["run"]["id"].as_str().expect("a run has an id").to_owned();
@@ -46,8 +51,9 @@ fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
     assert_eq!(list["results"][0]["id"], id.as_str(), "{list}");
     let report = rig.get(&format!("/api/v1/runs/{id}"));
     assert_eq!(report["run"], id.as_str());
-    // The report says of the same frames the same.
-    assert_eq!(report["lost"]["path"], stopped["run"]["losses"]["path"]);
+    // The report says of the same frames the same, and tells those apart that a standstill of this machine puts in doubt.
+    let lost = number(&report, "/lost/path") + number(&report, "/lost/in_doubt");
+    assert_eq!(lost, number(&stopped, "/run/losses/path_or_in_doubt"), "{report}");
     assert_eq!(report["lost"]["total"], list["results"][0]["lost"]);
     let series = rig.get("/api/v1/runs/last/series");
     assert!(series["ports"][0]["sent"]["seconds"][0][0].as_u64() > Some(0), "{series}");

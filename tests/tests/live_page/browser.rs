@@ -51,14 +51,17 @@ fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
     browser.await_true(&format!("{} > {before} + 100", ledger("counted")));
 
     rig.cut_the_path();
-    browser.await_true(&format!("{} > 300", ledger("lost, or still on the way")));
+    browser.await_true(&format!("{} > 300", ledger("in flight or lost")));
     assert_eq!(browser.evaluate(&ledger("dropped by the sending interface")), 0);
     assert_eq!(browser.evaluate(&ledger("dropped by our full ring")), 0);
     browser.click("[data-change=stop]");
     browser.await_true("document.querySelector('#loss-note').textContent.includes('Nothing moves')");
     // What is drawn is what a script reads.
     let live = rig.get("/api/v1/live");
-    assert_eq!(browser.evaluate(&ledger("lost on the path")), live["run"]["losses"]["path"]);
+    assert_eq!(
+        browser.evaluate(&ledger("lost on the path or in doubt")),
+        live["run"]["losses"]["path_or_in_doubt"]
+    );
     assert_eq!(browser.evaluate(&ledger("counted")), live["run"]["ledger"]["counted"]);
 
     browser.click("#end-run");
@@ -69,7 +72,8 @@ fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
     );
     browser.click("tbody a");
     browser.await_true("document.querySelector('h1').textContent.startsWith('Run ')");
-    assert_eq!(browser.evaluate(&ledger("lost on the path")), live["run"]["losses"]["path"]);
+    let in_the_end = format!("{} + {}", ledger("lost on the path"), ledger("lost in doubt"));
+    assert_eq!(browser.evaluate(&in_the_end), live["run"]["losses"]["path_or_in_doubt"]);
     demand_clean(&rig, &browser);
 }
 

@@ -187,6 +187,20 @@ fn a_bucket_hides_it_from_chirps_and_from_nobody_else() {
     assert!(answer.is_within(TOLERANCE, USUAL, USUAL.bits_per_s), "{answer:?}");
 }
 
+/// Trains of long frames do not show a bucket of one of them, but it holds five short probes of a stream.
+#[test]
+fn a_bucket_of_one_frame_makes_no_link_faster() {
+    let Some(bench) = routed() else { return };
+    shape(&bench, "tbf rate 5mbit burst 1600 limit 200000");
+    let _reflector = reflector(&bench);
+    let (code, said) = asked(&bench, "available", &["--count", "5"]);
+    // A machine that stands still may hide what is free; it makes nothing free.
+    let Some(low) = said["estimate"]["low"].as_f64() else {
+        return assert_eq!(code, Some(7), "{said}");
+    };
+    assert!(low <= 5e6, "{said}");
+}
+
 #[test]
 fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
     let Some(bench) = routed() else { return };

@@ -5,6 +5,11 @@ use packetrig_sys::clock;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
@@ -38,6 +43,38 @@ pub(crate) fn counted(mut reflector: Running) -> Value {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {}", finished.stderr))
 }
 
+/// Answers each datagram with the first bytes of it, as a reflector of another protocol does, until it is told to end.
+fn answer_shortly(stations: &Stations, bytes: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let socket = stations.netns(1).run_in(|| UdpSocket::bind((FAR, 8622)).unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&is_over);
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        while !end.load(Ordering::Relaxed) {
+            if let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                socket.send_to(&buffer[..bytes], from).unwrap();
+            }
+        }
+    });
+    (is_over, thread)
+}
+
+#[test]
+fn reflections_of_another_protocol_are_lost_with_a_reason() {
+    let Some(stations) = Stations::cabled() else { return };
+    let (is_over, thread) = answer_shortly(&stations, 38);
+    let target = format!("{FAR}:8622");
+    let (_, said) = stations.probe(&["stamp", &target, "-c", "5", "-i", "50ms", "--wait", "200ms"]);
+    is_over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    assert_eq!(said["counts"]["answered"], 0, "{said}");
+    let invalid = &said["directions"]["invalid"];
+    assert!(invalid["too_short"].as_u64() > Some(0), "{said}");
+    assert_eq!((&invalid["shortest_bytes"], &invalid["needed_bytes"]), (&38.into(), &44.into()), "{said}");
+    assert!(said["rtt"].is_null(), "{said}");
+}
+
 #[test]
 fn a_session_between_our_two_ends_accounts_for_both_directions() {
     let Some(stations) = Stations::cabled() else { return };
@@ -50,7 +87,7 @@ fn a_session_between_our_two_ends_accounts_for_both_directions() {
         let (finished, said) = stations.probe(&[&asked[..], auth].concat());
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         assert_eq!(said["counts"]["answered"], 10, "{said}");
-        assert_eq!(said["directions"]["tampered"], 0);
+        assert_eq!(said["directions"]["invalid"]["too_short"], 0);
         assert!(said["directions"]["follow_ups"].as_u64().unwrap() >= 8, "{said}");
         // One machine, one clock: both delays are above nothing, within their bound, and no longer than the whole.
         let ns = |path: &str| {

@@ -20,7 +20,7 @@ use packetrig_sys::signal;
 use std::sync::Arc;
 
 pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    check_allowed_users(&arguments.allow_user, overflow_user())?;
+    check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
     let options = options(arguments)?;
     access::check_somebody(&options)?;
     let nodes = nodes(arguments)?;

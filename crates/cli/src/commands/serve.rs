@@ -42,7 +42,7 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
     // are sent and received without allocation.
     memory::one_heap();
-    check_allowed_users(&arguments.allow_user, overflow_user())?;
+    check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
     check_arguments(arguments)?;
     let options = options(arguments)?;
     access::check_somebody(&options)?;

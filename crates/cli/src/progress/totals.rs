@@ -2,6 +2,8 @@
 
 use crate::clamp::clamp_to_u64;
 use crate::numbers::{count, per_second, percent, scaled};
+use packetrig_stats::counts::StreamRxCounts;
+use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,7 +41,7 @@ struct FrameTotals {
     sent_bytes: u64,
     received: u64,
     received_bytes: u64,
-    lost: u64,
+    loss: LiveLoss,
 }
 
 impl FrameTotals {
@@ -49,7 +51,7 @@ impl FrameTotals {
             sent_bytes: sample.tx.iter().map(|(_, tx)| tx.bytes).sum(),
             received: sample.rx.iter().map(|(_, _, rx)| rx.frames).sum(),
             received_bytes: sample.rx.iter().map(|(_, _, rx)| rx.bytes).sum(),
-            lost: sample.rx.iter().map(|(_, _, rx)| rx.sequence.lost).sum(),
+            loss: sample.rx.iter().map(|(_, _, rx)| seen_loss(rx)).fold(LiveLoss::default(), LiveLoss::plus),
         }
     }
 
@@ -59,7 +61,7 @@ impl FrameTotals {
             sent_bytes: self.sent_bytes + other.sent_bytes,
             received: self.received + other.received,
             received_bytes: self.received_bytes + other.received_bytes,
-            lost: self.lost + other.lost,
+            loss: self.loss.plus(other.loss),
         }
     }
 }
@@ -105,7 +107,8 @@ impl ProgressTotals {
             return vec!["nothing yet".to_owned()];
         };
         let length = at.since(*then);
-        let mut lost = format!("lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost));
+        let share = now.loss.share(now.received);
+        let mut lost = format!("lost {} ({})", count(now.loss.lost), percent(share.part, share.whole));
         if let Some(LatencyRange { least, mean, most }) = self.latency() {
             lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
@@ -133,6 +136,11 @@ impl ProgressTotals {
     }
 }
 
+/// What a receiver has seen to be lost. A node does not know what others have sent to it.
+fn seen_loss(rx: &StreamRxCounts) -> LiveLoss {
+    LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
+}
+
 fn rates(frames: u64, bytes: u64, length: Nanos) -> String {
     let bits = per_second(bytes, length) * 8.0;
     format!("{}, {}", scaled(per_second(frames, length), "fps"), scaled(bits, "bit/s"))
@@ -147,7 +155,7 @@ impl fmt::Display for ProgressTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+    use packetrig_stats::counts::StreamTxCounts;
 
     fn sample(sent: u64, received: u64, lost: u64) -> CountSample {
         let tx = StreamTxCounts { frames: sent, bytes: sent * 125, ..StreamTxCounts::default() };

@@ -98,7 +98,7 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
             matrix.table("from", |found| cell(found, delay(found), |times| length(times.p50_ns))),
-            matrix.table("from", |found| cell(found, delay(found), |times| length(times.p99_ns)))
+            matrix.table("from", |found| cell(found, delay(found), |times| known_length(times.p99_ns)))
         )
     };
     text.push_str(&bounds(matrix.findings(), delay));
@@ -162,7 +162,12 @@ fn capacity(found: &ProbeFindings) -> String {
 }
 
 fn full(times: ProbeTimes) -> String {
-    format!("{} / {} ± {}", length(times.p50_ns), length(times.p99_ns), Nanos::new(times.bound_ns))
+    format!("{} / {} ± {}", length(times.p50_ns), known_length(times.p99_ns), Nanos::new(times.bound_ns))
+}
+
+/// A percentile; a dash if there are too few samples for it.
+fn known_length(ns: Option<i64>) -> String {
+    ns.map_or_else(|| "–".to_owned(), length)
 }
 
 /// A time with its sign, to three digits: a table shows sizes, the files have all digits.
@@ -247,13 +252,13 @@ fn list(probes: &ProbesReport) -> String {
 fn sending_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
-        let error = |of: fn(&ProbeTimes) -> i64| {
-            found.release_error.as_ref().map_or_else(|| "unknown".to_owned(), |times| length(of(times)))
+        let error = |of: fn(&ProbeTimes) -> Option<i64>| {
+            found.release_error.as_ref().map_or_else(|| "unknown".to_owned(), |times| known_length(of(times)))
         };
         Some(vec![
             format!("{} -> {}", shown(&line.from), shown(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
-            error(|times| times.p50_ns),
+            error(|times| Some(times.p50_ns)),
             error(|times| times.p99_ns),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
@@ -293,8 +298,8 @@ mod tests {
             samples: 9,
             min_ns: p50_ns,
             p50_ns,
-            p95_ns: p50_ns,
-            p99_ns: p50_ns + 10_000,
+            p95_ns: Some(p50_ns),
+            p99_ns: Some(p50_ns + 10_000),
             max_ns: p50_ns + 10_000,
             bound_ns: 1_500,
         };

@@ -157,8 +157,8 @@ fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
 }
 
 fn times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
-    [("p50", times.p50_ns), ("p99", times.p99_ns)].map(|(quantile, ns)| {
-        lower(&format!("{name}-{quantile}"), line, Some(ns as f64), TIME)
+    [("p50", Some(times.p50_ns)), ("p99", times.p99_ns)].map(|(quantile, ns)| {
+        lower(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME)
             .with_uncertainty(Some(times.bound_ns as f64))
     })
 }

@@ -32,7 +32,9 @@ const STEPS = [
   exit("tx_dropped", "dropped by the sending interface"),
   station("on_wire", "on the wire"),
   { box: "Device under test and path" },
-  { ...exit("path", "lost on the path"), isPlace: true, isLoss: true },
+  { ...exit("in_flight_or_lost", "in flight or lost"), isPlace: true, isLoss: true, isOptional: true },
+  { ...exit("path_or_in_doubt", "lost on the path or in doubt"), isPlace: true, isLoss: true, isOptional: true },
+  { ...exit("path", "lost on the path"), isPlace: true, isLoss: true, isOptional: true },
   { ...exit("in_doubt", "lost in doubt"), isPlace: true, isOptional: true },
   { box: "Our receiver" },
   station("arrived", "arrived"),
@@ -72,10 +74,10 @@ export class LedgerDrawing {
   }
 
   /**
-   * `accounts` by name; `places`: frames lost on the `path`, null if that is not known, and those `in_doubt` if the run has ended;
-   * `isPreliminary`: some are still on the way; `rates`: texts by name of an account.
+   * `accounts` by name; `places`: frames lost on the `path` and `in_doubt`, or of a run in progress `path_or_in_doubt` and
+   * `in_flight_or_lost`, null if that is not known; `rates`: texts by name of an account.
    */
-  update(accounts, places, isPreliminary, rates = {}) {
+  update(accounts, places, rates = {}) {
     const valueOf = (step) => (step.isPlace ? places : accounts)[step.station ?? step.exit];
     const steps = this.steps.filter((step) => !step.isOptional || valueOf(step) !== undefined);
     const key = steps.map((step) => step.box ?? step.name).join();
@@ -88,7 +90,7 @@ export class LedgerDrawing {
     for (const part of this.parts) {
       const { step } = part;
       const value = valueOf(step);
-      const name = step.isLoss && isPreliminary ? "lost, or still on the way" : step.name;
+      const { name } = step;
       const text = count(value);
       const part_share = step.station || !Number(value) ? "" : ` (${share(value, whole)})`;
       const rate = Number(value) ? rates[step.station ?? step.exit] : null;

@@ -99,7 +99,7 @@ class LiveView {
     this.neighboursCard = card("Neighbours", this.neighboursBox);
     this.lossNote = el("p", { class: "muted", id: "loss-note" });
     const rates = card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second over all streams, each a mean of one second, by seconds since the first counters")));
-    const gaps = card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; the drawing of places counts them.")));
+    const gaps = card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; they are in flight or lost until nothing moves.")));
     this.run = el("div", {},
       el("div", { class: "live-grid" },
         el("div", { class: "stack" }, card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)), rates, gaps),
@@ -222,10 +222,10 @@ class LiveView {
     setText(this.ended, run.ended ? `The run has ended: ${run.ended}` : "");
     this.drawFigures(run);
     this.drawPlots();
-    this.ledger.update(run.ledger, run.losses, run.losses.in_motion);
+    this.ledger.update(run.ledger, run.losses);
     setText(this.lossNote, run.losses.in_motion
-      ? "Streams transmit: counters are read one after the other, and some of the missing frames are still on the way."
-      : "Nothing moves: what is missing is lost.");
+      ? "Streams transmit. A frame is lost when a receiver has seen a later one; the others that have not arrived are in flight or lost."
+      : "Nothing moves: what has not arrived is lost. The report tells losses of the path from those in doubt.");
     this.drawPorts(run.ports);
     this.streams.update(run.streams);
     this.drawRest(run);
@@ -237,7 +237,8 @@ class LiveView {
     const figures = {
       "Sent, frames": count(totals.frames_tx),
       "Received, frames": count(totals.frames_rx),
-      "Missing, frames": `${count(losses.missing)}${Number(losses.missing) ? ` (${share(losses.missing, totals.frames_tx)})` : ""}`,
+      "Lost, frames": `${count(losses.lost)}${Number(losses.lost) ? ` (${share(losses.lost, totals.frames_tx)})` : ""}`,
+      "In flight or lost, frames": count(losses.in_flight_or_lost),
       "Sending, layer 2 with FCS": scaled(totals.bytes_tx_rate * 8, "bit/s"),
       "Receiving, layer 2 with FCS": scaled(totals.bytes_rx_rate * 8, "bit/s"),
       "Sending, frames": scaled(totals.frames_tx_rate, "fps"),

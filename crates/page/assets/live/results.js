@@ -124,7 +124,7 @@ export async function showResult(context, id) {
   }
   const drawing = new LedgerDrawing();
   // Reports of older versions do not have `in_doubt`.
-  drawing.update(accountsOf(result.ledger), { in_doubt: 0, ...result.lost }, false);
+  drawing.update(accountsOf(result.ledger), { in_doubt: 0, ...result.lost });
   const plot = new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps"));
   context.place(el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict))),
     factsCard(result, download),

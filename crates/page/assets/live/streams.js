@@ -21,8 +21,9 @@ const COLUMNS = [
   ["port_rx", "To", (ports) => ports || "–"],
   ["frames_tx", "Sent, frames", count],
   ["frames_rx", "Received, frames", count],
-  ["missing", "Missing, frames", count],
-  ["loss_percent", "Missing, share", percent],
+  ["lost", "Lost, frames", count],
+  ["loss_percent", "Lost, share", percent],
+  ["in_flight_or_lost", "In flight or lost, frames", count],
   ["bytes_tx_rate", "Sending", (bytes) => scaled(bytes === null ? null : bytes * 8, "bit/s")],
   ["bytes_rx_rate", "Receiving", (bytes) => scaled(bytes === null ? null : bytes * 8, "bit/s")],
   ["latency_mean_ns", "Mean latency", nanoseconds],
@@ -143,7 +144,7 @@ export class StreamTable {
       setText(row.cells[place], format(value));
       row.cells[place].classList.toggle("absent", value === null);
     });
-    row.cells[6].classList.toggle("is-missing", Number(columns.missing[index]) > 0);
+    row.cells[6].classList.toggle("is-lost", Number(columns.lost[index]) > 0);
     row.box.dataset.stream = name;
     setAttribute(row.box, "aria-label", `Select ${name}`);
     row.box.checked = this.selected.has(name);

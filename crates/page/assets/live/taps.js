@@ -94,7 +94,7 @@ function frameRates(now, before, seconds) {
 
 function drawing(tap, accounts, rates, index) {
   const ledger = new LedgerDrawing(accounts.steps, `${tap.name}, ${accounts.steps[0].box}`, `ledger-${tap.name.replace(/\s/g, "-")}-${index}`);
-  ledger.update(accounts.counts, {}, false, rates);
+  ledger.update(accounts.counts, {}, rates);
   return ledger.figure;
 }
 

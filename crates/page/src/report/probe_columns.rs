@@ -52,9 +52,9 @@ fn counted(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue
 fn time(
     row: &ProbeRow<'_>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
-    figure: fn(&ProbeTimes) -> i64,
+    figure: fn(&ProbeTimes) -> Option<i64>,
 ) -> Option<ProbeValue> {
-    Some(Time(figure(&of(row.found?)?)))
+    figure(&of(row.found?)?).map(Time)
 }
 
 fn bound(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<ProbeValue> {
@@ -76,16 +76,26 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
     }),
     column(number("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
     column(number("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
-    column(number("delay there p50", ""), |row| time(row, |found| found.delay_there, |times| times.p50_ns)),
+    column(number("delay there p50", ""), |row| {
+        time(row, |found| found.delay_there, |times| Some(times.p50_ns))
+    }),
     column(number("delay there p99", ""), |row| time(row, |found| found.delay_there, |times| times.p99_ns)),
-    column(number("delay there max", ""), |row| time(row, |found| found.delay_there, |times| times.max_ns)),
+    column(number("delay there max", ""), |row| {
+        time(row, |found| found.delay_there, |times| Some(times.max_ns))
+    }),
     column(number("delay there bound", ""), |row| bound(row, |found| found.delay_there)),
-    column(number("delay back p50", ""), |row| time(row, |found| found.delay_back, |times| times.p50_ns)),
+    column(number("delay back p50", ""), |row| {
+        time(row, |found| found.delay_back, |times| Some(times.p50_ns))
+    }),
     column(number("delay back p99", ""), |row| time(row, |found| found.delay_back, |times| times.p99_ns)),
-    column(number("delay back max", ""), |row| time(row, |found| found.delay_back, |times| times.max_ns)),
+    column(number("delay back max", ""), |row| {
+        time(row, |found| found.delay_back, |times| Some(times.max_ns))
+    }),
     column(number("delay back bound", ""), |row| bound(row, |found| found.delay_back)),
     column(words("clocks related by"), |row| Some(Text(row.found?.clocks?.name().to_owned()))),
-    column(number("round trip p50", ""), |row| time(row, |found| found.round_trip, |times| times.p50_ns)),
+    column(number("round trip p50", ""), |row| {
+        time(row, |found| found.round_trip, |times| Some(times.p50_ns))
+    }),
     column(number("round trip p99", ""), |row| time(row, |found| found.round_trip, |times| times.p99_ns)),
     column(number("variation there p99", ""), |row| {
         time(row, |found| found.variation_there, |times| times.p99_ns)

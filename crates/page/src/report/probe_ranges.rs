@@ -50,7 +50,8 @@ impl RangePicture {
             .filter(|(_, times)| times.min_ns > 0 && times.is_ordered())
             .map(|(line, times)| {
                 let [min_ns, p50_ns, p99_ns, max_ns] =
-                    [times.min_ns, times.p50_ns, times.p99_ns, times.max_ns].map(i64::unsigned_abs);
+                    [times.min_ns, times.p50_ns, times.p99_ns.unwrap_or(times.p50_ns), times.max_ns]
+                        .map(i64::unsigned_abs);
                 TimeRange { name: super::probes::name_of(line), min_ns, p50_ns, p99_ns, max_ns }
             })
             .collect();
@@ -77,7 +78,7 @@ impl RangePicture {
         let mut notes = Vec::new();
         if !self.ranges.is_empty() {
             notes.push(
-                "Thin: from min to max. Thick: from median to p99. Upright: median. The slowest p99 is above."
+                "Thin: from min to max. Thick: from median to p99, if there are 100 answers. Upright: median. The slowest p99 is above."
                     .to_owned(),
             );
         }

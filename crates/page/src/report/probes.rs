@@ -80,7 +80,7 @@ fn counted(name: &'static str, value: Option<u64>) -> Figure {
 }
 
 fn slowest_figure(probes: &ProbesReport) -> Figure {
-    let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns, line)));
+    let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns?, line)));
     let slowest = timed.max_by_key(|(p99, _)| *p99);
     Figure {
         name: "round trip p99, slowest line",
@@ -147,8 +147,8 @@ impl<'a> ProbeRow<'a> {
         let lost = self.found.map(|found| {
             u128::from(unanswered(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
-        let p99 = self.found.and_then(|found| Some(found.delay_there.or(found.round_trip)?.p99_ns));
-        (rank, lost, p99)
+        let times = self.found.and_then(|found| found.delay_there.or(found.round_trip));
+        (rank, lost, times.map(|times| times.p99_ns.unwrap_or(times.max_ns)))
     }
 }
 

@@ -38,6 +38,9 @@ pub struct OneprobeArgs {
     pub outlet: OutletArgs,
     #[command(flatten)]
     pub bounds: BoundsArgs,
+    /// Print only the summary, no line per probe
+    #[arg(short, long, help_heading = "Results")]
+    pub quiet: bool,
     /// Write one line of JSON per probe to this file
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub write: Option<PathBuf>,

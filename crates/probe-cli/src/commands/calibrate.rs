@@ -22,8 +22,6 @@ use std::path::Path;
 
 /// Probes in a train.
 const TRAIN: u32 = 50;
-/// What a cell shows that has no value.
-const UNKNOWN: &str = "–";
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     signal::latch()?;
@@ -115,22 +113,22 @@ fn text(found: &[FoundMechanism]) -> String {
 
 fn row(found: &FoundMechanism) -> Vec<String> {
     if found.obstacle.is_some() {
-        let dashes = std::iter::repeat_n(UNKNOWN.to_owned(), 8);
+        let dashes = std::iter::repeat_n(super::UNKNOWN.to_owned(), 8);
         return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
     }
     vec![
         found.mechanism.to_string(),
         format!("{}/{}", count(found.arrived), count(found.sent)),
-        figure(found.error_ns, |spread| spread.p50),
+        figure(found.error_ns, |spread| Some(spread.p50)),
         figure(found.error_ns, |spread| spread.p99),
-        figure(found.error_ns, |spread| spread.most),
+        figure(found.error_ns, |spread| Some(spread.most)),
         figure(found.spacing_error_ns, |spread| spread.p99),
-        figure(found.release_to_arrival_ns, |spread| spread.p50),
-        figure(found.driver_to_arrival_ns, |spread| spread.p50),
+        figure(found.release_to_arrival_ns, |spread| Some(spread.p50)),
+        figure(found.driver_to_arrival_ns, |spread| Some(spread.p50)),
         count(found.out_of_order),
     ]
 }
 
-fn figure(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> i64) -> String {
-    spread.map_or_else(|| UNKNOWN.to_owned(), |spread| micros(of(spread)))
+fn figure(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> Option<i64>) -> String {
+    spread.and_then(of).map_or_else(|| super::UNKNOWN.to_owned(), micros)
 }

@@ -6,7 +6,8 @@ use super::setup::ProbeSetup;
 use crate::args::{OneprobeArgs, ProbeTarget};
 use crate::error::Error;
 use packetrig_probe::oneprobe::{
-    DirectionCounts, HttpRequest, OneprobeMachine, OneprobeOptions, OneprobeReport, TimeSpread,
+    ArrivalOrder, DirectionCounts, ForwardOutcome, HttpRequest, OneprobeMachine, OneprobeOptions,
+    OneprobeOutcome, OneprobeReport, ProbeVerdict, TimeSpread,
 };
 use packetrig_probe_io::oneprobe::{End, OneprobeTalk};
 use packetrig_program::exit::CommandExit;
@@ -47,7 +48,13 @@ pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> R
         dispatcher: &mut dispatcher,
         ear: &mut listener,
     };
-    let end = talk.run(&mut machine, &is_interrupted)?;
+    let has_lines = !arguments.quiet && !arguments.json;
+    let mut told = |outcome: &OneprobeOutcome| {
+        if has_lines {
+            output.line(line(outcome));
+        }
+    };
+    let end = talk.run(&mut machine, &is_interrupted, &mut told)?;
     let report = machine.report().0;
     if let Some(file) = &arguments.write {
         write_outcomes(file, report)
@@ -60,6 +67,24 @@ pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> R
         End::Lossy | End::Prohibited => CommandExit::Inconclusive,
         End::Failed(_) => CommandExit::World,
     })
+}
+
+/// What became of a probe, in one line.
+fn line(outcome: &OneprobeOutcome) -> String {
+    let what = match outcome.verdict {
+        ProbeVerdict::Ambiguous(why) => format!("ambiguous: {}", why.words()),
+        ProbeVerdict::Told { forward, reverse } => {
+            let lost = [("forward", forward.lost()), ("reverse", reverse.lost())];
+            let lost = lost.iter().filter(|(_, segments)| *segments > 0);
+            let mut parts: Vec<_> = lost.map(|(way, segments)| format!("{segments} lost {way}")).collect();
+            let is_overtaken = forward == ForwardOutcome::Both(ArrivalOrder::Changed);
+            parts.extend(is_overtaken.then(|| "overtaken forward".to_owned()));
+            parts.extend((reverse.order == ArrivalOrder::Changed).then(|| "overtaken reverse".to_owned()));
+            parts.extend(outcome.round_trip_ns.map(|ns| format!("time={}", Nanos::new(ns))));
+            parts.join(", ")
+        }
+    };
+    format!("seq={} {what}", outcome.number)
 }
 
 fn write_outcomes(file: &Path, report: &OneprobeReport) -> io::Result<()> {
@@ -121,8 +146,8 @@ fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<Ti
     }
     for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {
         let Some(spread) = spread else { continue };
-        let [min, p50, p95, max] =
-            [spread.min_ns, spread.p50_ns, spread.p95_ns, spread.max_ns].map(Nanos::new);
+        let [min, p50, max] = [spread.min_ns, spread.p50_ns, spread.max_ns].map(Nanos::new);
+        let p95 = spread.p95_ns.map_or_else(|| super::UNKNOWN.to_owned(), |ns| Nanos::new(ns).to_string());
         lines
             .push(format!("{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}", count(spread.samples)));
     }

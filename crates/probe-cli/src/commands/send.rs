@@ -210,7 +210,10 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
 
 fn row(name: &str, spread: ErrorSpread) -> Vec<String> {
     let ErrorSpread { least, p50, p95, p99, most } = spread;
-    std::iter::once(name.to_owned()).chain([least, p50, p95, p99, most].map(micros)).collect()
+    let figures = [Some(least), Some(p50), p95, p99, Some(most)];
+    // The sample is too small for a percentile that is absent.
+    let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), micros));
+    std::iter::once(name.to_owned()).chain(figures).collect()
 }
 
 /// Microseconds, with the nanoseconds after the decimal point.

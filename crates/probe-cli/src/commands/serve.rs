@@ -28,7 +28,7 @@ const BYTES_PER_PACKET: u64 = 1_514;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
-    check_allowed_users(&users, overflow_user())?;
+    check_allowed_users(&users, overflow_user(), None)?;
     let socket = socket(arguments)?;
     let opening = sandbox::begin(&arguments.sandbox, needs::probe_serve(arguments, &socket))?;
     let permit = bounds::permit(&arguments.bounds)?;
@@ -108,9 +108,13 @@ fn row(client: &PastClient) -> Vec<String> {
     let counts = &client.counts;
     let refused: Vec<_> =
         counts.refused.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
-    let error = client
-        .release_error_ns
-        .map_or_else(|| "-".to_owned(), |error| format!("{} / {}", micros(error.p50), micros(error.p99)));
+    let error = client.release_error_ns.map_or_else(
+        || "-".to_owned(),
+        |error| {
+            let p99 = error.p99.map_or_else(|| super::UNKNOWN.to_owned(), micros);
+            format!("{} / {p99}", micros(error.p50))
+        },
+    );
     vec![
         // The name is what the program says of itself.
         format!("{} ({})", safe(&client.name), client.process),

@@ -20,7 +20,9 @@ pub(super) fn took(took: MeasuredTime) -> String {
 
 /// The statistics of times, as one line.
 pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
-    let values = [times.min_ns, times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns].map(length).join("/");
+    let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
+    // The sample is too small for a percentile that is absent.
+    let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), length)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
     let mdev = length(times.mdev_ns as i64);
     let bound = packetrig_units::Nanos::new(times.bound_ns);

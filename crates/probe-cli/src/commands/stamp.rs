@@ -142,8 +142,13 @@ impl SessionFindings {
                 text += "  loss of each direction is unknown: the reflector's numbers never differ from ours, so it may keep no count\n";
             }
         }
-        if directions.tampered > 0 {
-            text.extend([format!("  {} reflections were invalid\n", count(directions.tampered))]);
+        let invalid = directions.invalid.total();
+        if invalid > 0 {
+            let reasons = directions.invalid.words();
+            text.extend([format!(
+                "  {} reflections were invalid and count as lost: {reasons}\n",
+                count(invalid)
+            )]);
         }
         text
     }

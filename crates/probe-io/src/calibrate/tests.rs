@@ -15,7 +15,7 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
         }
         assert_eq!((found.sent, found.arrived, found.out_of_order), (200, 200, 0), "{found:?}");
         let (error, released) = (found.error_ns.unwrap(), found.release_to_arrival_ns.unwrap());
-        assert!(error.least <= error.p50 && error.p50 <= error.p99 && error.p99 <= error.most, "{found:?}");
+        assert!(error.least <= error.p50 && error.p50 <= error.most, "{found:?}");
         if found.mechanism != ReleaseMechanism::Ring {
             assert!(error.least > 0, "nothing arrives before its instant: {found:?}");
             assert!(released.most > 0, "{found:?}");

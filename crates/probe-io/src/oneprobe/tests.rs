@@ -96,7 +96,7 @@ fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (End, OneprobeReport) {
     let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
     let own_port = hush.port();
     let mut talk = OneprobeTalk { way: &way, port, own_port, dispatcher: &mut dispatcher, ear: &mut ear };
-    let end = talk.run(&mut machine, &|| false).unwrap();
+    let end = talk.run(&mut machine, &|| false, &mut |_| {}).unwrap();
     (end, machine.report().0.clone())
 }
 

@@ -64,7 +64,9 @@ fn a_cable_is_faster_than_the_sender() {
         // It may look spread by the processors' own ado; a rate below 50 Mbit/s it is not.
         match pair.answer() {
             Ok(estimate) => assert!(estimate.bits_per_s > 5e7, "{estimate:?}"),
-            Err(NoAnswer::NotSpread { at_least, .. }) => assert!(at_least > 5e7, "{at_least}"),
+            Err(NoAnswer::NotSpread { at_least, .. }) => {
+                assert!(at_least.is_none_or(|rate| rate > 5e7), "{at_least:?}")
+            }
             Err(NoAnswer::TooFew { .. } | NoAnswer::NoMode { .. }) => {}
             Err(other) => panic!("{other}"),
         }

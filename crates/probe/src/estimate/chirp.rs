@@ -5,7 +5,8 @@
 //!
 //! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
 
-use super::gaps::{WholeTrain, mean, quantile, standard_error};
+use super::agreement::spread_range;
+use super::gaps::{WholeTrain, mean, standard_error};
 use super::settle::{TrainSettler, TrainShape};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
@@ -92,19 +93,20 @@ impl RateEstimator for ChirpEstimator {
     }
 
     fn ask(&mut self) -> Option<TrainRequest> {
-        let dispersion_rate = match self.settle.settled() {
+        let settled = match self.settle.settled() {
             None => return Some(self.settle.ask()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
             // At most three times the wanted chirps: a sender that is often disturbed must come to an end.
-            Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => {
-                settled.bits_per_s
-            }
+            Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => *settled,
             Some(_) => return None,
         };
         self.sent += 1;
-        let probes = self.train(dispersion_rate);
+        let probes = self.train(settled.bits_per_s);
         let takes = probes.last().map(|last| last.at).unwrap_or_default();
-        Some(TrainRequest { probes, pause: self.settle.shape().pause.max(takes) })
+        Some(TrainRequest {
+            probes,
+            pause: self.settle.shape().pause.max(takes).max(settled.rest(self.sent == 1)),
+        })
     }
 
     fn saw(&mut self, train: &[PassedProbe]) {
@@ -147,19 +149,21 @@ impl RateEstimator for ChirpEstimator {
         }
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples);
+        let spread = spread_range(&self.samples);
         // The rates of a chirp are a factor of `SPREAD` apart: half of that (as a factor) to each side is the resolution.
         let fine = SPREAD.sqrt();
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle,
-            low: (middle - error).max(0.0) / fine,
+            // Bursts of others make some chirps see more than is free on average, and none sees less: the more chirps differ, the lower.
+            low: (middle - error.max(spread)).max(0.0) / fine,
             high: (middle + error) * fine,
             packets_per_frame: packets_per_frame(self.settle.shape().length),
             quality: EstimateQuality {
                 trains,
                 used: have,
                 share: have as f64 / self.sent.max(1) as f64,
-                spread: (quantile(&self.samples, 0.9) - quantile(&self.samples, 0.1)) / middle.max(1.0),
+                spread: spread / middle.max(1.0),
                 discarded: self.discarded,
                 ..EstimateQuality::default()
             },

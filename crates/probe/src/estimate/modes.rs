@@ -55,7 +55,7 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
 }
 
 /// The window of this width that has most samples.
-fn densest(sorted: &[f64], width: f64) -> Range<usize> {
+pub(super) fn densest(sorted: &[f64], width: f64) -> Range<usize> {
     // Two pointers over the sorted samples: both only move up, so it takes one pass.
     let mut best = 0..1;
     let mut to = 0;

@@ -9,11 +9,12 @@
 //!
 //! Invariant: a pair whose probes did not leave closer together than the answer's distance is never used.
 
-use super::gaps::{WholeTrain, median, quantile};
+use super::agreement::{Agreement, spread_range};
+use super::gaps::{WholeTrain, median};
 use super::settle::{MEASURED, SPREAD, TrainSettler, TrainShape, at_once};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SampleMode,
-    SettledTrains, TrainRequest, modes, nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SettledTrains,
+    TrainRequest, modes, nanos, packets_per_frame,
 };
 use crate::{ProbeKind, small_count};
 
@@ -72,8 +73,10 @@ pub struct PairEstimator {
 const LEAST: usize = 10;
 /// From this many on it may end early.
 const EARLY: usize = 20;
-/// A mode is what at least this share of the pairs agree on.
-const LEAST_SHARE: f64 = 0.1;
+/// If more pairs than this share came together, the path or the receiver makes batches.
+const BATCHED: f64 = 0.1;
+/// A mode below this share of the rate of whole trains is one of other traffic.
+const BELOW_TRAINS: f64 = 0.95;
 /// By how much the least sum of delays may exceed the sum of the least delays, relative to the pair's distance.
 const CONVERGED: f64 = 0.04;
 /// This many pairs must have waited that little.
@@ -113,7 +116,7 @@ impl PairEstimator {
         match self.pick {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < EARLY => false,
-            PairPick::Mode => (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / median(&rates) < 0.02,
+            PairPick::Mode => spread_range(&rates) / median(&rates) < 0.02,
             PairPick::LeastDelay => self.least().is_some_and(|least| least.excess <= 0.0),
         }
     }
@@ -167,26 +170,32 @@ impl PairEstimator {
 
     fn by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
-        let found = modes(&rates, 0.01 * median(&rates));
+        // Pairs that came together say that something on the path holds frames and lets them go at once: they do not agree either.
+        let pairs = rates.len() + self.discarded.together;
         // Whole trains come out at most at the capacity (asymptotic dispersion rate), so a mode below their rate is other traffic.
-        let above: Vec<&SampleMode> =
-            found.iter().filter(|mode| mode.center >= 0.95 * settled.bits_per_s).collect();
-        let best = above
-            .iter()
-            .filter(|mode| mode.share >= LEAST_SHARE)
-            .max_by(|one, other| one.core.total_cmp(&other.core));
-        let Some(best) = best else {
-            let share = above.iter().map(|mode| mode.share).fold(0.0, f64::max);
-            return Err(NoAnswer::NoMode { pairs: rates.len(), share });
-        };
-        let spread = (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / best.center;
-        let mut quality = self.quality(settled, rates.len(), best.share, spread);
-        quality.modes = found.iter().filter(|mode| **mode != **best && mode.share >= 0.05).copied().collect();
-        Ok(self.estimate(best.center, best.low, best.high, quality))
+        let above: Vec<_> =
+            rates.iter().copied().filter(|rate| *rate >= BELOW_TRAINS * settled.bits_per_s).collect();
+        let range = spread_range(&rates);
+        let agreed =
+            Agreement::find(&above, range, pairs).map_err(|share| NoAnswer::NoMode { pairs, share })?;
+        let spread = range / agreed.rate;
+        let mut quality = self.quality(settled, rates.len(), agreed.share, spread);
+        quality.modes = modes(&rates, 0.01 * median(&rates));
+        quality.modes.retain(|mode| mode.share >= 0.05 && !agreed.holds(mode.center));
+        Ok(self.estimate(agreed.rate, agreed.low, agreed.high, quality))
     }
 
     fn by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let trains = self.samples.len();
+        let together = self.discarded.together;
+        // Then a gap is as long as a batch, also that of the pair with the least delays.
+        if together as f64 > BATCHED * (trains + together) as f64 {
+            let what = format!(
+                "{together} of {} pairs came together, so something on the path lets frames go in batches",
+                trains + together
+            );
+            return Err(NoAnswer::NotConverged { trains, what });
+        }
         let Some(LeastDelayed { pair: best, excess }) = self.least() else {
             return Err(NoAnswer::NoMode { pairs: 0, share: 0.0 });
         };
@@ -201,7 +210,7 @@ impl PairEstimator {
         let near =
             self.samples.iter().filter(|sample| (sample.rate() / rate - 1.0).abs() <= CONVERGED).count();
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
-        let spread = (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / rate;
+        let spread = spread_range(&rates) / rate;
         let quality = self.quality(settled, trains, near as f64 / trains as f64, spread);
         Ok(self.estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
     }
@@ -254,7 +263,7 @@ impl RateEstimator for PairEstimator {
         }
         // Twice the time that the path takes for the burst: the next one must not meet it in the queue.
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(TrainRequest { probes, pause: shape.pause.max(drained) })
+        Some(TrainRequest { probes, pause: shape.pause.max(drained).max(settled.rest(self.sent == 1)) })
     }
 
     fn saw(&mut self, train: &[PassedProbe]) {

@@ -1,11 +1,15 @@
 //! The first trains: they find after how many probes a path spreads a train steadily, and how fast it comes out then.
 //!
 //! A token bucket lets its content pass without spreading it, so the first pairs of a train say nothing about the link. The trains here
-//! show from where on distances are steady. That many probes are sent as *primers* before everything that is measured afterwards.
+//! show from where on distances are steady. That many probes are sent as *primers* before everything that is measured afterwards. They are as
+//! long as allowed: a link behind the bucket spreads short trains just as steadily, at its own rate.
 //!
-//! Invariant: the result is of trains whose probes were at least 1.2 times further apart after the path than before.
+//! A receiver may be told of several probes at once, and a late timer of a shaper lets several pass at once: single distances then say
+//! nothing. So the length of the bucket is found from how much sooner the first half of a train came than the pace of its second half says.
+//!
+//! Invariant: the result is of trains whose second half took at least 1.2 times longer after the path than before.
 
-use super::gaps::{between, median};
+use super::gaps::{between, median, quantile};
 use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, nanos};
 use crate::{PlannedProbe, ProbeKind, small_count};
 use packetrig_units::Nanos;
@@ -32,12 +36,20 @@ pub struct SettledTrains {
     pub bits_per_s: f64,
     /// How long all primers take to leave if they are due at once.
     pub primed_ns: f64,
+    /// Time after the last train until its queue is gone and buckets are full again.
+    pub over: Nanos,
+}
+
+impl SettledTrains {
+    /// The least pause before a train that is the first of these, or a later one.
+    pub(super) fn rest(&self, is_first: bool) -> Nanos {
+        if is_first { self.over } else { Nanos::ZERO }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct TrainSettler {
     shape: TrainShape,
-    of: u32,
     trains: Vec<Vec<PassedProbe>>,
     result: Option<Result<SettledTrains, NoAnswer>>,
     discarded: DiscardedTrains,
@@ -46,11 +58,20 @@ pub(super) struct TrainSettler {
     over_ns: f64,
 }
 
+/// From where on probes are spread steadily.
+struct SteadyPart {
+    hidden: usize,
+    /// Their distance, in nanoseconds.
+    pace: f64,
+    /// How far they are off it at most, in such distances.
+    uneven: f64,
+}
+
+/// A bucket must be empty before this share of the probes in front of the steady part.
+const LATEST: f64 = 0.9;
 /// A pair, and the probe behind it.
 pub(super) const MEASURED: u32 = 3;
-/// Trains of each length.
 const TRAINS: usize = 5;
-const SHORTEST: u32 = 8;
 /// A distance is steady from this share of the final one on.
 const STEADY: f64 = 0.85;
 /// Longest pause between two trains.
@@ -62,7 +83,6 @@ impl TrainSettler {
     pub(super) fn new(shape: TrainShape) -> Self {
         Self {
             shape,
-            of: SHORTEST.min(shape.longest),
             trains: Vec::new(),
             result: None,
             discarded: DiscardedTrains::default(),
@@ -87,13 +107,13 @@ impl TrainSettler {
     pub(super) fn ask(&mut self) -> TrainRequest {
         self.sent += 1;
         let pause = self.shape.pause.max(nanos(self.over_ns));
-        TrainRequest { probes: at_once(0, self.of, ProbeKind::Train, self.shape.length), pause }
+        TrainRequest { probes: at_once(0, self.shape.longest, ProbeKind::Train, self.shape.length), pause }
     }
 
     pub(super) fn saw(&mut self, train: &[PassedProbe]) {
         let gaps = train.windows(2).filter_map(|two| Some(between(two[0].came?, two[1].came?)));
         // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
-        self.over_ns = (4.0 * f64::from(self.of) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
+        self.over_ns = (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
         let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
         if unusable {
             self.discarded.disturbed += 1;
@@ -114,49 +134,74 @@ impl TrainSettler {
 
     fn judge(&mut self) {
         let out = self.distances(|probe| probe.came);
-        let into = median(&self.distances(|probe| probe.left));
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
             self.result = Some(Err(self.too_few(0, lost)));
             return;
         }
-        let last = median(&out[out.len() / 2..]);
-        // The far half of the train is taken as steady. The bucket's end is the first distance that reaches 85 % of it.
-        let steady = out.iter().position(|gap| *gap >= STEADY * last).unwrap_or(0);
-        let is_spread = self.growth(out.len() / 2) > SPREAD && last > 0.0;
-        // If the bucket is empty only in the far half, too few distances remain to know the steady one: try with longer trains.
-        if (!is_spread || steady > out.len() / 2) && self.of < self.shape.longest {
-            self.of = (self.of * 2).min(self.shape.longest);
-            self.trains.clear();
-        } else {
-            self.result = Some(self.conclude(is_spread, steady, last, into));
+        // The part of the train that is taken as steady: its far half, or what a large bucket leaves of it.
+        let parts = [out.len() / 2, out.len() * 3 / 4];
+        let steady = parts.iter().find_map(|from| self.steady_from(*from));
+        self.result =
+            Some(steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.conclude(&part))));
+    }
+
+    /// If probes are spread steadily from a place on, what is known from there.
+    fn steady_from(&self, from: usize) -> Option<SteadyPart> {
+        let pace = self.rate_gap(from).filter(|_| self.growth(from) > SPREAD)?;
+        let end = self.shape.longest as usize;
+        let uneven = (from..end).map(|place| self.ahead(from, place, pace).abs()).fold(0.0, f64::max);
+        // The first distance of a train may be as long as its sender's caches are cold, so the second probe counts as well.
+        let hidden = [0, 1].map(|first| {
+            let hidden = self.hidden_after(first, from, pace, uneven);
+            if hidden > 0 { first + hidden } else { 0 }
+        });
+        let hidden = hidden[0].max(hidden[1]);
+        ((hidden as f64) < LATEST * from as f64).then_some(SteadyPart { hidden, pace, uneven })
+    }
+
+    /// How many distances after the probe at `first` are shorter than the pace: until that place probes come ahead of it as much as at `to`.
+    fn hidden_after(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
+        let end = self.ahead(first, to, pace) - (1.0 - STEADY) - uneven;
+        (first..to).position(|place| self.ahead(first, place, pace) >= end).unwrap_or(0)
+    }
+
+    /// How many paces sooner the probe at `to` came than it should after the one at `from`: the median of all trains.
+    fn ahead(&self, from: usize, to: usize, pace: f64) -> f64 {
+        let all: Vec<_> = self.trains.iter().filter_map(|train| credit(train, from, to, pace)).collect();
+        median(&all)
+    }
+
+    fn conclude(&self, part: &SteadyPart) -> SettledTrains {
+        let bits = f64::from(self.shape.length) * 8e9;
+        let SteadyPart { hidden, pace, uneven } = *part;
+        // A quarter more than needed: the distance after the last hidden one may be half hidden, a bucket fills while a slower train
+        // leaves, and uneven distances hide its end.
+        let primers = hidden + 1 + hidden.div_ceil(4) + whole_frames(uneven);
+        let primers = small_count(primers).min(self.shape.longest.saturating_sub(MEASURED));
+        SettledTrains {
+            primers,
+            hidden: small_count(hidden),
+            bits_per_s: bits / self.rate_gap(hidden + 1).unwrap_or(pace),
+            primed_ns: self.leave(primers),
+            over: nanos(self.over_ns),
         }
     }
 
-    fn conclude(
-        &self,
-        is_spread: bool,
-        steady: usize,
-        last: f64,
-        into: f64,
-    ) -> Result<SettledTrains, NoAnswer> {
-        let bits = f64::from(self.shape.length) * 8e9;
-        if !is_spread {
-            return Err(NoAnswer::NotSpread {
-                train: self.of,
-                gap_ns: nanos(into).as_u64(),
-                at_least: bits / into.max(1.0),
-            });
+    /// What is known of a path that did not spread the far half of its trains.
+    fn not_spread(&self, half: usize) -> NoAnswer {
+        let into = median(&self.distances(|probe| probe.left));
+        // Probes that arrived closer together than they left were held up together: that is no speed of the path.
+        let is_as_sent = (1.0 / SPREAD..=SPREAD).contains(&self.growth(half));
+        let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;
+        let rates: Vec<_> =
+            self.trains.iter().filter_map(|train| rate_without(train.get(1..)?, bucket_bytes)).collect();
+        NoAnswer::NotSpread {
+            train: self.shape.longest,
+            gap_ns: nanos(into).as_u64(),
+            at_least: (is_as_sent && !rates.is_empty()).then(|| quantile(&rates, 0.0)),
+            bucket_bytes,
         }
-        // A quarter more than needed: the distance after probe `steady` may be half hidden, and a bucket fills while a slower train leaves.
-        let primers =
-            small_count(steady + 1 + steady.div_ceil(4)).min(self.shape.longest.saturating_sub(MEASURED));
-        Ok(SettledTrains {
-            primers,
-            hidden: small_count(steady),
-            bits_per_s: bits / self.rate_gap(steady + 1).unwrap_or(last),
-            primed_ns: self.leave(primers),
-        })
     }
 
     /// How long after a train's first probe the one at `place` leaves. The first ones take longest, because the sender's caches are cold.
@@ -175,7 +220,7 @@ impl TrainSettler {
     /// The distance between neighbours at each place: the median of all trains, as far as most of them arrived.
     fn distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
         let mut distances = Vec::new();
-        for place in 0..self.of as usize - 1 {
+        for place in 0..self.shape.longest as usize - 1 {
             let all: Vec<_> = self
                 .trains
                 .iter()
@@ -189,11 +234,9 @@ impl TrainSettler {
         distances
     }
 
-    /// How many times further apart neighbours are after the path than before, from a place on: the median of all. Each distance is compared
-    /// with its own departure, because a sender that is held up now and then makes uneven distances at both ends.
+    /// How many times longer the part of a train from a place on takes after the path than before: the median of all.
     fn growth(&self, from: usize) -> f64 {
-        let neighbours = self.trains.iter().flat_map(|train| train.windows(2).skip(from));
-        let all: Vec<_> = neighbours.filter_map(|two| widening(&two[0], &two[1])).collect();
+        let all: Vec<_> = self.trains.iter().filter_map(|train| widening(train.get(from..)?)).collect();
         median(&all)
     }
 
@@ -204,10 +247,34 @@ impl TrainSettler {
     }
 }
 
-/// How many times further apart two neighbours arrived than they left.
-fn widening(one: &PassedProbe, next: &PassedProbe) -> Option<f64> {
-    let left = between(one.left?, next.left?).max(1.0);
-    Some(between(one.came?, next.came?) / left)
+/// How many times longer a part of a train took to arrive than to leave, up to its first lost probe.
+fn widening(probes: &[PassedProbe]) -> Option<f64> {
+    let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
+    let ((first_left, first_came), (last_left, last_came)) =
+        here.first().copied().zip(here.last().copied())?;
+    let is_span = here.len() > 1;
+    is_span.then(|| between(first_came, last_came) / between(first_left, last_left).max(1.0))
+}
+
+/// The rate at which a path carried probes, without what a bucket may have held ready. The first probe may have arrived up to the largest
+/// distance sooner than it was seen.
+fn rate_without(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
+    let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
+    let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
+    let largest = came.windows(2).map(|two| between(two[0], two[1])).fold(0.0, f64::max);
+    let took = between(*came.first()?, *came.last()?) + largest;
+    (took > 0.0).then(|| (bits - 8.0 * bucket_bytes as f64).max(0.0) * 1e9 / took)
+}
+
+/// How many paces sooner the probe at `to` came than it should after the one at `from`.
+fn credit(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
+    let paces = to.checked_sub(from)? as f64;
+    Some(paces - between(train.get(from)?.came?, train.get(to)?.came?) / pace)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no more than a train has")]
+fn whole_frames(frames: f64) -> usize {
+    frames.ceil().max(0.0) as usize
 }
 
 /// The mean distance of probes at arrival, up to the first lost one.

@@ -1,6 +1,7 @@
 //! A path in virtual time, for tests: links with rates, token buckets and other traffic, one after the other.
 //!
-//! It knows queues and nothing else: no delay that varies by itself, no clocks that drift. What comes out is determined by the seed.
+//! It knows queues, and what machines do to their packets: late timers, senders and receivers that stand still, receivers that are told
+//! late of what arrived, and stamps with noise. It knows no clocks that drift. What comes out is determined by the seeds.
 //!
 //! Invariant: links are first in, first out; no frame overtakes another.
 
@@ -44,6 +45,9 @@ pub struct QueuedLink {
     delay_ns: f64,
     /// Longest a frame may wait.
     patience_ns: f64,
+    /// How late the timer of a token bucket is, on average.
+    late_ns: f64,
+    waited: u64,
     tokens_ns: f64,
     tokens_at: f64,
     free_at: f64,
@@ -60,6 +64,8 @@ impl QueuedLink {
             cross: CrossTraffic::Idle,
             delay_ns: 100_000.0,
             patience_ns: 1e9,
+            late_ns: 0.0,
+            waited: 0,
             tokens_ns: 0.0,
             tokens_at: 0.0,
             free_at: 0.0,
@@ -87,8 +93,15 @@ impl QueuedLink {
         Self { patience_ns, ..self }
     }
 
+    /// With a timer that releases a frame so late on average, as far as the link has a token bucket.
+    #[must_use]
+    pub const fn late(self, late_ns: f64) -> Self {
+        Self { late_ns, ..self }
+    }
+
     /// When a frame that comes at `at` is through.
     fn pass(&mut self, at: f64, length: u32) -> Option<f64> {
+        self.skip_idle(at);
         while let Some((rate, length)) = self.cross.frame()
             && self.next_cross <= at
         {
@@ -104,6 +117,15 @@ impl QueuedLink {
         self.serve(at, length).map(|through| through + self.delay_ns)
     }
 
+    /// Leaves out the traffic of others long before a probe: nobody sees it, and a queue forgets it.
+    fn skip_idle(&mut self, at: f64) {
+        let Some((rate, length)) = self.cross.frame() else { return };
+        let remembered = REMEMBERED_FRAMES * f64::from(length) * 8e9 / rate;
+        if at - self.next_cross > 2.0 * remembered && self.free_at < at - remembered {
+            self.next_cross = at - remembered;
+        }
+    }
+
     fn serve(&mut self, at: f64, length: u32) -> Option<f64> {
         let takes = f64::from(length) * 8e9 / self.bits_per_s;
         let begins = at.max(self.free_at);
@@ -116,11 +138,74 @@ impl QueuedLink {
         };
         let full = f64::from(bytes) * 8e9 / self.bits_per_s;
         let tokens = (self.tokens_ns + (begins - self.tokens_at)).min(full);
-        let waits = (takes - tokens).max(0.0);
-        (self.tokens_ns, self.tokens_at) = (tokens + waits - takes, begins + waits);
+        let lacks = (takes - tokens).max(0.0);
+        // While a late timer lets a frame wait, tokens go on to come, but no more than the bucket holds.
+        let waits = if lacks > 0.0 { lacks + self.lateness() } else { 0.0 };
+        (self.tokens_ns, self.tokens_at) = ((tokens + waits).min(full.max(takes)) - takes, begins + waits);
         self.free_at = self.tokens_at;
         Some(self.free_at)
     }
+
+    fn lateness(&mut self) -> f64 {
+        self.waited += 1;
+        if self.late_ns > 0.0 { self.late_ns * draw(self.seed ^ 0x7157, self.waited) } else { 0.0 }
+    }
+}
+
+/// A queue has forgotten what came this many frames ago.
+const REMEMBERED_FRAMES: f64 = 150.0;
+
+/// A machine that is away from its work now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineStalls {
+    /// Share of packets before which it is away.
+    pub share: f64,
+    /// How long, on average.
+    pub mean_ns: f64,
+}
+
+/// How arrivals get their stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StampingReceiver {
+    /// The receiver is told of a frame this long after the first that it was not told of (interrupt coalescing).
+    pub coalesced_ns: f64,
+    pub stalls: MachineStalls,
+}
+
+/// Frames of a batch get their stamps this far apart.
+const BATCH_GAP_NS: f64 = 300.0;
+
+impl StampingReceiver {
+    /// The stamps of frames that arrived at these times, in order.
+    fn stamp(self, arrivals: &mut [Option<f64>], seed: u64) {
+        let mut told = 0.0_f64;
+        let mut last = 0.0_f64;
+        for (nth, arrival) in arrivals.iter_mut().enumerate() {
+            let Some(at) = arrival else { continue };
+            if *at > told {
+                told = *at + self.coalesced_ns + self.stalls.before(seed, nth as u64);
+            }
+            // A batch is read once its frames are here.
+            last = told.max(last + BATCH_GAP_NS);
+            *at = last;
+        }
+    }
+
+    const fn is_prompt(self) -> bool {
+        self.coalesced_ns <= 0.0 && self.stalls.share <= 0.0
+    }
+}
+
+impl MachineStalls {
+    /// How long the machine is away before a packet.
+    fn before(self, seed: u64, n: u64) -> f64 {
+        if uniform(seed ^ 0x57a1, n) < self.share { self.mean_ns * draw(seed ^ 0x57a2, n) } else { 0.0 }
+    }
+}
+
+/// Evenly distributed from zero to one.
+fn uniform(seed: u64, n: u64) -> f64 {
+    (mix(seed, n) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// An exponential distribution of mean one.
@@ -140,39 +225,82 @@ pub struct SimulatedPath {
     pub jitter_ns: f64,
     /// What the far clock is ahead.
     pub offset_ns: u64,
-    /// How far each stamp may be off.
+    /// How far each stamp may be off, and how far it is off at most.
     pub doubt_ns: u64,
+    pub noise_ns: f64,
+    pub sender_stalls: MachineStalls,
+    pub receiver: StampingReceiver,
+    /// Of everything that machines do at random.
+    pub seed: u64,
     now: f64,
     sent: u64,
 }
 
 impl SimulatedPath {
-    pub const fn new(links: Vec<QueuedLink>) -> Self {
-        let (least_gap_ns, jitter_ns, cold_ns) = (1_500.0, 500.0, 40_000.0);
-        Self { links, least_gap_ns, cold_ns, jitter_ns, offset_ns: 1 << 60, doubt_ns: 20, now: 1e9, sent: 0 }
+    pub fn new(links: Vec<QueuedLink>) -> Self {
+        Self {
+            links,
+            least_gap_ns: 1_500.0,
+            cold_ns: 40_000.0,
+            jitter_ns: 500.0,
+            offset_ns: 1 << 60,
+            doubt_ns: 20,
+            noise_ns: 0.0,
+            sender_stalls: MachineStalls::default(),
+            receiver: StampingReceiver::default(),
+            seed: 7,
+            now: 1e9,
+            sent: 0,
+        }
     }
 
     pub fn send(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
-        let start = self.now + ask.pause.as_u64() as f64;
-        let mut left = 0.0_f64;
-        let mut train = Vec::new();
-        for probe in &ask.probes {
-            self.sent += 1;
-            let late = self.jitter_ns * (mix(7, self.sent) >> 11) as f64 / (1_u64 << 53) as f64;
-            let cold = if train.len() == 1 { self.cold_ns } else { 0.0 };
-            left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
-            let came = self.links.iter_mut().try_fold(left, |at, link| link.pass(at, probe.length));
-            train.push(PassedProbe {
+        let departures = self.depart(ask);
+        let lengths = ask.probes.iter().map(|probe| probe.length);
+        let mut arrivals: Vec<Option<f64>> = departures
+            .iter()
+            .zip(lengths)
+            .map(|(left, length)| self.links.iter_mut().try_fold(*left, |at, link| link.pass(at, length)))
+            .collect();
+        if !self.receiver.is_prompt() {
+            self.receiver.stamp(&mut arrivals, mix(self.seed, self.sent));
+        }
+        self.now = departures.last().copied().unwrap_or(self.now);
+        let passed = ask.probes.iter().zip(departures).zip(arrivals);
+        let stamped = passed.enumerate().map(|(nth, ((probe, left), came))| {
+            let n = 2 * (self.sent + nth as u64);
+            PassedProbe {
                 kind: probe.kind,
                 length: probe.length,
-                left: Some(whole(left)),
-                came: came.map(|came| whole(came) + self.offset_ns),
+                left: Some(whole(left + self.noise(n))),
+                came: came.map(|came| whole(came + self.noise(n + 1)) + self.offset_ns),
                 doubt: 2 * self.doubt_ns,
                 disturbed: false,
-            });
+            }
+        });
+        let stamped = stamped.collect();
+        self.sent += ask.probes.len() as u64;
+        stamped
+    }
+
+    /// When the probes of a train leave.
+    fn depart(&self, ask: &TrainRequest) -> Vec<f64> {
+        let start = self.now + ask.pause.as_u64() as f64;
+        let mut left = 0.0_f64;
+        let mut departures = Vec::new();
+        for (nth, probe) in ask.probes.iter().enumerate() {
+            let n = self.sent + nth as u64;
+            let late = self.jitter_ns * uniform(self.seed, n) + self.sender_stalls.before(self.seed, n);
+            let cold = if nth == 1 { self.cold_ns } else { 0.0 };
+            left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
+            departures.push(left);
         }
-        self.now = left;
-        train
+        departures
+    }
+
+    /// What a stamp is off.
+    fn noise(&self, n: u64) -> f64 {
+        self.noise_ns * (2.0 * uniform(self.seed ^ 0x4015, n) - 1.0)
     }
 
     /// Gives a method what it asks for until it asks no more. Tells how many trains that were.

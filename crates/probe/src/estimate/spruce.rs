@@ -13,6 +13,7 @@ use super::{
     RateEstimator, SettledTrains, TrainRequest, nanos, packets_per_frame,
 };
 use crate::ProbeKind;
+use packetrig_units::Nanos;
 use packetrig_wire::pattern::mix;
 
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ struct ReadyPairs {
     primers: u32,
     /// How long all primers take to leave.
     primed_ns: f64,
+    /// Time after the trains before, until the link is as it was.
+    over: Nanos,
 }
 
 impl SpruceSetup {
@@ -62,7 +65,7 @@ impl SpruceSetup {
 
 impl ReadyPairs {
     const fn new(capacity: f64, settled: SettledTrains) -> Self {
-        Self { capacity, primers: settled.primers, primed_ns: settled.primed_ns }
+        Self { capacity, primers: settled.primers, primed_ns: settled.primed_ns, over: settled.over }
     }
 }
 
@@ -74,6 +77,8 @@ const BEHIND: f64 = 1.5;
 const FOR_CAPACITY: usize = 60;
 /// With fewer usable pairs there is no answer.
 const LEAST: usize = 20;
+/// The capacity is not known better than this.
+const FINEST: f64 = 0.005;
 /// Spruce's limit of its own load, in bit/s, and as a share of the capacity.
 const MOST_LOAD: f64 = 240_000.0;
 const MOST_SHARE: f64 = 0.05;
@@ -124,7 +129,7 @@ impl RateEstimator for SpruceEstimator {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let ReadyPairs { capacity, primers, primed_ns } = self.known()?;
+        let ReadyPairs { capacity, primers, primed_ns, over } = self.known()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
@@ -136,6 +141,7 @@ impl RateEstimator for SpruceEstimator {
         let mean = f64::from(primers + 2) * self.bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
         let gap = nanos(self.bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(nanos(-share.ln() * mean));
+        let pause = if self.sent == 1 { pause.max(over) } else { pause };
         let mut probes = spaced(primers, 2, ProbeKind::Pair, self.shape.length, gap);
         let behind = nanos(BEHIND * primed_ns);
         probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair).for_each(|probe| probe.at += behind);
@@ -178,15 +184,15 @@ impl RateEstimator for SpruceEstimator {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         };
 
-        // Stamps are as often too early as too late: their error is part of the samples' spread, so it is reported but not added.
+        // Stamps are as often too early as too late, so their error is part of the samples' spread. Together they may be off one way.
         let stamps = mean(&self.doubts);
         let middle = mean(&self.samples);
-        let error = 2.0 * standard_error(&self.samples);
+        let error = 2.0 * standard_error(&self.samples) + (stamps + FINEST) * capacity;
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle.clamp(0.0, capacity),
             low: (middle - error).clamp(0.0, capacity),
-            high: (middle + error).clamp(0.0, capacity),
+            high: (middle + error).clamp(0.0, capacity * (1.0 + FINEST)),
             packets_per_frame: packets_per_frame(self.shape.length),
             quality: EstimateQuality {
                 trains,
@@ -206,7 +212,6 @@ impl RateEstimator for SpruceEstimator {
 mod tests {
     use super::*;
     use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
-    use packetrig_units::Nanos;
 
     const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 

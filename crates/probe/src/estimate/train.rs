@@ -1,11 +1,13 @@
 //! Capacity from trains, for links so fast that a pair's distance is lost in the uncertainty of the stamps.
 //!
 //! Of many trains, the one whose first and last probe waited least was disturbed least (known as PBProbe): the rate at which it came out is
-//! the answer. The rate of most trains (the asymptotic dispersion rate, between available rate and capacity) is the lower bound.
+//! the answer. The two probes have waited least of all trains by the same measure, and other trains say the same; if not, there is none.
 //!
-//! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its stamps, or the answer says so.
+//! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its ends, or the range says so. Its ends are
+//! uncertain by the stamps, and by what the path holds back and lets go at once.
 
-use super::gaps::{WholeTrain, median, quantile};
+use super::agreement::spread_range;
+use super::gaps::{WholeTrain, between, median};
 use super::settle::{TrainSettler, TrainShape, at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
@@ -16,8 +18,28 @@ use crate::ProbeKind;
 #[derive(Clone, Copy, Debug)]
 struct TrainSample {
     rate: f64,
-    sum: f64,
+    took: f64,
+    /// From the departure of the whole train to the arrival of its first and of its last measured probe.
+    waits: [f64; 2],
+    /// How far the time that it took may be off, in nanoseconds.
     doubt: f64,
+}
+
+impl TrainSample {
+    fn sum(&self) -> f64 {
+        self.waits[0] + self.waits[1]
+    }
+
+    fn relative_doubt(&self) -> f64 {
+        self.doubt / self.took
+    }
+}
+
+/// The train with the least sum of waits.
+struct LeastDelayed {
+    train: TrainSample,
+    /// How much longer than the least waits it waited, or than the trains that confirm it.
+    excess: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +58,14 @@ const DOUBT: f64 = 0.01;
 const LEAST: usize = 5;
 /// Measured probes of the first trains.
 const SHORTEST: u32 = 10;
+/// So many trains must have waited as little as the best, to within this share of the time that it took.
+const AGAIN: usize = 3;
+const CONVERGED: f64 = 0.04;
+/// Trains agree if their rates are this close together, and so many must agree with the best one.
+const NEAR: f64 = 0.02;
+const AGREEING: f64 = 0.25;
+/// A shaper's timers and rounding are not known better than this.
+const FINEST: f64 = 0.005;
 
 impl TrainEstimator {
     pub fn new(trains: usize, shape: TrainShape) -> Self {
@@ -52,12 +82,21 @@ impl TrainEstimator {
     /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
     fn lengthen(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
-        let doubts: Vec<_> = self.samples.iter().map(|sample| sample.doubt).collect();
+        let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_doubt).collect();
         if self.samples.len() == LEAST && median(&doubts) > DOUBT && self.of < room {
             self.of = (self.of * 2).min(room);
             // Rates of trains of different length are not compared: a longer one meets more of other traffic.
             self.samples.clear();
         }
+    }
+
+    fn least(&self) -> Option<LeastDelayed> {
+        let mut sorted: Vec<_> = self.samples.iter().copied().collect();
+        sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
+        let (best, again) = (*sorted.first()?, sorted.get(AGAIN - 1)?);
+        let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
+        let excess = (best.sum() - least(0) - least(1)).max(again.sum() - best.sum());
+        Some(LeastDelayed { train: best, excess })
     }
 }
 
@@ -77,7 +116,7 @@ impl RateEstimator for TrainEstimator {
         let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
         let probes = at_once(settled.primers, of, ProbeKind::Train, shape.length);
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(TrainRequest { probes, pause: shape.pause.max(drained) })
+        Some(TrainRequest { probes, pause: shape.pause.max(drained).max(settled.rest(self.sent == 1)) })
     }
 
     fn saw(&mut self, train: &[PassedProbe]) {
@@ -98,8 +137,10 @@ impl RateEstimator for TrainEstimator {
         } else {
             self.samples.push(TrainSample {
                 rate: bits * 1e9 / took,
-                sum: whole.delay(first) + whole.delay(last),
-                doubt: whole.doubt(first, last) / took,
+                took,
+                waits: [first, last]
+                    .map(|nth| between(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
+                doubt: whole.doubt(first, last) + held_back(whole, first),
             });
             self.lengthen(settled.primers);
         }
@@ -113,30 +154,54 @@ impl RateEstimator for TrainEstimator {
             None => return Err(too_few),
             Some(settled) => settled.clone()?,
         };
-        let best = self.samples.iter().min_by(|one, other| one.sum.total_cmp(&other.sum));
-        let Some(best) = best.filter(|_| have >= LEAST) else { return Err(too_few) };
+        let Some(LeastDelayed { train: best, excess }) = self.least().filter(|_| have >= LEAST) else {
+            return Err(too_few);
+        };
+        if excess > (CONVERGED * best.took).max(best.doubt) {
+            let what = format!(
+                "other traffic delayed every train: the best one still waited {:.1} us too long",
+                excess / 1e3
+            );
+            return Err(NoAnswer::NotConverged { trains, what });
+        }
         let rates: Vec<_> = self.samples.iter().map(|sample| sample.rate).collect();
-        let near = rates.iter().filter(|rate| (*rate / best.rate - 1.0).abs() < 0.02).count();
-        let low = median(&rates).min(best.rate);
-        let high = quantile(&rates, 1.0).max(best.rate);
+        let near = rates
+            .iter()
+            .filter(|rate| (*rate / best.rate - 1.0).abs() < NEAR + best.relative_doubt())
+            .count();
+        // With traffic of others on every train the best one is only the least late.
+        if (near as f64) < AGREEING * have as f64 {
+            let what =
+                format!("other traffic delayed most trains: only {near} of {have} agree with the best one");
+            return Err(NoAnswer::NotConverged { trains, what });
+        }
+        let off = (best.doubt + excess) / best.took + FINEST;
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: best.rate,
-            low: low / (1.0 + best.doubt),
-            high: high * (1.0 + best.doubt),
+            low: best.rate / (1.0 + off),
+            high: best.rate / (1.0 - off).max(0.1),
             packets_per_frame: packets_per_frame(self.settle.shape().length),
             quality: EstimateQuality {
                 trains,
                 used: have,
                 share: near as f64 / have as f64,
-                spread: (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / best.rate,
-                stamps: best.doubt,
+                spread: spread_range(&rates) / best.rate,
+                stamps: best.relative_doubt(),
                 primers: settled.primers,
                 discarded: self.discarded,
                 modes: Vec::new(),
             },
         })
     }
+}
+
+/// How much longer than the mean the largest distance of a train is. A path that holds probes back and lets several go at once may
+/// have done so at either end of the train.
+fn held_back(whole: WholeTrain<'_>, first: usize) -> f64 {
+    let gaps = (first..whole.last()).map(|nth| whole.came(nth, nth + 1));
+    let mean = whole.came(first, whole.last()) / (whole.last() - first) as f64;
+    (gaps.fold(0.0, f64::max) - mean).max(0.0)
 }
 
 #[cfg(test)]

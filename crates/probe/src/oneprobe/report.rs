@@ -3,7 +3,7 @@
 //! Invariant: `probes = told + sum of ambiguous`, and ambiguous probes are part of no rate.
 
 use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
-use crate::summary::nearest_rank;
+use crate::summary::{nearest_rank, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -54,8 +54,10 @@ pub struct TimeSpread {
     pub samples: u64,
     pub min_ns: u64,
     pub p50_ns: u64,
-    pub p95_ns: u64,
-    pub p99_ns: u64,
+    /// Absent of fewer than 20 samples.
+    pub p95_ns: Option<u64>,
+    /// Absent of fewer than 100 samples.
+    pub p99_ns: Option<u64>,
     pub max_ns: u64,
 }
 
@@ -68,8 +70,8 @@ impl TimeSpread {
             samples: sorted.len() as u64,
             min_ns: *sorted.first()?,
             p50_ns: nearest_rank(&sorted, 50),
-            p95_ns: nearest_rank(&sorted, 95),
-            p99_ns: nearest_rank(&sorted, 99),
+            p95_ns: percentile(&sorted, 95),
+            p99_ns: percentile(&sorted, 99),
             max_ns: *sorted.last()?,
         })
     }
@@ -131,8 +133,8 @@ mod tests {
     fn spreads_are_of_ranks() {
         let spread = TimeSpread::of(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
         let all = (spread.min_ns, spread.p50_ns, spread.p95_ns, spread.p99_ns, spread.max_ns);
-        assert_eq!((spread.samples, all), (200, (1, 100, 190, 198, 200)));
+        assert_eq!((spread.samples, all), (200, (1, 100, Some(190), Some(198), 200)));
         assert_eq!(TimeSpread::of(&[]), None);
-        assert_eq!(TimeSpread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, 7)));
+        assert_eq!(TimeSpread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, None)));
     }
 }

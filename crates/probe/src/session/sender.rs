@@ -42,14 +42,64 @@ pub struct DirectionKnowledge {
     pub lost_there: Option<u64>,
     /// Reflections that never came back, if it counts.
     pub lost_back: Option<u64>,
-    /// Reflections with a wrong digest, or with a time that was never sent.
-    pub tampered: u64,
+    /// Reflections that were not used, by the reason.
+    pub invalid: InvalidReflections,
     /// The reflector reports that its clock follows UTC.
     pub is_far_synchronised: bool,
     /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
     /// Reflections whose true departure the next one told.
     pub follow_ups: u64,
+}
+
+/// Reflections that were not used, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct InvalidReflections {
+    /// Shorter than a reflection is: the far end speaks base TWAMP without padding, or another protocol.
+    pub too_short: u64,
+    /// Bytes of the shortest one of those, and of the shortest reflection that can be read.
+    pub shortest_bytes: Option<u64>,
+    pub needed_bytes: Option<u64>,
+    pub wrong_digest: u64,
+    /// With a number or a time that was never sent.
+    pub never_sent: u64,
+    pub other_session: u64,
+}
+
+impl InvalidReflections {
+    const NONE: Self = Self {
+        too_short: 0,
+        shortest_bytes: None,
+        needed_bytes: None,
+        wrong_digest: 0,
+        never_sent: 0,
+        other_session: 0,
+    };
+
+    fn note_short(&mut self, bytes: u64, needed: u64) {
+        self.too_short += 1;
+        self.shortest_bytes = Some(self.shortest_bytes.unwrap_or(bytes).min(bytes));
+        self.needed_bytes = Some(needed);
+    }
+
+    pub const fn total(&self) -> u64 {
+        self.too_short + self.wrong_digest + self.never_sent + self.other_session
+    }
+
+    /// The reasons with their counts, for people.
+    pub fn words(&self) -> String {
+        let short = self.shortest_bytes.zip(self.needed_bytes).map(|(bytes, needed)| {
+            format!("{} too short ({bytes} of the {needed} bytes of a STAMP reflection; does it speak base TWAMP?)", self.too_short)
+        });
+        let others = [
+            (self.wrong_digest, "with a wrong digest"),
+            (self.never_sent, "with a number or time that was never sent"),
+            (self.other_session, "of another session"),
+        ];
+        let others =
+            others.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}"));
+        short.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    }
 }
 
 #[derive(Debug)]
@@ -72,7 +122,7 @@ impl StampSender {
             is_stateful: false,
             lost_there: None,
             lost_back: None,
-            tampered: 0,
+            invalid: InvalidReflections::NONE,
             is_far_synchronised: false,
             far_error_ns: None,
             follow_ups: 0,
@@ -138,21 +188,30 @@ impl StampSender {
         }
     }
 
-    /// Takes a reflection. One with a wrong digest or content counts as tampered, and nothing else of it is used.
+    /// Takes a reflection. Of an invalid one only the reason is used.
     fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
         let key = self.session.key.clone();
         let key = key.as_ref();
+        let least = packet::length(key);
+        if payload.len() < least {
+            self.told.invalid.note_short(payload.len() as u64, least as u64);
+            return None;
+        }
         let read = StampReflection::read(payload, key)
             .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::length(Some(key)), key)));
         let Some(reflection) = read else {
-            self.told.tampered += 1;
+            self.told.invalid.wrong_digest += 1;
             return None;
         };
         let number = reflection.request.sequence;
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
+        if !is_ours {
+            self.told.invalid.never_sent += 1;
+            return None;
+        }
         // A reflector that knows only RFC 8762, or TWAMP, has zeros in place of the session number.
-        if !is_ours || ![0, self.session.number].contains(&reflection.session) {
-            self.told.tampered += 1;
+        if ![0, self.session.number].contains(&reflection.session) {
+            self.told.invalid.other_session += 1;
             return None;
         }
         // The first reflection only: a duplicate must not change which number belongs to the request.

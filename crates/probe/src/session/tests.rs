@@ -254,7 +254,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
         }
         let told = sender.directions();
         assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(2), Some(1)));
-        assert_eq!((replies, told.tampered), (7, 0));
+        assert_eq!((replies, told.invalid.total()), (7, 0));
         // The last reflection's departure is told by none; that of the lost one is nobody's.
         assert_eq!(sender.follow_ups().keys().copied().collect::<Vec<_>>(), [0, 1, 5, 7, 8]);
         assert_eq!(sender.follow_ups()[&8], NOW + 5_008 + 70);
@@ -330,6 +330,28 @@ fn who_forbids_a_session_or_does_not_listen_is_heard() {
 }
 
 #[test]
+fn an_invalid_reflection_says_why() {
+    let mut reflector = StampReflector::new(settings(None));
+    let mut sender = sender(None);
+    let mut frame = Vec::new();
+    sender.write(0, MonoTime::from_nanos(1), 200, &mut frame);
+    let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
+    // twampy's responder answers with 38 bytes, and base TWAMP has 41 without padding.
+    for short in [41, 38] {
+        assert_eq!(heard(&mut sender, &back[..short]), None);
+    }
+    let mut other = back.clone();
+    other[14] ^= 1;
+    assert_eq!(heard(&mut sender, &other), None);
+    other[27] ^= 1;
+    assert_eq!(heard(&mut sender, &other), None);
+    let invalid = sender.directions().invalid;
+    assert_eq!((invalid.too_short, invalid.shortest_bytes, invalid.needed_bytes), (2, Some(38), Some(44)));
+    assert_eq!((invalid.never_sent, invalid.other_session, invalid.wrong_digest), (1, 1, 0));
+    assert!(invalid.words().contains("2 too short (38 of the 44 bytes"), "{}", invalid.words());
+}
+
+#[test]
 fn a_tampered_reflection_is_no_reply() {
     let mut reflector = StampReflector::new(settings(Some(key())));
     let mut sender = sender(Some(key()));
@@ -343,7 +365,7 @@ fn a_tampered_reflection_is_no_reply() {
         tampered[at] ^= 0x10;
         assert_eq!(heard(&mut sender, &tampered), None, "byte {at}");
     }
-    assert_eq!(sender.directions().tampered, back.len() as u64 - 1);
+    assert_eq!(sender.directions().invalid.total(), back.len() as u64 - 1);
     assert!(heard(&mut sender, &back).is_some());
 }
 

@@ -13,6 +13,7 @@ use packetrig_fleet::served::RunSource;
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, StreamTxCounts};
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
+use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::result::CountSample;
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ fn run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClo
         run.elapsed = live.history.latest().elapsed;
         run.totals = totals(latest, live, &streams);
         run.ledger = ledger(latest, live);
-        run.losses = losses(plan, latest, run.totals.started > 0);
+        run.losses = losses(plan, live, latest, run.totals.started > 0);
         run.neighbours = latest.neighbours.iter().map(rows::neighbour).collect();
     }
     run.streams = streams;
@@ -110,13 +111,12 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
     };
     let out = rows::sent_total(latest, &route.streams);
     let arrived = rows::received_total(latest, &route.streams);
-    let expected: u64 = route.streams.iter().map(|index| expected(plan, *index, latest)).sum();
     let received = ReceivedStream {
         frames: arrived.frames,
         bytes: arrived.bytes,
         frames_rate: rates.frames_rx,
         bytes_rate: rates.bytes_rx,
-        missing: expected.saturating_sub(arrived.frames),
+        loss: rows::live_loss(plan, latest, &route.streams, state),
         latency: rows::latency(latest, &route.streams),
     };
     LiveStream {
@@ -128,11 +128,6 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
         received: flow.measured.then_some(received),
         ..bare
     }
-}
-
-/// Copies that receivers should have seen of a stream since its last start.
-fn expected(plan: &Plan, index: usize, sample: &CountSample) -> u64 {
-    plan.streams[index].expected(rows::sent_total(sample, &[index]).frames)
 }
 
 fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
@@ -178,27 +173,32 @@ fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     ledger
 }
 
-/// Splits what is missing by place.
-fn losses(plan: &Plan, sample: &CountSample, in_motion: bool) -> LiveLosses {
-    let missing: u64 = plan
-        .streams
-        .iter()
-        .enumerate()
-        .filter(|(_, stream)| stream.metrics.enable)
-        .map(|(index, stream)| missing_of(stream, index, sample))
-        .sum();
-    let places = LossPlaces::of_ends(missing, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
+/// Losses of the whole run, and where they were.
+fn losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
+    let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
+    let loss = measured
+        .map(|(index, stream)| {
+            let state = rows::transmit(plan, live, sample, &[index]);
+            loss_of(stream, index, sample, state == TransmitState::Started)
+        })
+        .fold(LiveLoss::default(), LiveLoss::plus);
+    let places = LossPlaces::of_ends(loss.lost, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
     LiveLosses {
-        missing,
+        loss,
         in_motion,
         sender: places.sender,
         receiver: places.receiver.unwrap_or(0),
-        path: places.path,
+        path_or_in_doubt: places.path,
     }
 }
 
-fn missing_of(stream: &Stream, index: usize, sample: &CountSample) -> u64 {
+/// Losses of a stream since the run was opened.
+fn loss_of(stream: &Stream, index: usize, sample: &CountSample, may_be_in_flight: bool) -> LiveLoss {
     let numbered = sent(sample, index).map_or(0, StreamTxCounts::numbered);
-    let counted: u64 = received(sample, index).map(|(_, counts)| counts.sequence.unique).sum();
-    stream.expected(numbered).saturating_sub(counted)
+    let (mut counted, mut gaps) = (0, 0);
+    for (_, counts) in received(sample, index) {
+        counted += counts.sequence.unique;
+        gaps += counts.sequence.lost;
+    }
+    LiveLoss::new(stream.expected(numbered), counted, gaps, may_be_in_flight)
 }

@@ -5,8 +5,9 @@ use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
 use crate::tester::{FlowRow, KnownNeighbour, LatencyFigures, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, SinceStart};
+use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::result::{CountSample, NeighbourState};
-use packetrig_units::{MonoTime, Nanos, Ratio};
+use packetrig_units::{MonoTime, Nanos};
 
 /// Converts a time of the run to wall-clock time.
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
@@ -99,10 +100,9 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
         frames_rx_rate: rates.frames_rx,
         bytes_tx_rate: rates.bytes_tx,
         bytes_rx_rate: rates.bytes_rx,
-        loss: flow.loss.then(|| match transmit {
-            TransmitState::Started => loss_so_far(latest, &route.streams),
-            _ => loss(plan, latest, &route.streams),
-        }),
+        loss: flow
+            .loss
+            .then(|| live_loss(plan, latest, &route.streams, transmit).share(arrived.frames).percent()),
         timestamps: flow.timestamps.then(|| (wall_ns(arrived.first, wall), wall_ns(arrived.last, wall))),
         latency: flow.latency.then(|| latency(latest, &route.streams)).flatten(),
         ..bare
@@ -181,24 +181,19 @@ pub(super) fn transmit(
     }
 }
 
-/// Loss in percent while the flow transmits. Sender and receiver are not read at the same time, so it counts the gaps that the receiver
-/// has seen, not the difference of both counts.
-fn loss_so_far(latest: &CountSample, streams: &[usize]) -> f64 {
-    let mut missing = 0;
-    let mut arrived = 0;
-    for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
-        missing += counts.missing;
-        arrived += counts.since_start.frames;
-    }
-    Ratio::new(missing, missing + arrived).percent()
-}
-
-/// Loss in percent after the end; 0 if nothing was sent.
-fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
-    let expected: u64 =
+/// Losses of streams together since their last start, in this state.
+pub(super) fn live_loss(
+    plan: &Plan,
+    latest: &CountSample,
+    streams: &[usize],
+    state: TransmitState,
+) -> LiveLoss {
+    let expected =
         streams.iter().map(|index| plan.streams[*index].expected(sent_total(latest, &[*index]).frames)).sum();
     let arrived = received_total(latest, streams).frames;
-    Ratio::new(expected.saturating_sub(arrived), expected).percent()
+    let counts = streams.iter().flat_map(|stream| received(latest, *stream));
+    let gaps = counts.map(|(_, counts)| counts.missing).sum();
+    LiveLoss::new(expected, arrived, gaps, state == TransmitState::Started)
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -74,8 +74,8 @@ const RUN: [RunMetric; 14] = [
     ("sequence_gaps_total", "Frames missing between those received.", COUNTER, |r| {
         Some(r.totals.counts.gaps as f64)
     }),
-    ("missing_frames", "Frames sent and not received: lost or still on the way.", GAUGE, |r| {
-        Some(r.losses.missing as f64)
+    ("in_flight_or_lost_frames", "Frames sent of which no receiver has seen a later one.", GAUGE, |r| {
+        Some(r.losses.loss.in_flight_or_lost as f64)
     }),
     ("findings", "Remarks of the run that are kept.", GAUGE, |r| Some(r.findings.len() as f64)),
     ("latency_min_seconds", "Least latency since the streams last started.", GAUGE, |r| {
@@ -120,13 +120,12 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
         let name = serde_json::to_value(account).ok().and_then(|name| name.as_str().map(str::to_owned));
         text.value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
     }
-    text.head(
-        "run_lost_frames",
-        "Frames that are missing, by place. While streams transmit, some are on the way.",
-        GAUGE,
-    );
-    let places =
-        [("sender", run.losses.sender), ("receiver", Some(run.losses.receiver)), ("path", run.losses.path)];
+    text.head("run_lost_frames", "Frames that receivers have seen to be lost, by place.", GAUGE);
+    let places = [
+        ("sender", run.losses.sender),
+        ("receiver", Some(run.losses.receiver)),
+        ("path_or_in_doubt", run.losses.path_or_in_doubt),
+    ];
     for (place, frames) in places {
         text.value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
     }
@@ -190,7 +189,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
-        for absent in ["packetrig_port_link_up{", "place=\"path\"", "packetrig_run_latency_mean_seconds "] {
+        for absent in
+            ["packetrig_port_link_up{", "place=\"path_or_in_doubt\"", "packetrig_run_latency_mean_seconds "]
+        {
             assert!(!text.lines().any(|line| line.contains(absent) && !line.starts_with('#')), "{absent}");
         }
         assert!(!exposition(None, 0, &RejectionCounts::default()).contains("packetrig_run_"));

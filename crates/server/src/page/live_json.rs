@@ -22,14 +22,15 @@ const EXACT: u64 = 1 << 53;
 /// The columns of streams: name, and its value in a row. Absent is `null`.
 type StreamColumn = (&'static str, fn(&LiveStream) -> Value);
 
-const COLUMNS: [StreamColumn; 17] = [
+const COLUMNS: [StreamColumn; 18] = [
     ("name", |row| row.name.clone().into()),
     ("port_tx", |row| row.port_tx.clone().into()),
     ("port_rx", |row| row.port_rx.clone().into()),
     ("state", |row| state_word(row.state).into()),
     ("frames_tx", |row| count(row.frames_tx)),
     ("frames_rx", |row| of(row, |rx| count(rx.frames))),
-    ("missing", |row| of(row, |rx| count(rx.missing))),
+    ("lost", |row| of(row, |rx| count(rx.loss.lost))),
+    ("in_flight_or_lost", |row| of(row, |rx| count(rx.loss.in_flight_or_lost))),
     ("bytes_tx", |row| count(row.bytes_tx)),
     ("bytes_rx", |row| of(row, |rx| count(rx.bytes))),
     ("frames_tx_rate", |row| rate(row.frames_tx_rate)),
@@ -132,11 +133,12 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
         "totals": totals_json(&run.totals),
         "ledger": ledger_json(&run.ledger),
         "losses": {
-            "missing": count(run.losses.missing),
+            "lost": count(run.losses.loss.lost),
+            "in_flight_or_lost": count(run.losses.loss.in_flight_or_lost),
             "in_motion": run.losses.in_motion,
             "sender": run.losses.sender.map(count),
             "receiver": count(run.losses.receiver),
-            "path": run.losses.path.map(count),
+            "path_or_in_doubt": run.losses.path_or_in_doubt.map(count),
         },
         "ports": run.ports.iter().map(port_json).collect::<Vec<_>>(),
         "streams": streams_json(&run.streams, window),
@@ -279,7 +281,7 @@ fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
         return Value::Null;
     }
     // Not rounded: 3 lost frames of 10^9 must not read as none.
-    float(rx.missing as f64 * 100.0 / (rx.missing + rx.frames).max(1) as f64)
+    float(rx.loss.share(rx.frames).percent())
 }
 
 /// The word for a state in every answer.
@@ -294,15 +296,16 @@ const fn state_word(state: TransmitState) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_stats::live_loss::LiveLoss;
 
     fn streams() -> Vec<LiveStream> {
-        let stream = |name: &str, missing: Option<u64>| LiveStream {
+        let stream = |name: &str, lost: Option<u64>| LiveStream {
             name: name.to_owned(),
             port_tx: "left".to_owned(),
             frames_tx: 100,
-            received: missing.map(|missing| ReceivedStream {
-                frames: 100 - missing,
-                missing,
+            received: lost.map(|lost| ReceivedStream {
+                frames: 100 - lost,
+                loss: LiveLoss { lost, in_flight_or_lost: 0 },
                 ..Default::default()
             }),
             ..LiveStream::default()
@@ -326,7 +329,7 @@ mod tests {
     fn rows_are_sorted_filtered_and_cut_on_the_server() {
         assert_eq!(names(""), ["video", "Voice", "data"]);
         assert_eq!(names("sort=name"), ["data", "video", "Voice"]);
-        assert_eq!(names("sort=-missing"), ["data", "video", "Voice"], "absent is not 0 and not the largest");
+        assert_eq!(names("sort=-lost"), ["data", "video", "Voice"], "absent is not 0 and not the largest");
         assert_eq!(names("filter=V"), ["video", "Voice"]);
         assert_eq!(names("filter=LEFT&from=1&rows=1"), ["Voice"]);
         let mut query = QueryParameters::read(Some("sort=colour")).expect("reads");
@@ -337,7 +340,8 @@ mod tests {
 
     #[test]
     fn a_small_loss_is_not_rounded_to_none() {
-        let received = ReceivedStream { frames: 999_999_997, missing: 3, ..ReceivedStream::default() };
+        let loss = LiveLoss { lost: 3, in_flight_or_lost: 900 };
+        let received = ReceivedStream { frames: 999_999_997, loss, ..ReceivedStream::default() };
         let row = LiveStream { frames_tx: 1_000_000_000, ..LiveStream::default() };
         assert_eq!(loss_percent(&row, &received), json!(3e-7));
         assert_eq!(loss_percent(&LiveStream::default(), &received), Value::Null);

@@ -172,11 +172,7 @@ fn run_line(run: &RunFacts) -> Line<'static> {
 /// What is known of the verdict, which the run gets at its end.
 fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
     let losses = &run.losses;
-    let style = match (losses.missing.0, losses.in_motion) {
-        (0, _) => theme.good(),
-        (_, true) => theme.doubtful(),
-        (_, false) => theme.bad(),
-    };
+    let style = if losses.lost.0 > 0 { theme.bad() } else { theme.good() };
     let mut spans = vec![Span::raw("So far: "), Span::styled(losses.sentence(), style)];
     if let Some(finding) = run.findings.last() {
         let number = run.findings.len();
@@ -219,14 +215,14 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
     frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });
 }
 
-/// Where frames are missing, in one line.
+/// Where frames were lost, in one line.
 fn places(run: &RunFacts, theme: Theme) -> Line<'static> {
-    let mut spans = vec![Span::raw("Missing")];
-    let short_names = [": sender ", " | device, path ", " | receiver "];
+    let mut spans = vec![Span::raw("Lost")];
+    let short_names = [": sender ", " | path or in doubt ", " | receiver "];
     for ((_, count), name) in run.losses.places().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
         let text = count.map_or_else(|| "?".to_owned(), numbers::count);
-        spans.push(Span::styled(text, ledger::loss_style(count, run, theme)));
+        spans.push(Span::styled(text, ledger::loss_style(count, theme)));
     }
     Line::from(spans)
 }

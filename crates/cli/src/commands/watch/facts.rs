@@ -56,10 +56,11 @@ pub(super) struct LatencyFacts {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LossFacts {
-    pub(super) missing: FrameCount,
+    pub(super) lost: FrameCount,
+    pub(super) in_flight_or_lost: FrameCount,
     pub(super) in_motion: bool,
     pub(super) sender: Option<FrameCount>,
-    pub(super) path: Option<FrameCount>,
+    pub(super) path_or_in_doubt: Option<FrameCount>,
     pub(super) receiver: Option<FrameCount>,
 }
 
@@ -120,7 +121,8 @@ struct StreamColumns {
     state: Vec<String>,
     frames_tx: Vec<FrameCount>,
     frames_rx: Vec<Option<FrameCount>>,
-    missing: Vec<Option<FrameCount>>,
+    lost: Vec<Option<FrameCount>>,
+    in_flight_or_lost: Vec<Option<FrameCount>>,
     loss_percent: Vec<Option<f64>>,
     frames_tx_rate: Vec<Option<f64>>,
     frames_rx_rate: Vec<Option<f64>>,
@@ -137,7 +139,8 @@ pub(super) struct StreamRow {
     pub(super) state: String,
     pub(super) frames_tx: u64,
     pub(super) frames_rx: Option<u64>,
-    pub(super) missing: Option<u64>,
+    pub(super) lost: Option<u64>,
+    pub(super) in_flight_or_lost: Option<u64>,
     pub(super) loss_percent: Option<f64>,
     pub(super) frames_tx_rate: Option<f64>,
     pub(super) frames_rx_rate: Option<f64>,
@@ -160,7 +163,8 @@ impl StreamFacts {
             state: text(&columns.state),
             frames_tx: columns.frames_tx.get(at).copied().unwrap_or_default().0,
             frames_rx: count(&columns.frames_rx),
-            missing: count(&columns.missing),
+            lost: count(&columns.lost),
+            in_flight_or_lost: count(&columns.in_flight_or_lost),
             loss_percent: number(&columns.loss_percent),
             frames_tx_rate: number(&columns.frames_tx_rate),
             frames_rx_rate: number(&columns.frames_rx_rate),
@@ -203,20 +207,21 @@ impl<'de> Deserialize<'de> for FrameCount {
 impl LossFacts {
     /// In one sentence, what is known of losses so far.
     pub(super) fn sentence(&self) -> String {
-        let missing = numbers::count(self.missing.0);
-        match (self.missing.0, self.in_motion) {
-            (0, _) => "no frame is missing".to_owned(),
-            (_, true) => format!("{missing} frames are missing; some may be on the way"),
-            (_, false) => format!("{missing} frames are lost"),
-        }
+        let lost = match self.lost.0 {
+            0 => "no frame is lost".to_owned(),
+            1 => "1 frame is lost".to_owned(),
+            lost => format!("{} frames are lost", numbers::count(lost)),
+        };
+        let open = numbers::count(self.in_flight_or_lost.0);
+        if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }
 
-    /// Where they are missing, in the order of a frame's way.
+    /// Where they were lost, in the order of a frame's way.
     pub(super) fn places(&self) -> [(&'static str, Option<u64>); 3] {
         let count = |count: Option<FrameCount>| count.map(|count| count.0);
         [
             ("our sender", count(self.sender)),
-            ("device and path", count(self.path)),
+            ("path or in doubt", count(self.path_or_in_doubt)),
             ("our receiver", count(self.receiver)),
         ]
     }

@@ -15,7 +15,7 @@ pub(super) const SORTS: [(&str, &str); 8] = [
     ("state", "state"),
     ("-frames_tx", "sent"),
     ("-frames_rx", "received"),
-    ("-missing", "missing"),
+    ("-lost", "lost"),
     ("-frames_tx_rate", "rate"),
     ("-latency_mean_ns", "latency"),
 ];

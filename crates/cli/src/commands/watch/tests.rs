@@ -34,7 +34,7 @@ fn live() -> Value {
                 "built": 1_234_567, "refused": 0, "on_wire": 1_234_567, "arrived": 1_234_510, "ring_dropped": 0,
                 "foreign": 10, "duplicate": 0, "counted": 1_234_500,
             },
-            "losses": {"missing": 67, "in_motion": true, "sender": 0, "path": 67, "receiver": 0},
+            "losses": {"lost": 60, "in_flight_or_lost": 7, "in_motion": true, "sender": 0, "path_or_in_doubt": 60, "receiver": 0},
             "ports": [
                 {"name": "left", "location": "lab/eth1", "back_end": "packet", "speed_bits_per_second": 10_000_000_000_u64,
                  "link_up": true, "frames_tx": 1_234_567, "frames_rx": 0, "frames_tx_rate": 100_000.0, "frames_rx_rate": 0.0,
@@ -46,7 +46,7 @@ fn live() -> Value {
             "streams": {"total": 2, "matching": 2, "from": 0, "columns": {
                 "name": ["video", "voice \u{1b}[31mred\u{202e}"], "port_tx": ["left", "left"], "port_rx": ["right", "right"],
                 "state": ["started", "paused"], "frames_tx": [1_234_000, 567], "frames_rx": [1_233_933, null],
-                "missing": [67, null], "loss_percent": [0.005, null], "frames_tx_rate": [100_000.0, 0.0],
+                "lost": [60, null], "in_flight_or_lost": [7, null], "loss_percent": [0.005, null], "frames_tx_rate": [100_000.0, 0.0],
                 "frames_rx_rate": [99_950.5, null], "bytes_tx_rate": [20_000_000.0, 0.0],
                 "latency_mean_ns": [12_345.6, null], "latency_max_ns": [1_500_000.0, null],
             }},
@@ -321,7 +321,7 @@ fn a_line_has_the_same_facts() {
     assert_eq!(
         run_line(state.run().expect("a run")),
         "12.3 s  1 of 2 streams send  sent 1 234 567 (100 kpps, 160 Mbit/s)  received 1 234 500 (100 kpps)  \
-         67 frames are missing; some may be on the way: our sender 0, device and path 67, our receiver 0  \
+         60 frames are lost, 7 are in flight or lost: our sender 0, path or in doubt 60, our receiver 0  \
          latency mean 12.3 us"
     );
 }

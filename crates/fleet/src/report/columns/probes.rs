@@ -29,9 +29,9 @@ fn count(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<u64>) -> Optio
 fn time(
     line: &ProbeLineReport,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
-    figure: fn(&ProbeTimes) -> i64,
+    figure: fn(&ProbeTimes) -> Option<i64>,
 ) -> Option<CellValue> {
-    of(line.found.as_ref()?).map(|times| CellValue::Signed(figure(&times)))
+    of(line.found.as_ref()?).and_then(|times| figure(&times)).map(CellValue::Signed)
 }
 
 fn bound(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
@@ -79,29 +79,38 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         word(row.found.as_ref()?.clocks?)
     }),
     ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay there.", |row| {
-        time(row, |found| found.delay_there, |times| times.p50_ns)
+        time(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
-    ProbeColumn::new("delay_there_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
-        time(row, |found| found.delay_there, |times| times.p99_ns)
-    }),
+    ProbeColumn::new(
+        "delay_there_p99_ns",
+        SignedNanoseconds,
+        "99th percentile of it; absent of fewer than 100.",
+        |row| time(row, |found| found.delay_there, |times| times.p99_ns),
+    ),
     ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
         bound(row, |found| found.delay_there)
     }),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
-        time(row, |found| found.delay_back, |times| times.p50_ns)
+        time(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
-    ProbeColumn::new("delay_back_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
-        time(row, |found| found.delay_back, |times| times.p99_ns)
-    }),
+    ProbeColumn::new(
+        "delay_back_p99_ns",
+        SignedNanoseconds,
+        "99th percentile of it; absent of fewer than 100.",
+        |row| time(row, |found| found.delay_back, |times| times.p99_ns),
+    ),
     ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
         bound(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
-        time(row, |found| found.round_trip, |times| times.p50_ns)
+        time(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
-    ProbeColumn::new("round_trip_p99_ns", SignedNanoseconds, "99th percentile of it.", |row| {
-        time(row, |found| found.round_trip, |times| times.p99_ns)
-    }),
+    ProbeColumn::new(
+        "round_trip_p99_ns",
+        SignedNanoseconds,
+        "99th percentile of it; absent of fewer than 100.",
+        |row| time(row, |found| found.round_trip, |times| times.p99_ns),
+    ),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
         bound(row, |found| found.round_trip)
     }),

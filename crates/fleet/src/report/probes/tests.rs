@@ -21,7 +21,15 @@ fn plan() -> Plan {
 }
 
 fn times(ns: i64, bound_ns: u64) -> ProbeTimes {
-    ProbeTimes { samples: 9, min_ns: ns, p50_ns: ns, p95_ns: ns, p99_ns: ns, max_ns: ns, bound_ns }
+    ProbeTimes {
+        samples: 9,
+        min_ns: ns,
+        p50_ns: ns,
+        p95_ns: Some(ns),
+        p99_ns: Some(ns),
+        max_ns: ns,
+        bound_ns,
+    }
 }
 
 /// All lines of a node: 40 us there by the wall clocks, 60 us back.

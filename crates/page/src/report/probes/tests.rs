@@ -8,8 +8,8 @@ fn times(p50_ns: i64) -> ProbeTimes {
         samples: 10,
         min_ns: p50_ns - 900,
         p50_ns,
-        p95_ns: p50_ns + 2_000,
-        p99_ns: p50_ns + 12_345,
+        p95_ns: Some(p50_ns + 2_000),
+        p99_ns: Some(p50_ns + 12_345),
         max_ns: p50_ns + 20_000,
         bound_ns: 4_100,
     }

@@ -1,6 +1,5 @@
 use super::*;
 use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
-use packetrig_units::Nanos;
 
 const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 100, pause: Nanos::from_millis(20) };
 const FLEETS: FleetShape = FleetShape { probes: 100, streams: 12, most: 25 };
@@ -60,8 +59,8 @@ fn what_is_free_behind_a_large_bucket_and_beside_others() {
 #[test]
 fn streams_that_a_sender_cannot_keep_give_no_number_and_end_soon() {
     let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e8)]);
-    // Gaps at this rate are 40 us.
-    path.jitter_ns = 1_000_000.0;
+    // Gaps at this rate are 121 us.
+    path.jitter_ns = 3_000_000.0;
     let mut method = PathloadEstimator::new(FLEETS, SHAPE);
     let trains = path.run(&mut method);
     let answer = method.answer();

@@ -25,14 +25,14 @@ const RECEIVER: [(&str, &str); 5] = [
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
-    let heading = Line::styled("Where frames went, and where they are missing", Theme::title());
+    let heading = Line::styled("Where frames went, and where they were lost", Theme::title());
     draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
     let width = (area.width.saturating_sub(2 * GAP) / 3).min(40);
     let [sender, path, receiver] = run.losses.places();
     for (index, (place, accounts)) in
         [(sender, &SENDER[..]), (path, &[][..]), (receiver, &RECEIVER[..])].into_iter().enumerate()
     {
-        let mut lines = vec![place_line(place, run, width, theme)];
+        let mut lines = vec![place_line(place, width, theme)];
         for (account, name) in accounts {
             let count = run.ledger.get(*account).map(|count| count.0);
             lines.push(pair(name, &known(count), width, Style::new()));
@@ -43,13 +43,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: The
     }
 }
 
-fn place_line(
-    (place, missing): (&'static str, Option<u64>),
-    run: &RunFacts,
-    width: u16,
-    theme: Theme,
-) -> Line<'static> {
-    pair(place, &known(missing), width, loss_style(missing, run, theme))
+fn place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
+    pair(place, &known(lost), width, loss_style(lost, theme))
 }
 
 /// A name on the left and a count on the right.
@@ -58,11 +53,10 @@ fn pair(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
     Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(count.to_owned(), style)])
 }
 
-/// Losses stand out. While frames move, they are doubtful.
-pub(super) fn loss_style(missing: Option<u64>, run: &RunFacts, theme: Theme) -> Style {
-    match missing {
+/// Losses stand out.
+pub(super) fn loss_style(lost: Option<u64>, theme: Theme) -> Style {
+    match lost {
         None | Some(0) => Style::new(),
-        Some(_) if run.losses.in_motion => theme.doubtful(),
         Some(_) => theme.bad(),
     }
 }

@@ -23,18 +23,21 @@ struct TableColumn<T> {
     text: fn(&T, usize) -> String,
 }
 
-const STREAM_COLUMNS: [TableColumn<StreamRow>; 12] = [
+const STREAM_COLUMNS: [TableColumn<StreamRow>; 13] = [
     column("Stream", "name", 12, 0, |row, _| printable(&row.name)),
     column("State", "state", 8, 1, |row, _| state_word(&row.state)),
     column("Sent", "frames_tx", 11, 3, |row, width| fitting_count(Some(row.frames_tx), width)),
     column("Received", "frames_rx", 11, 2, |row, width| fitting_count(row.frames_rx, width)),
-    column("Missing", "missing", 10, 1, |row, width| fitting_count(row.missing, width)),
+    column("Lost", "lost", 10, 1, |row, width| fitting_count(row.lost, width)),
     column("Loss", "loss_percent", 9, 5, |row, _| percent(row.loss_percent)),
     column("Frames/s", "frames_tx_rate", 9, 2, |row, _| rate(row.frames_tx_rate, "")),
     column("Rec. f/s", "frames_rx_rate", 9, 4, |row, _| rate(row.frames_rx_rate, "")),
     column("L2 rate", "bytes_tx_rate", 12, 6, |row, _| bit_rate(row.bytes_tx_rate)),
     column("Latency", "latency_mean_ns", 9, 3, |row, _| latency(row.latency_mean_ns)),
     column("Max.", "latency_max_ns", 9, 6, |row, _| latency(row.latency_max_ns)),
+    column("In flight?", "in_flight_or_lost", 10, 6, |row, width| {
+        fitting_count(row.in_flight_or_lost, width)
+    }),
     column("Ports", "port_tx", 20, 7, |row, _| printable(&row.ports)),
 ];
 

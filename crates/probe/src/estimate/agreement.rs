@@ -1,0 +1,101 @@
+//! Whether pairs agree on a rate so clearly that it is no accident, and in which range it is.
+//!
+//! Rates that late timers and other traffic spread smoothly have a densest place, too. A rate that pairs agree on is a place so dense that a
+//! smooth spread does not make it: more than a third of all pairs within a tenth of the range that four fifths of them need.
+//!
+//! Invariant: the range comes from the spread of those that agree, and holds the rate if what disturbs them is as likely to be on either side.
+
+use super::gaps::{median, quantile};
+use super::modes::densest;
+
+/// What pairs agree on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Agreement {
+    pub(super) rate: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    /// Share of all pairs that are in the range.
+    pub(super) share: f64,
+}
+
+/// The group has at least this share of all pairs, and at least this many.
+const LEAST_SHARE: f64 = 0.35;
+const LEAST_PAIRS: f64 = 10.0;
+/// The group is this narrow, compared with the range of most pairs.
+const NARROW: f64 = 0.1;
+/// Pairs that are all this close together, compared with their rate, are one group.
+const CLOSE: f64 = 0.05;
+/// A shaper's timers and rounding are not known better than this.
+const FINEST: f64 = 0.005;
+
+/// The range that most pairs need, without the tenth at each end.
+pub(super) fn spread_range(rates: &[f64]) -> f64 {
+    quantile(rates, 0.9) - quantile(rates, 0.1)
+}
+
+impl Agreement {
+    /// Of `rates`, which are some of `pairs` pairs, that are spread over `range`; otherwise the share of the largest group.
+    pub(super) fn find(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
+        let mut sorted = rates.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let width = (NARROW * range).max(range.min(CLOSE * median(&sorted)));
+        let group = densest(&sorted, width);
+        let all = pairs.max(1) as f64;
+        let found = group.len() as f64;
+        if sorted.is_empty() || found < LEAST_PAIRS.max(LEAST_SHARE * all) {
+            return Err(if sorted.is_empty() { 0.0 } else { found / all });
+        }
+        let core = densest_half(&sorted[group]);
+        let (low, high) = (core[0], core[core.len() - 1]);
+        // The densest half of noise is somewhere in it: its own width to each side, so the middle of the noise is inside.
+        let beside = (high - low).max(FINEST * low);
+        let (low, high) = (low - beside, high + beside);
+        let inside: Vec<_> = sorted.iter().copied().filter(|rate| (low..=high).contains(rate)).collect();
+        Ok(Self { rate: median(&inside), low, high, share: inside.len() as f64 / all })
+    }
+
+    pub(super) fn holds(&self, rate: f64) -> bool {
+        (self.low..=self.high).contains(&rate)
+    }
+}
+
+/// The half of a sorted group that is closest together.
+fn densest_half(sorted: &[f64]) -> &[f64] {
+    let half = sorted.len().div_ceil(2);
+    sorted
+        .windows(half)
+        .min_by(|one, other| (one[half - 1] - one[0]).total_cmp(&(other[half - 1] - other[0])))
+        .unwrap_or(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreed(rates: &[f64]) -> Result<Agreement, f64> {
+        Agreement::find(rates, spread_range(rates), rates.len())
+    }
+
+    #[test]
+    fn a_third_in_one_place_is_an_agreement_and_a_smooth_spread_is_none() {
+        let wide = (0..40).map(|n| 6e6 + 2e5 * f64::from(n));
+        let clear: Vec<_> = (0..30).map(|n| 1e7 + 1e3 * f64::from(n)).chain(wide.clone()).collect();
+        let found = agreed(&clear).unwrap();
+        assert!(found.low <= 1e7 && found.high >= 1.003e7 && found.high < 1.02e7, "{found:?}");
+        // The sum of three even distributions: a hump.
+        let uniform =
+            |n: u32, of: u32| f64::from(n.wrapping_mul(2_654_435_761).wrapping_mul(of) >> 16) / 65_536.0;
+        let hump: Vec<_> =
+            (1..60).map(|n| 4e6 + 2e6 * (uniform(n, 1) + uniform(n, 7) + uniform(n, 13))).collect();
+        let share = agreed(&hump).unwrap_err();
+        assert!(share > 0.0 && share < LEAST_SHARE, "{share}");
+        assert_eq!(agreed(&[]), Err(0.0));
+    }
+
+    #[test]
+    fn pairs_that_came_together_do_not_agree() {
+        let rates = [1e7; 30];
+        assert!(Agreement::find(&rates, 0.0, 30).is_ok());
+        assert_eq!(Agreement::find(&rates, 0.0, 100), Err(0.3));
+    }
+}

@@ -1,0 +1,325 @@
+//! Whether ranges hold the truth: every method on links that a seed draws.
+//!
+//! A link has a rate, a wire or a token bucket, a queue, traffic of others, late timers, machines at its ends that stand still or batch, and
+//! stamps with noise. A range that is stated must hold the truth on 95 of 100 links. Most clean links must have a range.
+
+use super::sim::{CrossTraffic, MachineStalls, QueuedLink, SimulatedPath};
+use super::{
+    ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
+    RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
+};
+use packetrig_units::Nanos;
+use packetrig_wire::pattern::mix;
+
+const LEAST_HELD: f64 = 0.95;
+/// Links of each method in the ordinary tests, and in the long one.
+const ORDINARY: u64 = 300;
+const LONG: u64 = 5_000;
+
+/// Numbers that a seed draws.
+struct Draws {
+    seed: u64,
+    n: u64,
+}
+
+impl Draws {
+    fn share(&mut self) -> f64 {
+        self.n += 1;
+        (mix(self.seed, self.n) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.share()
+    }
+
+    /// With the same chance for each factor.
+    fn scaled(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.share())
+    }
+
+    fn is(&mut self, share: f64) -> bool {
+        self.share() < share
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small lengths")]
+    fn length(&mut self, low: f64, high: f64) -> u32 {
+        self.between(low, high) as u32
+    }
+}
+
+/// A link that a seed has drawn, and the path that it is the narrowest of.
+#[derive(Clone, Debug)]
+struct SeededLink {
+    seed: u64,
+    capacity: f64,
+    /// Share of it that others use.
+    busy: f64,
+    bucket: Option<u32>,
+    /// Nothing disturbs: methods must have a range.
+    is_clean: bool,
+    path: SimulatedPath,
+}
+
+/// What there is on the links of a method.
+#[derive(Clone, Copy)]
+struct Population {
+    most_bits_per_s: f64,
+    busiest: f64,
+}
+
+impl SeededLink {
+    fn draw(seed: u64, of: Population) -> Self {
+        let mut draws = Draws { seed: mix(0x11c5, seed), n: 0 };
+        let capacity = draws.scaled(1e6, of.most_bits_per_s);
+        let is_clean = draws.is(0.3);
+        let busy = if is_clean || draws.is(0.5) { 0.0 } else { draws.between(0.05, of.busiest) };
+        let bucket = draws.is(0.6).then(|| f64::from(draws.length(1_514.0, 6_000.0)));
+        let bucket = bucket.map(|bytes| if draws.is(0.3) { bytes * draws.scaled(1.0, 8.0) } else { bytes });
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
+        let bucket = bucket.map(|bytes| bytes as u32);
+        let mut narrow =
+            bucket.map_or_else(|| QueuedLink::wire(capacity), |bytes| QueuedLink::bucket(capacity, bytes));
+        // A timer is late by a microsecond on a quiet machine and by tens on a busy one.
+        narrow = narrow.late(if is_clean { 300.0 } else { draws.scaled(500.0, 50_000.0) });
+        let others = |draws: &mut Draws, rate: f64| CrossTraffic::Poisson {
+            bits_per_s: rate,
+            length: draws.length(100.0, 1_500.0),
+        };
+        if busy > 0.0 {
+            narrow = narrow.with(others(&mut draws, busy * capacity), seed);
+        }
+        let mut behind = QueuedLink::wire(capacity * draws.between(1.5, 10.0));
+        if busy > 0.0 && draws.is(0.3) {
+            behind = behind.with(others(&mut draws, 0.3 * capacity), seed + 1);
+        }
+        let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e10), narrow, behind]);
+        path.seed = seed;
+        path.doubt_ns = 60;
+        path.noise_ns = 50.0;
+        if !is_clean {
+            disturb(&mut path, &mut draws);
+        }
+        Self { seed, capacity, busy, bucket, is_clean, path }
+    }
+
+    fn free(&self) -> f64 {
+        (1.0 - self.busy) * self.capacity
+    }
+}
+
+/// Machines at the ends that have other things to do.
+fn disturb(path: &mut SimulatedPath, draws: &mut Draws) {
+    let mut stalls = |share: f64| MachineStalls {
+        share: if draws.is(0.5) { draws.scaled(0.001, share) } else { 0.0 },
+        mean_ns: draws.scaled(1e4, 2e6),
+    };
+    (path.sender_stalls, path.receiver.stalls) = (stalls(0.02), stalls(0.02));
+    path.receiver.coalesced_ns = if draws.is(0.3) { draws.scaled(5e3, 2e5) } else { 0.0 };
+    path.least_gap_ns = draws.scaled(800.0, 25_000.0);
+    path.jitter_ns = draws.scaled(100.0, 20_000.0);
+}
+
+/// What became of a method on many links.
+#[derive(Debug, Default)]
+struct Coverage {
+    links: usize,
+    clean: usize,
+    clean_ranges: usize,
+    ranges: usize,
+    held: usize,
+    claims: usize,
+    false_claims: usize,
+    /// Of the first links whose range does not hold the truth.
+    misses: Vec<String>,
+}
+
+impl Coverage {
+    fn take(&mut self, link: &SeededLink, truth: f64, answer: &Result<RateEstimate, NoAnswer>) {
+        self.links += 1;
+        self.clean += usize::from(link.is_clean);
+        match answer {
+            Ok(estimate) => {
+                self.ranges += 1;
+                self.clean_ranges += usize::from(link.is_clean);
+                let is_held = estimate.low <= truth && truth <= estimate.high;
+                self.held += usize::from(is_held);
+                if !is_held && self.misses.len() < 12 {
+                    self.misses.push(miss(link, truth, estimate));
+                }
+            }
+            Err(NoAnswer::NotSpread { at_least: Some(rate), bucket_bytes, .. }) => {
+                self.claims += 1;
+                let is_true = link.capacity >= *rate
+                    || link.bucket.is_some_and(|bytes| u64::from(bytes) > *bucket_bytes);
+                self.false_claims += usize::from(!is_true);
+                if !is_true {
+                    self.misses.push(format!("{answer:?} of {link:?}"));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn held(&self) -> f64 {
+        self.held as f64 / self.ranges.max(1) as f64
+    }
+
+    fn clean(&self) -> f64 {
+        self.clean_ranges as f64 / self.clean.max(1) as f64
+    }
+
+    fn check(&self, method: &str, least_clean: f64, least_ranges: f64) {
+        let ranges = self.ranges as f64 / self.links as f64;
+        println!(
+            "{method}: {} links, {:.1} % have a range ({:.1} % of {} clean), {:.1} % hold the truth; {} of {} claims are false",
+            self.links,
+            ranges * 100.0,
+            self.clean() * 100.0,
+            self.clean,
+            self.held() * 100.0,
+            self.false_claims,
+            self.claims
+        );
+        let misses = self.misses.join("\n");
+        assert!(
+            self.held() >= LEAST_HELD,
+            "{method}: {:.3} of {} hold the truth\n{misses}",
+            self.held(),
+            self.ranges
+        );
+        assert!(self.clean() >= least_clean, "{method}: {:.3} of {} clean links", self.clean(), self.clean);
+        assert!(ranges >= least_ranges, "{method}: {ranges:.3} have a range");
+        assert_eq!(self.false_claims, 0, "{method}: of {} claims\n{misses}", self.claims);
+    }
+}
+
+fn miss(link: &SeededLink, truth: f64, estimate: &RateEstimate) -> String {
+    let path = &link.path;
+    format!(
+        "seed {}: truth {:.3} not in {:.3} to {:.3} ({:.3}); capacity {:.3} busy {:.2} bucket {:?} clean {} coalesced {:.0} us stalls {:?} {:?}; \
+         used {} of {}, agree {:.2}, spread {:.3}, primers {}, {:?}",
+        link.seed,
+        truth / 1e6,
+        estimate.low / 1e6,
+        estimate.high / 1e6,
+        estimate.bits_per_s / 1e6,
+        link.capacity / 1e6,
+        link.busy,
+        link.bucket,
+        link.is_clean,
+        path.receiver.coalesced_ns / 1e3,
+        path.sender_stalls,
+        path.receiver.stalls,
+        estimate.quality.used,
+        estimate.quality.trains,
+        estimate.quality.share,
+        estimate.quality.spread,
+        estimate.quality.primers,
+        estimate.quality.discarded
+    )
+}
+
+/// A method under test.
+struct Judged {
+    name: &'static str,
+    population: Population,
+    make: fn(u64) -> Box<dyn RateEstimator>,
+    truth: fn(&SeededLink) -> f64,
+    /// Shares of clean links and of all links that have a range.
+    least_clean: f64,
+    least_ranges: f64,
+}
+
+impl Judged {
+    fn check(&self, links: u64) {
+        let mut coverage = Coverage::default();
+        for seed in 0..links {
+            let link = SeededLink::draw(seed, self.population);
+            let mut method = (self.make)(seed);
+            link.path.clone().run(&mut *method);
+            coverage.take(&link, (self.truth)(&link), &method.answer());
+        }
+        coverage.check(self.name, self.least_clean, self.least_ranges);
+    }
+}
+
+const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(100) };
+const LONGER: TrainShape = TrainShape { longest: 100, ..SHAPE };
+const ANY: Population = Population { most_bits_per_s: 1e9, busiest: 0.6 };
+/// Probes of available rates are sent at the rates that they look for, which a busy sender does not keep above this.
+const SLOWER: Population = Population { most_bits_per_s: 1e8, busiest: 0.6 };
+
+const PAIR: Judged = Judged {
+    name: "pair",
+    population: ANY,
+    make: |_| Box::new(PairEstimator::new(PairPick::Mode, 100, SHAPE)),
+    truth: |link| link.capacity,
+    least_clean: 0.97,
+    least_ranges: 0.8,
+};
+const CAPPROBE: Judged = Judged {
+    name: "capprobe",
+    least_ranges: 0.7,
+    make: |_| Box::new(PairEstimator::new(PairPick::LeastDelay, 100, SHAPE)),
+    ..PAIR
+};
+const TRAIN: Judged = Judged { name: "train", make: |_| Box::new(TrainEstimator::new(100, SHAPE)), ..PAIR };
+const PATHLOAD: Judged = Judged {
+    name: "pathload",
+    population: SLOWER,
+    make: |_| Box::new(PathloadEstimator::new(FleetShape { probes: 100, streams: 12, most: 30 }, LONGER)),
+    truth: SeededLink::free,
+    least_clean: 0.97,
+    least_ranges: 0.85,
+};
+const CHIRP: Judged = Judged {
+    name: "pathchirp",
+    make: |_| Box::new(ChirpEstimator::new(30, LONGER)),
+    // Every second link has a bucket that hides the rise of delays.
+    least_clean: 0.4,
+    least_ranges: 0.4,
+    ..PATHLOAD
+};
+const SPRUCE: Judged = Judged {
+    name: "spruce",
+    make: |seed| Box::new(SpruceEstimator::new(None, 100, LONGER, seed)),
+    ..PATHLOAD
+};
+
+#[test]
+fn ranges_of_pairs_hold_the_truth() {
+    PAIR.check(ORDINARY);
+}
+
+#[test]
+fn ranges_of_least_delayed_pairs_hold_the_truth() {
+    CAPPROBE.check(ORDINARY);
+}
+
+#[test]
+fn ranges_of_trains_hold_the_truth() {
+    TRAIN.check(ORDINARY);
+}
+
+#[test]
+fn ranges_of_fleets_hold_the_truth() {
+    PATHLOAD.check(ORDINARY);
+}
+
+#[test]
+fn ranges_of_chirps_hold_the_truth() {
+    CHIRP.check(ORDINARY);
+}
+
+#[test]
+fn ranges_of_spaced_pairs_hold_the_truth() {
+    SPRUCE.check(ORDINARY);
+}
+
+#[test]
+#[ignore = "minutes; run it after a change of an estimator"]
+fn ranges_hold_the_truth_on_thousands_of_links() {
+    for judged in [PAIR, CAPPROBE, TRAIN, PATHLOAD, CHIRP, SPRUCE] {
+        judged.check(LONG);
+    }
+}

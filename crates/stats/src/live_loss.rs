@@ -1,0 +1,66 @@
+//! What can be said of losses while a run goes on.
+//!
+//! Sender and receivers are read one after the other, and frames take time. So frames that were sent and have not arrived are no losses by
+//! themselves. A receiver sees a loss when a later frame arrives: a gap in the sequence numbers. All that shows losses during a run takes
+//! them from here, so it all says the same, and at the end the same as the report.
+
+use packetrig_units::Ratio;
+
+/// Frames that were sent and have not arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveLoss {
+    /// Receivers have seen that they are missing. A frame that comes late is taken back.
+    pub lost: u64,
+    /// Nobody has seen a later frame: they are on their way, or lost.
+    pub in_flight_or_lost: u64,
+}
+
+impl LiveLoss {
+    /// Of frames that receivers should see, those that arrived, and the gaps between these. Once nothing can be on its way, whatever has
+    /// not arrived is lost.
+    pub fn new(expected: u64, arrived: u64, gaps: u64, may_be_in_flight: bool) -> Self {
+        let missing = expected.saturating_sub(arrived);
+        if may_be_in_flight {
+            Self { lost: gaps, in_flight_or_lost: missing.saturating_sub(gaps) }
+        } else {
+            Self { lost: missing.max(gaps), in_flight_or_lost: 0 }
+        }
+    }
+
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            lost: self.lost.saturating_add(other.lost),
+            in_flight_or_lost: self.in_flight_or_lost.saturating_add(other.in_flight_or_lost),
+        }
+    }
+
+    /// What is lost, of that and of what arrived.
+    pub const fn share(self, arrived: u64) -> Ratio {
+        Ratio::new(self.lost, self.lost.saturating_add(arrived))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_on_their_way_are_no_losses() {
+        let moving = LiveLoss::new(28_900, 28_447, 0, true);
+        assert_eq!((moving.lost, moving.in_flight_or_lost), (0, 453));
+        assert!(moving.share(28_447).percent().abs() < f64::EPSILON);
+        let lossy = LiveLoss::new(1_000, 900, 60, true);
+        assert_eq!((lossy.lost, lossy.in_flight_or_lost), (60, 40));
+        // The sender was read before the receiver: gaps are losses all the same.
+        assert_eq!(LiveLoss::new(900, 930, 60, true), LiveLoss { lost: 60, in_flight_or_lost: 0 });
+    }
+
+    #[test]
+    fn what_has_not_arrived_when_nothing_moves_is_lost() {
+        let ended = LiveLoss::new(1_000, 900, 60, false);
+        assert_eq!((ended.lost, ended.in_flight_or_lost, ended.share(900)), (100, 0, Ratio::new(100, 1_000)));
+        // Copies arrived as well.
+        assert_eq!(LiveLoss::new(1_000, 1_500, 60, false).lost, 60);
+    }
+}
