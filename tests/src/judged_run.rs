@@ -75,6 +75,10 @@ impl JudgedRun<'_> {
         let (mut fault_began_ns, mut frames_at_fault) = (None, None);
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
+            if self.rig_fault.ends_receiving() {
+                // What the judge has not passed on by then never arrives, and nobody knows when it would have.
+                judge.await_read(&lab);
+            }
             fault_began_ns = Some(clock::monotonic_ns());
             self.rig_fault.apply_during(&lab, &mut running, |_| {
                 frames_at_fault = Some(received_frames(&lab));
