@@ -164,7 +164,8 @@ fn a_receiver_that_should_have_two_copies_of_each_frame_has_them() {
         let mut node = node(&[unique]);
         node.receive[0].counts.sequence.duplicates = copies;
         node.receive[0].counts.frames = unique + copies;
-        let report = judged_with(node, AcceptanceCriteria::default(), "rx_tx_ratio: {choice: value, value: 2}, ");
+        let report =
+            judged_with(node, AcceptanceCriteria::default(), "rx_tx_ratio: {choice: value, value: 2}, ");
         let loss = report.streams[0].loss.unwrap();
         (loss.expected, loss.lost, result_of(&report, "loss"), result_of(&report, "duplicates"))
     };
