@@ -211,6 +211,7 @@ mod tests {
             begin: Some(Nanos::from_millis(999)),
             end: Some(Nanos::from_millis(999 + arrivals_apart_ms)),
             in_doubt: 0,
+            length: None,
         }
     }
 
