@@ -73,6 +73,10 @@ impl JudgedRun<'_> {
         let mut frames_at_fault = None;
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
+            if self.rig_fault.ends_receiving() {
+                // What the judge has not passed on by then never arrives, and nobody knows when it would have.
+                judge.await_read(&lab);
+            }
             self.rig_fault.apply_during(&lab, &mut running, |_| {
                 frames_at_fault = Some(received_frames(&lab));
                 clock::sleep_until_ns(clock::monotonic_ns() + self.fault_ns);

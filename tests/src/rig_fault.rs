@@ -25,6 +25,10 @@ pub enum RigFault {
     TxMtuLowered,
     /// The sending interface is deleted, for good.
     TxDeleted,
+    /// The receiving interface is deleted, for good.
+    RxDeleted,
+    /// Both are.
+    BothDeleted,
     /// The receiving interface is switched down.
     RxDown,
     /// The receiving interface loses its carrier, because the device's end of the cable is switched down.
@@ -35,15 +39,22 @@ pub enum RigFault {
 
 impl RigFault {
     /// All, the absence of a fault first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::None,
         Self::TxDown,
         Self::TxMtuLowered,
         Self::TxDeleted,
+        Self::RxDeleted,
+        Self::BothDeleted,
         Self::RxDown,
         Self::RxCarrierLost,
         Self::Stalled,
     ];
+
+    /// Whether nothing arrives any more once it was made.
+    pub const fn ends_receiving(self) -> bool {
+        matches!(self, Self::RxDeleted | Self::BothDeleted)
+    }
 
     /// Makes the fault now, and undoes it after `length_ns`.
     pub fn apply(self, lab: &Lab, running: &mut Running, length_ns: u64) {
@@ -59,10 +70,9 @@ impl RigFault {
             Self::RxDown => switch(lab.ports()[1].netns(), INTERFACE, || wait(running)),
             Self::RxCarrierLost => switch(device(), "port1", || wait(running)),
             Self::TxMtuLowered => lower_mtu(lab.ports()[0].netns(), || wait(running)),
-            Self::TxDeleted => {
-                let (mut links, index) = link(lab.ports()[0].netns(), INTERFACE);
-                links.delete(index).expect("the interface can be deleted");
-            }
+            Self::TxDeleted => delete(lab, 0),
+            Self::RxDeleted => delete(lab, 1),
+            Self::BothDeleted => [0, 1].into_iter().for_each(|port| delete(lab, port)),
             Self::Stalled => {
                 running.signal(Signal::STOP);
                 wait(running);
@@ -95,6 +105,11 @@ fn link(namespace: &NetNs, name: &str) -> (NamespaceLinks, u32) {
     let mut links = NamespaceLinks::open(namespace).expect("the namespace can be entered");
     let index = links.by_name(name).expect("the interface is there").index;
     (links, index)
+}
+
+fn delete(lab: &Lab, port: usize) {
+    let (mut links, index) = link(lab.ports()[port].netns(), INTERFACE);
+    links.delete(index).expect("the interface can be deleted");
 }
 
 fn switch(namespace: &NetNs, name: &str, wait: impl FnOnce()) {

@@ -38,7 +38,7 @@ use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::{NodeResult, SentTotal};
+use packetrig_stats::result::{NodeResult, SendResult, SentTotal};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
@@ -208,6 +208,10 @@ impl TestRig {
         let mut all = Vec::with_capacity(self.benches.len());
         for bench in &mut self.benches {
             let mut sent = bench.finish_sender(&self.clock)?;
+            if sent.has_failed && self.courses.is_none() && !self.interrupted {
+                // It was to send all, and nobody stopped it.
+                sent.streams.iter_mut().for_each(|sent| plan_whole_stream(sent, &self.specs));
+            }
             result.send.append(&mut sent.streams);
             all.push(sent);
         }
@@ -226,6 +230,13 @@ impl TestRig {
             }
         }
         totals
+    }
+}
+
+/// Counts all frames of a stream as planned, if it has an end.
+fn plan_whole_stream(sent: &mut SendResult, specs: &[Arc<StreamSpec>]) {
+    if let Some(total) = specs.get(sent.stream).and_then(|spec| spec.timeline.total()) {
+        sent.planned = sent.planned.max(total);
     }
 }
 

@@ -1,19 +1,20 @@
 //! Worker threads: one owns each half of a port and does nothing else.
 //!
 //! Orders come in through a channel that is read between steps; counts go out ten times a second through a mutex that is
-//! never held for longer than a copy takes. An error or a panic ends the worker and is found at the next check.
+//! never held for longer than a copy takes. A worker that meets an error does no more work, publishes what it has counted
+//! and waits for the end of the run: what was counted is never lost with a port. A panic is found at the next check.
 //!
-//! Invariant: a worker is always joined; dropping its handle tells it to quit and waits.
+//! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. What it owns comes back,
+//! whatever error it met.
+
+mod halves;
+
+pub(crate) use halves::{ReceivingHalf, RxLatest, SendingHalf, TxLatest};
 
 use crate::Error;
 use crate::port::WorkerClock;
-use crate::stream::{
-    ClockShift, NextStep, SteeredReceiver, SteeredSender, StreamControl, StreamRx, StreamTx,
-};
+use crate::stream::{NextStep, StreamControl};
 use crossbeam_channel::{Receiver, SendError, Sender, TryRecvError};
-use packetrig_stats::counts::DelaySummary;
-use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
-use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_sys::sched;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
@@ -69,7 +70,22 @@ pub(crate) struct PortWorker<W, S> {
     name: String,
     orders: Sender<WorkerOrder<W>>,
     shared: Arc<WorkerState<S>>,
-    thread: Option<JoinHandle<Result<W, Error>>>,
+    thread: Option<JoinHandle<EndedWorker<W>>>,
+}
+
+/// A worker that has ended: what it owned, with all that it counted.
+pub(crate) struct EndedWorker<W> {
+    pub(crate) work: W,
+    /// Why it did nothing more before it was told to quit.
+    pub(crate) fault: Option<WorkerFault>,
+}
+
+/// An error that ended the work of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerFault {
+    pub(crate) error: Error,
+    /// When its last step without an error began: everything was in order until then.
+    pub(crate) since: MonoTime,
 }
 
 /// What a worker does between two looks at its orders.
@@ -83,7 +99,14 @@ pub(crate) trait WorkerTask: Send + 'static {
     fn has_only_orders(&self) -> bool {
         false
     }
-    fn counts(&mut self) -> Result<Self::Counts, Error>;
+    /// Reads what the kernel counts for it, for the next [`Self::counts`].
+    fn read_counters(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// What it has counted, with the counters of the kernel as they were read last.
+    fn counts(&self) -> Self::Counts;
+    /// Does no more work, because of an error.
+    fn give_up(&mut self) {}
     /// How long after the common time it publishes. Senders publish after receivers, so that everything counted as
     /// received is also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
@@ -108,10 +131,10 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
                 .map_err(|source| Error::Thread { name: name.clone(), source })?
         };
         let mut worker = Self { name, orders, shared, thread: Some(thread) };
-        // An error means that the worker ended before it was ready: its own error says why.
+        // An error means that the worker had an error of its own before it was ready.
         if is_ready.recv().is_err() {
-            worker.quit()?;
-            return Err(Error::Bug("a worker ended before its first step"));
+            let fault = worker.quit()?.fault;
+            return Err(fault.map_or(Error::Bug("a worker ended before its first step"), |fault| fault.error));
         }
         Ok(worker)
     }
@@ -138,11 +161,11 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     fn order(&self, order: WorkerOrder<W>) {
-        // A worker that has ended needs no orders; its error is found at the next `check`.
+        // A worker that has panicked needs no orders; that is found at the next `check`.
         ignore_closed(self.orders.send(order));
     }
 
-    /// Whether its last step had nothing left to do.
+    /// Whether its last step had nothing left to do, or an error ended its work.
     pub(crate) fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
@@ -163,7 +186,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Finds a worker that has ended by itself, which is an error.
+    /// Finds a worker that has panicked.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.quit()?;
@@ -177,11 +200,11 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         self.order(WorkerOrder::Quit);
     }
 
-    /// Ends the worker and takes back what it owned.
-    pub(crate) fn quit(&mut self) -> Result<W, Error> {
+    /// Ends the worker and takes back what it owned, whatever error it met.
+    pub(crate) fn quit(&mut self) -> Result<EndedWorker<W>, Error> {
         self.order(WorkerOrder::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
-        thread.join().map_err(|_| Error::Panicked(self.name.clone()))?
+        thread.join().map_err(|_| Error::Panicked(self.name.clone()))
     }
 }
 
@@ -201,10 +224,30 @@ fn run<W: WorkerTask>(
     inbox: &Receiver<WorkerOrder<W>>,
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
-) -> Result<W, Error> {
+) -> EndedWorker<W> {
     // Best effort: without the right to it this is a thread like any other, and what that costs shows as late or lost
     // frames.
     drop(sched::request_precedence());
+    let mut since = clock.now();
+    let Err(error) = work_until_quit(&mut work, clock, inbox, shared, (ready, &mut since)) else {
+        return EndedWorker { work, fault: None };
+    };
+    work.give_up();
+    publish_counts(&work, clock.now(), shared);
+    // After the last counts, as when all is done.
+    shared.done.store(true, Ordering::Release);
+    answer_until_quit(&mut work, clock, inbox, shared);
+    EndedWorker { work, fault: Some(WorkerFault { error, since }) }
+}
+
+/// Works until it is told to quit. Keeps in `since` when the last step without an error began; `ready` hears of the first.
+fn work_until_quit<W: WorkerTask>(
+    work: &mut W,
+    clock: &dyn WorkerClock,
+    inbox: &Receiver<WorkerOrder<W>>,
+    shared: &WorkerState<W::Counts>,
+    (ready, since): (Sender<()>, &mut MonoTime),
+) -> Result<(), Error> {
     let mut publish_at = clock.now();
     let mut ready = Some(ready);
     let mut woken_by = None;
@@ -216,11 +259,12 @@ fn run<W: WorkerTask>(
                 work.control(control);
             }
             Ok(WorkerOrder::Ask(request)) => {
-                let reply = request(&mut work);
-                publish(&mut work, clock, shared)?;
+                let reply = request(work);
+                let published = publish(work, clock, shared);
                 reply();
+                published?;
             }
-            Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
+            Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
             Err(TryRecvError::Empty) => {}
         }
         let now = clock.now();
@@ -232,19 +276,40 @@ fn run<W: WorkerTask>(
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
             // Before `done` is set: a reader that sees it finds the last counts published.
-            publish(&mut work, clock, shared)?;
+            publish(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             publish_at = next_publication(now, W::PUBLISH_AFTER);
-            publish(&mut work, clock, shared)?;
+            publish(work, clock, shared)?;
         }
+        *since = now;
         let until = match step {
             NextStep::Busy => continue,
             NextStep::IdleUntil(until) => until.min(now + ATTENTION),
             NextStep::Done => now + ATTENTION,
         };
-        woken_by = rest(&mut work, clock, inbox, until)?;
+        woken_by = rest(work, clock, inbox, until)?;
+    }
+}
+
+/// After an error: answers what it is asked, and does nothing else, until it is told to quit.
+fn answer_until_quit<W: WorkerTask>(
+    work: &mut W,
+    clock: &dyn WorkerClock,
+    inbox: &Receiver<WorkerOrder<W>>,
+    shared: &WorkerState<W::Counts>,
+) {
+    loop {
+        match inbox.recv() {
+            Ok(WorkerOrder::Control(_)) => {}
+            Ok(WorkerOrder::Ask(request)) => {
+                let reply = request(work);
+                publish_counts(work, clock.now(), shared);
+                reply();
+            }
+            Ok(WorkerOrder::Quit) | Err(_) => return,
+        }
     }
 }
 
@@ -273,10 +338,16 @@ fn publish<W: WorkerTask>(
     // A sample compares senders with receivers, and nothing may seem to arrive before it is sent. So a sender's time is
     // taken before its counts (all that was sent by then is in them), a receiver's after (nothing later is).
     let before = clock.now();
-    let counts = work.counts()?;
+    work.read_counters()?;
+    let counts = work.counts();
     let at = if W::COUNTS_FROM { before } else { clock.now() };
     shared.publish(PublishedCounts { at, counts });
     Ok(())
+}
+
+/// Publishes what a worker has counted that does nothing more.
+fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W::Counts>) {
+    shared.publish(PublishedCounts { at, counts: work.counts() });
 }
 
 /// A channel whose other end has gone: its thread has ended, and what was sent concerns nothing any more.
@@ -286,114 +357,4 @@ fn ignore_closed<T>(_: Result<(), SendError<T>>) {}
 fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
     let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLISH.as_u64() + 1;
     MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after
-}
-
-/// A steered run asks both halves while it is armed, so this cannot happen later.
-const NOT_STEERED: Error = Error::Bug("half of a port was steered that does not support it");
-
-pub(crate) struct SendingHalf {
-    half: Box<dyn StreamTx>,
-}
-
-/// What a sending half publishes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TxLatest {
-    pub(crate) streams: Vec<StreamTxCounts>,
-    pub(crate) port: TxCounters,
-}
-
-impl SendingHalf {
-    pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
-        Self { half }
-    }
-
-    pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
-        self.half.counts()
-    }
-
-    pub(crate) fn into_inner(self) -> Box<dyn StreamTx> {
-        self.half
-    }
-
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredSender, Error> {
-        self.half.steering().ok_or(NOT_STEERED)
-    }
-}
-
-impl WorkerTask for SendingHalf {
-    type Counts = TxLatest;
-    const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
-    const COUNTS_FROM: bool = true;
-
-    fn control(&mut self, control: StreamControl) {
-        self.half.control(control);
-    }
-
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.half.step(now)
-    }
-
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
-        clock.wait(until);
-        Ok(())
-    }
-
-    fn has_only_orders(&self) -> bool {
-        true
-    }
-
-    fn counts(&mut self) -> Result<TxLatest, Error> {
-        Ok(TxLatest { streams: self.half.counts(), port: self.half.port_counters()? })
-    }
-}
-
-pub(crate) struct ReceivingHalf {
-    half: Box<dyn StreamRx>,
-}
-
-/// What a receiving half publishes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RxLatest {
-    pub(crate) streams: Vec<StreamRxCounts>,
-    pub(crate) port: RxCounters,
-    pub(crate) latency: DelaySummary,
-}
-
-impl ReceivingHalf {
-    pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
-        Self { half }
-    }
-
-    pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
-        self.half
-    }
-
-    pub(crate) fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
-        self.half.shift(shifts);
-    }
-
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
-        self.half.steering().ok_or(NOT_STEERED)
-    }
-}
-
-impl WorkerTask for ReceivingHalf {
-    type Counts = RxLatest;
-
-    fn control(&mut self, control: StreamControl) {
-        self.half.control(control);
-    }
-
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.half.step(now)
-    }
-
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
-        self.half.wait(until.since(clock.now()))
-    }
-
-    fn counts(&mut self) -> Result<RxLatest, Error> {
-        let port = self.half.port_counters()?;
-        Ok(RxLatest { streams: self.half.counts(), port, latency: self.half.latency_so_far() })
-    }
 }

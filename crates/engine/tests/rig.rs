@@ -18,6 +18,7 @@ use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::port::{BackEnd, TxCounters};
+use packetrig_stats::port_event::PortEventKind;
 use packetrig_stats::result::{NodeResult, SendResult, SentTotal};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::filter::FrameFilter;
@@ -250,6 +251,7 @@ fn one_vlan_tag_is_beyond_what_a_port_takes() {
 #[derive(Default)]
 struct Trouble {
     mood: ChaosLevel,
+    rx_mood: ChaosLevel,
     panics: bool,
     settled: Arc<AtomicBool>,
     restored: Arc<AtomicBool>,
@@ -309,7 +311,8 @@ impl PortOpener for Trouble {
             ChaosWorker::new(SimTx::new(vec![link.clone()], RealClock::new()), self.mood),
             RealClock::new(),
         );
-        let rx = TestReceiver::new(SimRx::new(vec![link], RealClock::new()));
+        let rx = SimRx::new(vec![link], RealClock::new());
+        let rx = TestReceiver::new(ChaosWorker::new(rx, self.rx_mood));
         let open = MockPorts::default().open(port, largest)?;
         Ok(OpenPort {
             tx: if self.panics { Box::new(Panics) } else { Box::new(tx) },
@@ -338,11 +341,65 @@ impl Trouble {
     }
 }
 
+/// A run with a sender or receiver that fails at one call: its result, when all ports are given back.
+fn run_with_failure(trouble: &Trouble, plan: Plan) -> NodeResult {
+    let mut rig = begin(plan, &options(None), trouble).expect("it begins well");
+    watch(&mut rig, &mut |_| false).expect("a fault of a port is no error of the run");
+    let result = rig.finish("here", &[]).expect("what was counted is in the result");
+    drop(rig);
+    assert!(trouble.restored.load(Ordering::Acquire), "the port was not given back");
+    result
+}
+
+/// What is said of a failing half: caveats that forbid PASS, and events of the ports.
+fn said_of_failure(result: &NodeResult) -> (Vec<&str>, Vec<(usize, PortEventKind, bool)>) {
+    let caveats = result.caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::PortFailed);
+    assert!(caveats.clone().all(|caveat| caveat.matters));
+    let events = result.ports.iter().flat_map(|port| {
+        port.events.iter().map(|event| (port.port, event.what, event.only_sending)).collect::<Vec<_>>()
+    });
+    (caveats.map(|caveat| caveat.text.as_str()).collect(), events.collect())
+}
+
+fn bounded(packets: u64) -> Plan {
+    let mut plan = plan(&["left", "right"]);
+    plan.streams = vec![plan_stream("bounded", 0, &[1], 1_000, StreamAmount::Packets(packets))];
+    plan
+}
+
 #[test]
-fn a_failing_port_ends_the_run_and_is_given_back() {
+fn a_failing_sender_ends_with_its_counts_and_is_given_back() {
     let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
-    let error = Trouble { mood, ..Trouble::default() }.failure();
-    assert!(matches!(error, Error::Injected { call: 50 }), "{error}");
+    let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, Trouble::endless());
+    let (caveats, events) = said_of_failure(&result);
+    assert_eq!(caveats, ["its sender stopped, and sent nothing more: injected failure of call 50"]);
+    assert_eq!(events, [(0, PortEventKind::PortFailed, true)]);
+    assert!(result.send[0].counts.frames >= 50, "{:?}", result.send[0].counts);
+    assert_eq!(result.receive.len(), 1);
+}
+
+#[test]
+fn what_a_failed_sender_was_to_send_counts_as_unsent() {
+    let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
+    let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, bounded(500));
+    assert_eq!(result.send[0].planned, 500);
+    assert!(result.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::SenderShort));
+    let imbalances: Vec<_> = result.ports.iter().flat_map(|port| port.ledger.balance()).collect();
+    assert_eq!(imbalances, []);
+}
+
+#[test]
+fn a_failing_receiver_ends_with_its_counts_while_the_sender_goes_on() {
+    let rx_mood = ChaosLevel { fail_at: Some(20), ..ChaosLevel::default() };
+    let result = run_with_failure(&Trouble { rx_mood, ..Trouble::default() }, bounded(300));
+    let (caveats, events) = said_of_failure(&result);
+    // Both ports have a receiver.
+    let text = "its receiver stopped, and counted nothing more: injected failure of call 20";
+    assert_eq!(caveats, [text, text]);
+    let kind = PortEventKind::PortFailed;
+    assert_eq!(events, [(0, kind, false), (1, kind, false)]);
+    assert_eq!((result.send[0].planned, result.send[0].counts.frames), (300, 300));
+    assert_eq!(result.receive.len(), 1);
 }
 
 #[test]

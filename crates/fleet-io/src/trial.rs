@@ -1,8 +1,11 @@
 //! A run as a trial of a test method: what its report says about the device, and what keeps it from being a fact.
 
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::{FrameLoss, LatencyReport, MeanRate, RunReport, SentFrames, StreamReport};
-use packetrig_method::{LostFrames, StreamTrial, TrialLatency, TrialResult};
+use packetrig_fleet::report::{
+    ErrorDistribution, FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames,
+    StreamReport,
+};
+use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialResult};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
 
@@ -47,14 +50,87 @@ fn lost_of(stream: &StreamReport) -> LostFrames {
 
 fn stream_trial(stream: &StreamReport) -> StreamTrial {
     let sent = stream.sent.as_ref();
+    let times = OutageTimes::of(stream);
     StreamTrial {
         name: stream.name.clone(),
         sent: sent.map_or(0, |sent| sent.frames),
         lost: lost_of(stream),
         rate: sent.and_then(|sent| sent.rate).map_or(0.0, MeanRate::frames_per_second),
-        longest_outage: stream.outages.as_ref().and_then(|outages| outages.longest),
+        longest_outage: times.as_ref().map(|times| times.longest.most),
+        least_longest_outage: times.as_ref().map(|times| times.longest.least),
+        loss_of_connectivity: times.map(|times| times.in_all),
         last_loss: last_loss(stream),
     }
+}
+
+/// How long a stream lost its frames, in all and at a time. Lost frames by rate miss the time in which the rig sent none, and they
+/// are too many for the time if it sent faster than planned because it was late.
+struct OutageTimes {
+    in_all: TimeRange,
+    longest: TimeRange,
+}
+
+impl OutageTimes {
+    /// `None` without a rate or an account of losses.
+    fn of(stream: &StreamReport) -> Option<Self> {
+        let rate = stream.asked_milli.map(|milli| milli as f64 / 1e3);
+        let rate = rate.or_else(|| Some(stream.sent.as_ref()?.rate?.frames_per_second()))?;
+        let outages = stream.outages.as_ref().filter(|_| rate > 0.0)?;
+        Some(Self::of_outages(outages, lost_of(stream), 1e9 / rate, most_late(stream)))
+    }
+
+    fn of_outages(outages: &OutageReport, lost: LostFrames, interval: f64, late: Nanos) -> Self {
+        let least: Vec<Nanos> = outages.listed.iter().map(|row| least_length(row, interval, late)).collect();
+        let silence: f64 = outages.listed.iter().map(|row| unexplained_silence(row, interval)).sum();
+        let in_all = least.iter().fold(Nanos::ZERO, |all, one| all + *one);
+        let by_frames = rounded(lost.most as f64 * interval + silence);
+        // While the rig was late it may have sent nothing: an outage within that time loses no frame.
+        Self {
+            in_all: TimeRange {
+                least: in_all.min(frames_time(lost.least, interval)),
+                most: by_frames.max(late),
+            },
+            longest: TimeRange {
+                least: least.into_iter().max().unwrap_or(Nanos::ZERO),
+                most: outages.longest.unwrap_or(Nanos::ZERO).max(late),
+            },
+        }
+    }
+}
+
+/// By how much a frame of the stream may have left later than it was due.
+fn most_late(stream: &StreamReport) -> Nanos {
+    let Some(sent) = &stream.sent else { return Nanos::ZERO };
+    let most = |error: Option<ErrorDistribution>| error.map_or(Nanos::ZERO, |error| error.max);
+    most(sent.send_error) + most(sent.stamp_bound)
+}
+
+/// The least that an outage lasted: from the departure of its first lost frame to that of its last, of those that are in no
+/// doubt. The first may have left late; joined gaps may each have begun so.
+fn least_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
+    let certain = frames_time(row.frames.saturating_sub(row.in_doubt), interval);
+    certain.saturating_sub(Nanos::new(late.as_u64().saturating_mul(row.gaps.max(1))))
+}
+
+/// Time between the arrivals around an outage beyond what its numbers take at the rate of the plan: the rig sent nothing then, or
+/// the device held frames up.
+fn unexplained_silence(row: &OutageRow, interval: f64) -> f64 {
+    let Some((begin, end)) = row.begin.zip(row.end) else { return 0.0 };
+    let planned = (row.last.saturating_sub(row.first) + 2) as f64 * interval;
+    (end.saturating_sub(begin).as_u64() as f64 - planned).max(0.0)
+}
+
+fn frames_time(frames: u64, interval: f64) -> Nanos {
+    rounded(frames as f64 * interval)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates; times are not negative"
+)]
+fn rounded(ns: f64) -> Nanos {
+    Nanos::new(ns.round() as u64)
 }
 
 /// When the last lost frame was due, after the first frame of its stream.
@@ -116,4 +192,65 @@ const fn unsent(sent: &SentFrames) -> u64 {
 /// Whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
 fn is_of_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: f64 = 1e6;
+
+    /// An outage of a stream of 1000 frames per second.
+    fn outage(frames: u64, arrivals_apart_ms: u64) -> OutageRow {
+        OutageRow {
+            port: "rx".to_owned(),
+            first: 1000,
+            last: 999 + frames,
+            frames,
+            gaps: 1,
+            begin: Some(Nanos::from_millis(999)),
+            end: Some(Nanos::from_millis(999 + arrivals_apart_ms)),
+            in_doubt: 0,
+            length: None,
+        }
+    }
+
+    fn silence_ms(row: &OutageRow) -> f64 {
+        unexplained_silence(row, INTERVAL) / 1e6
+    }
+
+    #[test]
+    fn a_rig_on_time_knows_an_outage_to_the_frame() {
+        let row = outage(300, 301);
+        assert!(silence_ms(&row).abs() < 1e-9);
+        assert_eq!(least_length(&row, INTERVAL, Nanos::ZERO), Nanos::from_millis(300));
+    }
+
+    #[test]
+    fn a_rig_that_stood_still_inside_an_outage_knows_it_from_two_sides() {
+        // 316 ms, of which the rig sent nothing for 118.
+        let row = outage(198, 317);
+        assert!((silence_ms(&row) - 118.0).abs() < 1e-9, "{}", silence_ms(&row));
+        assert_eq!(least_length(&row, INTERVAL, Nanos::from_millis(150)), Nanos::from_millis(48));
+    }
+
+    #[test]
+    fn an_outage_while_the_rig_sent_nothing_loses_no_frame() {
+        let times = OutageTimes::of_outages(
+            &OutageReport::default(),
+            LostFrames::default(),
+            INTERVAL,
+            Nanos::from_millis(150),
+        );
+        let wanted = TimeRange { least: Nanos::ZERO, most: Nanos::from_millis(150) };
+        assert_eq!((times.in_all, times.longest), (wanted, wanted));
+    }
+
+    #[test]
+    fn frames_in_doubt_and_joined_gaps_make_an_outage_less_certain() {
+        let row = OutageRow { in_doubt: 100, gaps: 3, ..outage(200, 201) };
+        assert_eq!(least_length(&row, INTERVAL, Nanos::from_millis(10)), Nanos::from_millis(70));
+        let open = OutageRow { end: None, ..outage(200, 0) };
+        assert!(silence_ms(&open).abs() < 1e-9);
+    }
 }

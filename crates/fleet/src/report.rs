@@ -44,7 +44,7 @@ pub use load::LoadFactor;
 pub use losses::{ContentReport, MisdeliveryReport};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use outages::{OutageReport, OutageRow};
-pub use packetrig_plan::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
+pub use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause, LatencyFigure, LatencyLimit};
 pub use ports::{LossPlaces, PortReport};
 pub use probes::{ClockRelationSource, ProbeFindings, ProbeLineReport, ProbesReport};
 pub use streams::{ArrivedFrames, PortShare, SentFrames, StreamReport};

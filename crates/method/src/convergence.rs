@@ -2,12 +2,17 @@
 //!
 //! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided by
 //! its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
+//!
+//! Lost frames say nothing of a time in which the rig itself sent none. So each time has a least and a most: the most is lost
+//! frames by rate, and the time without arrivals that these frames do not explain. A criterion holds only if the most does. A
+//! repetition whose interval holds the limit is made again, at most twice.
 
 use crate::any_method::{OptionProblem, first_problem};
 use crate::rounding::time_of_frames;
+use crate::session::REPEATS;
 use crate::{
-    Load, SampleStatistics, StreamTrial, TestMethod, TrialEvent, TrialLength, TrialOrder, TrialPurpose,
-    TrialResult, TrialWaits,
+    Load, SampleStatistics, StreamTrial, TestMethod, TimeRange, TrialEvent, TrialLength, TrialOrder,
+    TrialPurpose, TrialResult, TrialWaits,
 };
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -48,7 +53,8 @@ impl ConvergenceOptions {
 pub struct ConvergenceResult {
     pub trials: Vec<ConvergenceTrial>,
     pub repetitions: u32,
-    /// Over the measured trials: the loss of connectivity of the stream that lost it for the longest.
+    /// Over the measured trials: the most that the loss of connectivity of the stream may have been that lost it for the
+    /// longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence_ns: Option<SampleStatistics>,
     pub streams: Vec<StreamConvergence>,
@@ -87,9 +93,13 @@ pub struct StreamConnectivity {
     pub sent_frames: u64,
     pub least_lost_frames: u64,
     pub most_lost_frames: u64,
-    /// Lost frames / rate: the truth is between the two. Absent without a rate.
+    /// The truth is between the two. Absent without a rate.
     pub least_loss_of_connectivity_ns: Option<Nanos>,
     pub loss_of_connectivity_ns: Option<Nanos>,
+    /// The longest outage was not shorter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_longest_outage_ns: Option<Nanos>,
+    /// It was not longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage_ns: Option<Nanos>,
 }
@@ -100,6 +110,7 @@ pub struct StreamConvergence {
     pub stream: String,
     /// In how many repetitions it lost frames.
     pub affected_trials: u32,
+    /// Over the most that each repetition may have cost.
     pub loss_of_connectivity_ns: SampleStatistics,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage_ns: Option<SampleStatistics>,
@@ -110,11 +121,13 @@ pub struct StreamConvergence {
 pub struct Convergence {
     options: ConvergenceOptions,
     trials: Vec<ConvergenceTrial>,
+    /// How often the present repetition was made again because it left the limit open.
+    repeated: u32,
 }
 
 impl Convergence {
     pub const fn new(options: ConvergenceOptions) -> Self {
-        Self { options, trials: Vec::new() }
+        Self { options, trials: Vec::new(), repeated: 0 }
     }
 
     /// What is known so far.
@@ -131,6 +144,24 @@ impl Convergence {
     }
 }
 
+impl Convergence {
+    /// Whether a trial measured times between which the limit lies.
+    fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
+        let Some(limit) = self.options.maximum_convergence_ns else { return false };
+        let slowest = trial.slowest().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
+        slowest.is_some_and(|slowest| slowest.is_undecided(limit))
+    }
+}
+
+impl ConvergenceTrial {
+    /// The loss of connectivity of the stream that lost it for the longest.
+    fn slowest(&self) -> Option<TimeRange> {
+        let least = self.streams.iter().filter_map(|row| row.least_loss_of_connectivity_ns).max();
+        let most = self.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
+        least.zip(most).map(|(least, most)| TimeRange { least, most })
+    }
+}
+
 impl TestMethod for Convergence {
     fn next_order(&self) -> Option<TrialOrder> {
         let options = &self.options;
@@ -144,7 +175,13 @@ impl TestMethod for Convergence {
 
     fn tell(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
-        self.trials.push(read_trial(result, order.load));
+        let trial = read_trial(result, order.load);
+        if self.leaves_limit_open(&trial) && self.repeated < REPEATS {
+            self.repeated += 1;
+            return;
+        }
+        self.repeated = 0;
+        self.trials.push(trial);
     }
 
     fn progress(&self) -> String {
@@ -181,14 +218,19 @@ fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
 }
 
 fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
+    let time = |frames| time_of_frames(frames, stream.rate);
+    let by_frames = time(stream.lost.least).zip(time(stream.lost.most));
+    let by_frames = by_frames.map(|(least, most)| TimeRange { least, most });
+    let connectivity = stream.loss_of_connectivity.or(by_frames);
     StreamConnectivity {
         stream: stream.name.clone(),
         frames_per_second: stream.rate,
         sent_frames: stream.sent,
         least_lost_frames: stream.lost.least,
         most_lost_frames: stream.lost.most,
-        least_loss_of_connectivity_ns: time_of_frames(stream.lost.least, stream.rate),
-        loss_of_connectivity_ns: time_of_frames(stream.lost.most, stream.rate),
+        least_loss_of_connectivity_ns: connectivity.map(|time| time.least),
+        loss_of_connectivity_ns: connectivity.map(|time| time.most),
+        least_longest_outage_ns: stream.least_longest_outage,
         longest_outage_ns: stream.longest_outage,
     }
 }
@@ -198,9 +240,7 @@ fn measured(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTri
 }
 
 fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
-    let slowest =
-        |trial: &ConvergenceTrial| trial.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
-    measured(trials).filter_map(slowest).map(|time| time.as_u64() as f64).collect()
+    measured(trials).filter_map(ConvergenceTrial::slowest).map(|time| time.most.as_u64() as f64).collect()
 }
 
 fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {

@@ -3,7 +3,6 @@
 //! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
 //! in between bound it from both sides, but a device with stalls may need more trials than any of them.
 
-use crate::mlrsearch::MlrSearch;
 use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
@@ -68,8 +67,7 @@ impl MethodOptions {
     /// The least and the most trials and time, over several simulated devices. Trials that the rig cannot hold are repeated:
     /// they come on top.
     pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
-        let CostRange { least, most } = self.to_go(&self.start()?)?;
-        Ok(CostRange { least, most: self.wavering_cost()?.unwrap_or(most).max_of(most) })
+        self.to_go(&self.start()?)
     }
 
     /// The same for what a started method still needs. This plays the method to its end several times: for once per trial.
@@ -80,16 +78,19 @@ impl MethodOptions {
             RehearsedCost::of(self, &orders)
         });
         let least = costs.into_iter().min_by_key(RehearsedCost::total);
-        let most = costs.into_iter().max_by_key(RehearsedCost::total);
-        Ok(CostRange { least: least.unwrap_or_default(), most: most.unwrap_or_default() })
+        let most = costs.into_iter().max_by_key(RehearsedCost::total).unwrap_or_default();
+        let most = self.wavering_cost(method).map_or(most, |wavering| wavering.max_of(most));
+        Ok(CostRange { least: least.unwrap_or_default(), most })
     }
 
     /// MLRsearch needs most trials if the trials at a load differ. It knows how many.
-    fn wavering_cost(&self) -> Result<Option<RehearsedCost>, MethodOptionsError> {
-        let Self::Mlrsearch(options) = self else { return Ok(None) };
-        let most = MlrSearch::new(options.search.clone())?.to_go().most;
+    fn wavering_cost(&self, method: &StartedMethod) -> Option<RehearsedCost> {
+        let (Self::Mlrsearch(options), StartedMethod::Mlrsearch { search, .. }) = (self, method) else {
+            return None;
+        };
+        let most = search.to_go().most;
         let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
-        Ok(Some(RehearsedCost { waits: Nanos::new(waits), ..most }))
+        Some(RehearsedCost { waits: Nanos::new(waits), ..most })
     }
 
     /// The highest load that a device which never loses frames gets.
@@ -193,6 +194,37 @@ mod tests {
         assert!(least.trials <= u32::try_from(steady.len()).unwrap());
         assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
         assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
+        // What is said at the first trial is what was said before.
+        assert_eq!(options.to_go(&options.start().unwrap()).unwrap(), CostRange { least, most });
+    }
+
+    #[test]
+    fn what_is_to_go_includes_a_device_that_wavers() {
+        let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
+            search: MlrOptions {
+                goals: vec![Goal::NDR],
+                min: Load::new(1000.0),
+                max: Load::new(20_000.0),
+                size: None,
+                warmup: None,
+                fail_fast: false,
+            },
+            waits: TrialWaits::QUICK,
+            required_frames_per_second: None,
+        });
+        // Its second limit shows in every third trial of a load only.
+        let device = SimulatedDevice::new(10_000.0, 200).stalling(0.4, 300, 3);
+        let mut method = options.start().unwrap();
+        let most = options.to_go(&method).unwrap().most.trials;
+        let (mut device, mut trials) = (device, 0);
+        while let Some(order) = method.next_order() {
+            method.tell(&device.perform(&order));
+            trials += 1;
+        }
+        assert!(
+            trials <= most
+                && trials > options.rehearse(&options.typical_device().unwrap()).unwrap().len() as u32
+        );
     }
 
     #[test]

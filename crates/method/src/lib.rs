@@ -40,8 +40,8 @@ pub use sample_statistics::SampleStatistics;
 pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
 pub use session::{MethodSession, SessionError};
 pub use trial::{
-    LoadStep, LostFrames, StreamTrial, TrialEvent, TrialLatency, TrialLength, TrialOrder, TrialPurpose,
-    TrialResult,
+    LoadStep, LostFrames, StreamTrial, TimeRange, TrialEvent, TrialLatency, TrialLength, TrialOrder,
+    TrialPurpose, TrialResult,
 };
 pub use verdict::{JudgedCriterion, MethodJudgement, MethodVerdict};
 pub use waits::TrialWaits;

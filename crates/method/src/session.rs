@@ -3,7 +3,7 @@
 use crate::{TestMethod, TrialOrder, TrialResult};
 
 /// A trial that the rig could not hold is repeated this often before the method hears of it.
-const REPEATS: u32 = 2;
+pub(crate) const REPEATS: u32 = 2;
 
 /// A method and how far it has come.
 #[derive(Debug)]

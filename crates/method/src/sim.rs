@@ -103,8 +103,14 @@ impl SimulatedDevice {
         let outage_end = order.event.zip(outage).map(|(event, outage)| event.at + outage);
         let last_loss = if excess > 0 { Some(time) } else { outage_end };
         let lost = LostFrames { least: lost, most: lost };
-        let stream =
-            StreamTrial { sent, lost, longest_outage: outage, last_loss, ..simulated_stream(intended_rate) };
+        let stream = StreamTrial {
+            sent,
+            lost,
+            longest_outage: outage,
+            least_longest_outage: outage,
+            last_loss,
+            ..simulated_stream(intended_rate)
+        };
         SentLoad { stream, unsent: intended - sent }
     }
 

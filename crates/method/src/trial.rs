@@ -122,6 +122,22 @@ pub struct LostFrames {
     pub most: u64,
 }
 
+/// A time that is known only from two sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeRange {
+    #[serde(rename = "least_ns")]
+    pub least: Nanos,
+    #[serde(rename = "most_ns")]
+    pub most: Nanos,
+}
+
+impl TimeRange {
+    /// Whether it leaves open if the time is at most this.
+    pub fn is_undecided(self, limit: Nanos) -> bool {
+        self.least <= limit && limit < self.most
+    }
+}
+
 /// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
@@ -204,9 +220,15 @@ pub struct StreamTrial {
     pub lost: LostFrames,
     /// Frames per second it was sent with.
     pub rate: f64,
-    /// The longest time between two arrivals with lost frames between them.
+    /// The longest time between two arrivals with lost frames between them: no outage was longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage: Option<Nanos>,
+    /// The longest outage was not shorter. Absent if nothing is known of it but `longest_outage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_longest_outage: Option<Nanos>,
+    /// How long it lost all its frames, in all. Absent if nothing is known of it but the lost frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_of_connectivity: Option<TimeRange>,
     /// When the last of its lost frames was due, after the stream's first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_loss: Option<Nanos>,

@@ -3,6 +3,7 @@
 use packetrig_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// A figure of the latency distribution that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +45,34 @@ pub struct LatencyLimit {
     pub limit: Nanos,
 }
 
+/// Who is taken to have caused it when a port that is up loses its carrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarrierLossCause {
+    /// The device, the cable or the rig: losses at that time are in doubt.
+    #[default]
+    Unknown,
+    /// The device, which is expected to do it: losses at that time are the device's.
+    Device,
+}
+
+/// A text that names no cause of a lost carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write `device` or `unknown`")]
+pub struct UnknownCarrierLossCause;
+
+impl FromStr for CarrierLossCause {
+    type Err = UnknownCarrierLossCause;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "unknown" => Ok(Self::Unknown),
+            "device" => Ok(Self::Device),
+            _ => Err(UnknownCarrierLossCause),
+        }
+    }
+}
+
 /// Limits that a run must keep to pass. A share is of the frames that are expected of a stream. A figure without a limit is reported, not
 /// judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +103,9 @@ pub struct AcceptanceCriteria {
     pub max_late: Nanos,
     /// Largest time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,
+    /// Who is taken to have caused it when a port that is up loses its carrier. No limit, but it decides which losses count
+    /// against one.
+    pub carrier_loss: CarrierLossCause,
 }
 
 /// Default of [`AcceptanceCriteria::max_late`].
@@ -97,6 +129,7 @@ impl Default for AcceptanceCriteria {
             min_verified: Share::WHOLE,
             max_late: MAX_LATE,
             max_skew: None,
+            carrier_loss: CarrierLossCause::Unknown,
         }
     }
 }

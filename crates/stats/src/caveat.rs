@@ -46,6 +46,8 @@ pub enum CaveatKind {
     CameLate,
     /// Another program that sent did something wrong: what it sent is not known for certain.
     EngineFailed,
+    /// Sending or receiving met an error, and that half of the port did nothing more.
+    PortFailed,
 }
 
 /// A doubt about something.

@@ -36,6 +36,8 @@ pub enum PortEventKind {
     CarrierLost,
     /// Another program sent for the port and did something wrong: what it sent is not known for certain.
     EngineFailed,
+    /// Sending or receiving met an error of the kernel: that half of the port did nothing more.
+    PortFailed,
     /// The link was switched down because the plan or its user ordered it.
     Declared,
 }
@@ -50,6 +52,15 @@ pub enum EventCause {
     Unknown,
     /// The plan: the event is part of what is measured.
     Plan,
+    /// The device under test, which the user expects to do it: the event is part of what is measured.
+    Device,
+}
+
+impl EventCause {
+    /// Whether the event is part of what is measured: losses at its time are the device's.
+    pub const fn is_measured(self) -> bool {
+        matches!(self, Self::Plan | Self::Device)
+    }
 }
 
 impl PortEventKind {
@@ -62,7 +73,8 @@ impl PortEventKind {
             | Self::TransmitReset
             | Self::DriverDropped { .. }
             | Self::SenderStalled { .. }
-            | Self::EngineFailed => EventCause::Rig,
+            | Self::EngineFailed
+            | Self::PortFailed => EventCause::Rig,
             Self::CarrierLost => EventCause::Unknown,
             Self::Declared => EventCause::Plan,
         }
@@ -84,6 +96,7 @@ impl fmt::Display for PortEventKind {
                 write!(f, "its sender stalled: frames left up to {most_late} late")
             }
             Self::EngineFailed => f.pad("the program that sent for it failed"),
+            Self::PortFailed => f.pad("the kernel refused the rig the use of it"),
             Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
             Self::Declared => f.pad("its link was switched down as ordered"),
         }

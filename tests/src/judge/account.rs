@@ -21,9 +21,14 @@ pub fn differences(report: &Report, stream: &str, truth: &JudgedStream, rig: Rig
         Check::equal("lost", lost + unique, number("/loss/expected")),
         Check::at_most("blamed on the device", lost - in_doubt, truth.lost_by_device()),
     ];
-    let is_tx_whole =
-        matches!(rig, RigFault::None | RigFault::RxDown | RigFault::RxCarrierLost | RigFault::Stalled);
-    let is_rx_whole = !matches!(rig, RigFault::RxDown | RigFault::RxCarrierLost);
+    let is_rx_whole = !matches!(
+        rig,
+        RigFault::RxDown | RigFault::RxCarrierLost | RigFault::RxDeleted | RigFault::BothDeleted
+    );
+    let is_tx_whole = !matches!(
+        rig,
+        RigFault::TxDown | RigFault::TxMtuLowered | RigFault::TxDeleted | RigFault::BothDeleted
+    );
     let sent = number("/sent/frames");
     if is_tx_whole {
         checks.push(Check::equal("sent", sent, truth.received()));

@@ -174,14 +174,18 @@ fn the_mtu_of_the_sending_interface_is_too_small_for_a_while() {
 }
 
 #[test]
-fn the_sending_interface_of_live_frames_is_deleted() {
-    check(RigFault::TxDeleted, &["xdp"]);
+fn the_sending_interface_is_deleted() {
+    check(RigFault::TxDeleted, &BACK_ENDS);
 }
 
 #[test]
-#[ignore = "on packet and af-xdp a deleted sending interface ends the run without its results"]
-fn the_sending_interface_is_deleted() {
-    check(RigFault::TxDeleted, &["packet", "af-xdp"]);
+fn the_receiving_interface_is_deleted() {
+    check(RigFault::RxDeleted, &BACK_ENDS);
+}
+
+#[test]
+fn both_interfaces_are_deleted() {
+    check(RigFault::BothDeleted, &BACK_ENDS);
 }
 
 #[test]

@@ -88,11 +88,13 @@ pub(super) struct Row {
 }
 
 //                                                             none dropped random copies corrupt misdel. flood refl. delay
-pub(super) const TABLE: [Row; 7] = [
+pub(super) const TABLE: [Row; 9] = [
     row(None, Option::None, [P, F, F, F, F, F, F, F, P]),
     row(TxDown, Some(("switched_down", "rig")), [I, F, F, F, F, F, F, F, I]),
     row(TxMtuLowered, Some(("mtu_lowered", "rig")), [I, F, F, F, F, F, F, F, I]),
     row(TxDeleted, Some(("deleted", "rig")), [I, F, F, F, F, F, F, F, I]),
+    row(RxDeleted, Some(("deleted", "rig")), [I, F, F, F, F, F, F, F, I]),
+    row(BothDeleted, Some(("deleted", "rig")), [I, F, F, F, F, F, F, F, I]),
     row(RxDown, Some(("switched_down", "rig")), [I, F, F, F, F, F, F, F, I]),
     row(RxCarrierLost, Some(("carrier_lost", "unknown")), [I, F, F, F, F, F, F, F, I]),
     row(Stalled, Some(("sender_stalled", "rig")), [U, F, F, F, F, F, F, F, U]),

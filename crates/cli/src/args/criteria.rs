@@ -2,7 +2,7 @@
 
 use super::quantities::{LatencyBound, PercentArg, time_with_unit};
 use clap::Args;
-use packetrig_plan::criteria::AcceptanceCriteria;
+use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause};
 use packetrig_units::{Nanos, Share};
 
 /// Criteria. A plan can also set them in `x_criteria`; a flag overrides the plan.
@@ -51,6 +51,10 @@ pub(crate) struct CriteriaFlags {
     /// Largest difference between the start times of senders on different nodes [default: any]
     #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
     pub(crate) max_skew: Option<Nanos>,
+    /// Who caused it when a port loses its carrier: `device` if the device is expected to do it, as in a reset; then
+    /// losses at that time are the device's [default: unknown]
+    #[arg(long, value_name = "CAUSE")]
+    pub(crate) carrier_loss: Option<CarrierLossCause>,
 }
 
 impl CriteriaFlags {
@@ -76,6 +80,7 @@ impl CriteriaFlags {
             min_verified: share_or(self.min_verified, plan.min_verified),
             max_late: self.max_late.unwrap_or(plan.max_late),
             max_skew: self.max_skew.or(plan.max_skew),
+            carrier_loss: self.carrier_loss.unwrap_or(plan.carrier_loss),
         }
     }
 }

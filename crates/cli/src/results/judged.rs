@@ -87,7 +87,7 @@ pub(super) fn events(report: &RunReport) -> String {
         for event in port.events.iter().take(MOST_SHOWN) {
             let until = event.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
             let name = port.full_name();
-            text.extend([format!("  {name}: from {} to {until}: {}\n", event.from, event.what)]);
+            text.extend([format!("  {name}: from {} to {until}: {}\n", event.from, event.description())]);
         }
         if let Some(more) = port.events.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
             text.extend([format!("  {}: … and {more} more, see report.json\n", port.full_name())]);

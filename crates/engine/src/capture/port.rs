@@ -159,6 +159,12 @@ impl PortCapture {
         captured
     }
 
+    /// The outcome of a capture that this error kept from being ended.
+    pub(crate) fn failed(&self, error: &Error) -> CaptureOutcome {
+        let failure = Some(error.to_string());
+        CaptureOutcome { file: self.0.spec.file.clone(), failure, ..CaptureOutcome::default() }
+    }
+
     /// The run has failed: what was captured gets its name all the same, and a file without frames is removed.
     pub(crate) fn abandon(&self) {
         if !self.is_running() {

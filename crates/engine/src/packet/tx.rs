@@ -92,7 +92,12 @@ impl FrameTx for PacketTx {
         match kicked {
             // The interface is down: it may come up again while patience lasts.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
-            other => Ok(other?),
+            // For good: what was not taken is counted as refused.
+            Err(error) => {
+                self.ring.withdraw();
+                Err(error.into())
+            }
+            Ok(()) => Ok(()),
         }
     }
 

@@ -3,12 +3,13 @@
 use crate::capture::CaptureOutcome;
 use crate::sender::LATE_AFTER;
 use crate::stream::{FrameSource, ReceivedFrames, SendingRecord, StreamSpec};
+use crate::worker::WorkerFault;
 use packetrig_plan::BoundPlan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
-use packetrig_stats::port_event::PortEvent;
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::result::{
     CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks, SentAhead,
 };
@@ -29,6 +30,40 @@ pub(super) struct SenderResult {
     pub(super) streams: Vec<SendResult>,
     pub(super) counters: TxCounters,
     pub(super) record: SendingRecord,
+    /// An error of its port ended it.
+    pub(super) has_failed: bool,
+}
+
+/// A part of a port that works by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortPart {
+    Sender,
+    Receiver,
+    /// The emulated interfaces.
+    Interfaces,
+}
+
+/// A part of a port that an error ended before the run did.
+#[derive(Debug)]
+pub(super) struct PartFault {
+    pub(super) part: PortPart,
+    pub(super) fault: WorkerFault,
+}
+
+impl PartFault {
+    fn event(&self) -> PortEvent {
+        let only_sending = self.part == PortPart::Sender;
+        PortEvent { what: PortEventKind::PortFailed, from: self.fault.since, until: None, only_sending }
+    }
+
+    fn text(&self) -> String {
+        let what = match self.part {
+            PortPart::Sender => "its sender stopped, and sent nothing more",
+            PortPart::Receiver => "its receiver stopped, and counted nothing more",
+            PortPart::Interfaces => "its emulated interfaces stopped, and answered nothing more",
+        };
+        format!("{what}: {}", self.fault.error)
+    }
 }
 
 /// What a port that is here counted.
@@ -49,6 +84,7 @@ pub(super) struct PortBook {
     pub(super) caveats: Vec<String>,
     /// Why the counts of its sender are not certain.
     pub(super) sender_fault: Option<String>,
+    pub(super) faults: Vec<PartFault>,
 }
 
 /// Everything needed to close them.
@@ -73,6 +109,10 @@ impl RigAccount<'_> {
             result
                 .caveats
                 .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)));
+            let faults = book.faults.iter().map(PartFault::text);
+            result
+                .caveats
+                .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::PortFailed, text, true)));
             let port = self.port(book, result);
             result.caveats.extend(self.doubt_lateness(book.port, &result.send));
             self.doubt_port(&port, &mut result.caveats);
@@ -157,7 +197,7 @@ impl RigAccount<'_> {
             tx_series,
             rx_series,
             clock_bound: book.clock_bound,
-            events: book.events.clone(),
+            events: book.events.iter().copied().chain(book.faults.iter().map(PartFault::event)).collect(),
             untagged_contents: book.untagged_contents.clone(),
             peaks: book.peaks,
             sent_ahead: book.sent_ahead.clone(),
@@ -307,6 +347,9 @@ impl RigAccount<'_> {
             let reasons = captured.missing.reasons().join(", ");
             let failure = captured.failure.map(|why| format!(" ({why})")).unwrap_or_default();
             let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
+            caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
+        } else if let Some(why) = captured.failure {
+            let text = format!("the capture is not in its file: {why}");
             caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         }
         CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }

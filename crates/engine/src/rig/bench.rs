@@ -4,6 +4,7 @@ mod captures;
 mod results;
 mod streams;
 
+use super::account::{PartFault, PortPart};
 use super::{HeldPort, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureTap, PortCapture};
@@ -11,12 +12,14 @@ use crate::clock::RealClock;
 use crate::device::host::{DeviceHost, HostLatest};
 use crate::device::{DeviceMachine, PortSite};
 use crate::gate::SendGate;
+use crate::port::WorkerClock;
 use crate::stream::{ClockShift, EarlierRun, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
-use crate::worker::{PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest};
+use crate::worker::{EndedWorker, PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest, WorkerFault};
 use packetrig_plan::Plan;
 use packetrig_plan::device::DeviceInterface;
 use packetrig_stats::port::PortInfo;
+use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,6 +65,8 @@ pub(super) struct PortBench {
     elsewhere: Vec<usize>,
     captures: Vec<PortCapture>,
     taps: Vec<CaptureTap>,
+    /// Parts of the port that an error ended before the run did.
+    faults: Vec<PartFault>,
     hold: Box<dyn HeldPort>,
 }
 
@@ -102,6 +107,7 @@ impl PortBench {
             elsewhere: elsewhere(plan, port, 0),
             captures: Vec::new(),
             taps: Vec::new(),
+            faults: Vec::new(),
             hold: open.hold,
         }
     }
@@ -143,7 +149,33 @@ impl PortBench {
 
     /// Ends the emulated interfaces: what is counted from here on is the test's alone.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
-        self.host.take().map_or(Ok(()), |mut host| host.quit()?.end())
+        let Some(mut host) = self.host.take() else { return Ok(()) };
+        let EndedWorker { work, fault } = host.quit()?;
+        self.note_fault(PortPart::Interfaces, fault);
+        let now = RealClock::new().now();
+        self.note_error(PortPart::Interfaces, work.end(), now);
+        Ok(())
+    }
+
+    /// Notes that an error ended a part of the port.
+    fn note_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
+        self.faults.extend(fault.map(|fault| PartFault { part, fault }));
+    }
+
+    /// The same for an error at the end of the run, where no worker is at work any more.
+    fn note_error(&mut self, part: PortPart, ended: Result<(), Error>, now: MonoTime) {
+        // An error that ended the worker comes again at the end.
+        let is_known = self.faults.iter().any(|known| known.part == part);
+        if let Err(error) = ended
+            && !is_known
+        {
+            self.faults.push(PartFault { part, fault: WorkerFault { error, since: now } });
+        }
+    }
+
+    /// The parts of the port that an error has ended.
+    pub(super) fn take_faults(&mut self) -> Vec<PartFault> {
+        std::mem::take(&mut self.faults)
     }
 
     /// Where its interface is, if it has one.

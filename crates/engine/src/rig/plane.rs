@@ -28,7 +28,8 @@ pub trait DataPlane: SteeredPlane {
         let _ = shifts;
         Ok(())
     }
-    /// All counts as published at one instant, about 100 ms ago at most. Finds workers that failed.
+    /// All counts as published at one instant, about 100 ms ago at most. Finds workers that panicked; one that met an error of
+    /// its port has ended with what it had counted.
     fn sample(&mut self) -> Result<CountSample, Error>;
     /// Whether every sender is done. Notes when that was first seen. Those of a steered run are when they were stopped.
     fn senders_done(&mut self) -> bool;
@@ -162,7 +163,7 @@ impl DataPlane for TestRig {
         result.ended = self.clock.now();
         let mut captured = Vec::new();
         for bench in &mut self.benches {
-            captured.extend(bench.finish_captures()?);
+            captured.extend(bench.finish_captures());
         }
         // A steered run has no end of its own to be stopped before.
         let interrupted = self.interrupted && self.courses.is_none();
@@ -216,6 +217,7 @@ impl TestRig {
                 untagged_contents: received.frames.untagged_contents,
                 caveats: bench.caveats(),
                 sender_fault: sent.record.fault,
+                faults: bench.take_faults(),
             });
         }
         Ok(ports)

@@ -46,7 +46,12 @@ impl FrameTx for SocketTx {
         match kicked {
             // The interface is down: it may come up again while patience lasts.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
-            other => Ok(other?),
+            // For good: what was not taken is counted as refused.
+            Err(error) => {
+                self.socket.withdraw();
+                Err(error.into())
+            }
+            Ok(()) => Ok(()),
         }
     }
 

@@ -10,8 +10,8 @@ use super::probes;
 use super::streams::StreamFindings;
 use super::verdict::{VerdictEvidence, judge};
 use super::{
-    FrameLoss, LoadFactor, LossPlaces, PortReport, ProbesReport, ReportCoverage, RunFacts, RunReport,
-    SCHEMA_VERSION, SkewReport, StreamReport,
+    CarrierLossCause, FrameLoss, LoadFactor, LossPlaces, PortReport, ProbesReport, ReportCoverage, RunFacts,
+    RunReport, SCHEMA_VERSION, SkewReport, StreamReport,
 };
 use crate::outcome::RunOutcome;
 use packetrig_plan::Plan;
@@ -33,7 +33,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
-    let ports = port_rows(plan, &results);
+    let ports = port_rows(plan, &results, facts.criteria.carrier_loss);
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, criteria.max_skew);
     let probes = probes::report(plan, &facts.places, &results, &lookup);
@@ -139,11 +139,11 @@ fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
 
-fn port_rows(plan: &Plan, results: &[NodeResult]) -> Vec<PortReport> {
+fn port_rows(plan: &Plan, results: &[NodeResult], carrier_loss: CarrierLossCause) -> Vec<PortReport> {
     let mut rows: Vec<_> =
         results.iter().flat_map(|node| node.ports.iter().map(move |row| (row.port, node, row))).collect();
     rows.sort_by_key(|(index, ..)| *index);
-    rows.into_iter().map(|(_, node, row)| port_of(plan, node, row)).collect()
+    rows.into_iter().map(|(_, node, row)| port_of(plan, node, row, carrier_loss)).collect()
 }
 
 /// Port ledgers together, plus what only both ends together can know.

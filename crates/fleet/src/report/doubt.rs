@@ -4,6 +4,7 @@
 //! Times here are counted from T. A loss that begins before an event is split: what was lost before the event is judged as
 //! ever. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
 
+use packetrig_plan::criteria::CarrierLossCause;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
@@ -25,10 +26,16 @@ pub struct EventReport {
 }
 
 impl EventReport {
-    pub(super) fn of(event: &PortEvent, start: MonoTime) -> Self {
+    /// `carrier_loss` says who is taken to have caused a lost carrier. An interface that was switched down on this machine has
+    /// no carrier either, but that is another event.
+    pub(super) fn of(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
+        let cause = match (event.what, carrier_loss) {
+            (PortEventKind::CarrierLost, CarrierLossCause::Device) => EventCause::Device,
+            _ => event.what.cause(),
+        };
         Self {
             what: event.what,
-            cause: event.what.cause(),
+            cause,
             from: event.from.since(start),
             until: event.until.map(|until| until.since(start)),
             only_sending: event.only_sending,
@@ -39,7 +46,17 @@ impl EventReport {
     pub(super) fn casts_doubt(&self, tolerated: Nanos) -> bool {
         match self.what {
             PortEventKind::SenderStalled { most_late } => most_late > tolerated,
-            _ => self.cause != EventCause::Plan,
+            _ => !self.cause.is_measured(),
+        }
+    }
+
+    /// What happened, in words, with who is taken to have caused it.
+    pub fn description(&self) -> String {
+        match (self.what, self.cause) {
+            (PortEventKind::CarrierLost, EventCause::Device) => {
+                "the device took the carrier away, as expected".to_owned()
+            }
+            (what, _) => what.to_string(),
         }
     }
 
@@ -133,6 +150,19 @@ mod tests {
         assert_eq!(doubtful(outage(1000, None, 1000), &[event(1500, None)]), 500);
         let joined = OutageSpan { is_one_gap: false, ..of_100 };
         assert_eq!(doubtful(joined, &[event(1050, Some(1060))]), 100);
+    }
+
+    #[test]
+    fn a_lost_carrier_is_the_devices_only_if_that_is_expected() {
+        let cause = |what, carrier_loss| {
+            let event = PortEvent { what, from: MonoTime::default(), until: None, only_sending: false };
+            let report = EventReport::of(&event, MonoTime::default(), carrier_loss);
+            (report.cause, report.casts_doubt(Nanos::ZERO))
+        };
+        let (lost, down) = (PortEventKind::CarrierLost, PortEventKind::SwitchedDown);
+        assert_eq!(cause(lost, CarrierLossCause::Unknown), (EventCause::Unknown, true));
+        assert_eq!(cause(lost, CarrierLossCause::Device), (EventCause::Device, false));
+        assert_eq!(cause(down, CarrierLossCause::Device), (EventCause::Rig, true));
     }
 
     proptest! {

@@ -149,7 +149,7 @@ impl StreamFindings<'_> {
     fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
         let results = node.ports.iter().filter(|result| result.port == port);
         let events = results.flat_map(|result| &result.events);
-        let events = events.map(|event| EventReport::of(event, node.started));
+        let events = events.map(|event| EventReport::of(event, node.started, self.criteria.carrier_loss));
         events.filter(|event| event.casts_doubt(self.criteria.max_late)).collect()
     }
 
@@ -178,13 +178,27 @@ impl StreamFindings<'_> {
         }
     }
 
-    /// The number after the frames of stream `index` that should have arrived before a time since T, however late they left and
-    /// however long they took; 0 if that is not known.
-    pub(super) fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
+    /// The number after the frames of stream `index` that should have arrived before a time since T, within an outage, however late
+    /// they left and however long they took; 0 if that is not known.
+    pub(super) fn gone_before(
+        self,
+        index: usize,
+        received: &ReceiveResult,
+        outage: &OutageSpan,
+        time: Nanos,
+    ) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
         let Some(sender) = self.sender(index).filter(|_| !self.is_recorded(index)) else { return 0 };
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
-        timeline.due_before(time.saturating_sub(late + longest_delay_of(received)))
+        let delay = longest_delay_of(received);
+        // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as for receivers that
+        // stopped.
+        let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
+        let by_delay = timeline.due_before(time.saturating_sub(late + delay + grown));
+        // Nor can they come sooner after the last frame that arrived than the plan has them.
+        let last = outage.first.checked_sub(1).map(|last| timeline.due(last));
+        let by_last = last.map(|last| timeline.due_before(last + time.saturating_sub(outage.begin)));
+        by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
     }
 
     /// What all streams lost while their ports were not in order, at most.
@@ -204,7 +218,9 @@ impl StreamFindings<'_> {
     fn lost_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
         let StreamReceiver { node, row } = receiver;
         let spans = row.outages.outages.iter().map(|outage| OutageSpan::of(outage, node.started));
-        sum_of(spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, time))))
+        sum_of(
+            spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, &span, time))),
+        )
     }
 
     /// Whether anything happened to a port of this stream that casts doubt on its losses.

@@ -118,7 +118,7 @@ impl StreamFindings<'_> {
                 outage.frames
             } else {
                 let by_events =
-                    span.frames_in_doubt(&events, &|time| self.gone_before(index, received, time));
+                    span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
                 let others = (outage.frames - by_events).min(self.too_close(index, outage));
                 by_events + bursts.explain(&span, others)
             };
@@ -195,7 +195,8 @@ impl StreamFindings<'_> {
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {
-                let event = EventReport::of(event, sender.node.started).widened(after, after);
+                let event = EventReport::of(event, sender.node.started, self.criteria.carrier_loss)
+                    .widened(after, after);
                 span.meets(event.from, event.until).then_some(most_late)
             }
             _ => None,

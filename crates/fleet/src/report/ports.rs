@@ -8,6 +8,7 @@ use super::lookup::ResultLookup;
 use super::out_of_order::OutOfOrderLosses;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
+use packetrig_plan::criteria::CarrierLossCause;
 use packetrig_stats::ledger::FrameLedger;
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{NodeResult, OtherRunFrames, PortResult, SendingPeaks};
@@ -183,7 +184,12 @@ impl CountSums {
 }
 
 /// The row of one port.
-pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortReport {
+pub(super) fn port_of(
+    plan: &Plan,
+    node: &NodeResult,
+    row: &PortResult,
+    carrier_loss: CarrierLossCause,
+) -> PortReport {
     let mut sent = CountSums::default();
     for send in node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port) {
         sent.add(send.counts.frames, send.counts.bytes, send.counts.first, send.counts.last);
@@ -204,7 +210,7 @@ pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortR
         rx_series: row.rx_series.clone(),
         ledger: row.ledger.clone(),
         clock_bound: row.clock_bound,
-        events: row.events.iter().map(|event| EventReport::of(event, node.started)).collect(),
+        events: row.events.iter().map(|event| EventReport::of(event, node.started, carrier_loss)).collect(),
         peaks: row.peaks,
         sent_ahead: sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),
         other_runs: node.other_runs.iter().filter(|of| of.port == row.port).cloned().collect(),

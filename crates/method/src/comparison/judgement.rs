@@ -53,6 +53,7 @@ impl Comparison {
                     WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
                 };
                 let judged = JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit);
+                let judged = explain_share(judged, compared, limit.limit);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 judged.only_if_all(made, self.options.pairs)
             }
@@ -72,6 +73,22 @@ impl Comparison {
         (load.unusable_pairs > 0)
             .then(|| format!("{of}: the rig could not hold {} pairs", load.unusable_pairs))
     }
+}
+
+/// A share of the first device's mean is judged in the unit of the measure: the reason says how much that is. A share of 0 is 0.
+fn explain_share(
+    judged: JudgedCriterion,
+    compared: &MeasureComparison,
+    limit: WorseningLimit,
+) -> JudgedCriterion {
+    let WorseningLimit::PercentOfFirst(percent) = limit else { return judged };
+    let (first, unit) = (compared.first.mean, compared.measure.unit());
+    let most = first * percent / 100.0;
+    let reason = format!(
+        "{}; the limit, {percent} % of the first device's {first:.3} {unit}, is {most:.3} {unit}",
+        judged.reason
+    );
+    JudgedCriterion { reason, ..judged }
 }
 
 fn describe_load(load: &LoadComparison) -> String {

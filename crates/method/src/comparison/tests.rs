@@ -72,6 +72,22 @@ fn a_worsening_is_judged_by_its_whole_interval() {
 }
 
 #[test]
+fn a_share_of_nothing_is_nothing_and_the_reason_says_so() {
+    let mut options = options(5, 1);
+    let limit = WorseningLimit::PercentOfFirst(10.0);
+    options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
+    let judge = |second: f64| {
+        let devices = &mut [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(second, 0)];
+        run(&options, devices).judge().criteria[0].clone()
+    };
+    assert_eq!(judge(1e6).verdict, MethodVerdict::Pass);
+    let worse = judge(40_000.0);
+    assert_eq!(worse.verdict, MethodVerdict::Fail);
+    let wanted = "; the limit, 10 % of the first device's 0.000 %, is 0.000 %";
+    assert!(worse.reason.ends_with(wanted), "{}", worse.reason);
+}
+
+#[test]
 fn a_comparison_that_was_interrupted_does_not_pass() {
     let mut options = options(10, 1);
     let limit = WorseningLimit::Absolute(1.0);

@@ -18,10 +18,10 @@ impl Convergence {
 
     fn judge_convergence(&self, most: Nanos) -> JudgedCriterion {
         let criterion = format!("loss of connectivity of at most {most}");
-        let rows = || measured(&self.trials).flat_map(|trial| &trial.streams);
-        // The slowest stream decides; of its loss, the rig may have caused a part.
-        let least = rows().filter_map(|row| row.least_loss_of_connectivity_ns).max();
-        let greatest = rows().filter_map(|row| row.loss_of_connectivity_ns).max();
+        // The slowest stream of the slowest trial decides.
+        let slowest = || measured(&self.trials).filter_map(ConvergenceTrial::slowest);
+        let least = slowest().map(|time| time.least).max();
+        let greatest = slowest().map(|time| time.most).max();
         match (least, greatest) {
             (Some(low), Some(high)) => {
                 let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };

@@ -84,11 +84,39 @@ fn a_fault_of_the_rig_is_no_convergence_time() {
     assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
 }
 
+/// A trial of which the rig knows the loss of connectivity only from two sides.
+fn uncertain(least: u64, most: u64) -> TrialResult {
+    let mut uncertain = trial([45, 0]);
+    let (least, most) = (Nanos::from_millis(least), Nanos::from_millis(most));
+    uncertain.streams[0].loss_of_connectivity = Some(TimeRange { least, most });
+    uncertain
+}
+
+#[test]
+fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
+    let quick = || trial([5, 0]);
+    // It is made again twice, then it stays open.
+    let open = [uncertain(10, 60), uncertain(10, 60), uncertain(10, 60), quick(), quick()];
+    let method = run(&open);
+    assert_eq!((method.next_order(), method.judge().verdict), (None, Some(MethodVerdict::Unknown)));
+    assert!(method.judge().criteria[0].reason.contains("between 10.000 and 60.000 ms"));
+    let verdict = |first: TrialResult| run(&[first, quick(), quick()]).judge().verdict;
+    assert_eq!(verdict(uncertain(10, 50)), Some(MethodVerdict::Pass));
+    assert_eq!(verdict(uncertain(51, 60)), Some(MethodVerdict::Fail));
+}
+
+#[test]
+fn a_repetition_that_left_the_limit_open_is_made_again() {
+    let method = run(&[uncertain(10, 60), trial([30, 0]), trial([5, 0]), trial([5, 0])]);
+    assert_eq!((method.next_order(), method.judge().verdict), (None, Some(MethodVerdict::Pass)));
+    assert_eq!(method.result().trials.len(), 3);
+}
+
 #[test]
 fn what_the_rig_may_have_lost_leaves_the_limit_open() {
     let mut doubtful = trial([60, 0]);
     doubtful.streams[0].lost.least = 40;
-    let method = run(&[doubtful, trial([5, 0]), trial([5, 0])]);
+    let method = run(&[doubtful.clone(), doubtful.clone(), doubtful, trial([5, 0]), trial([5, 0])]);
     assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
 }
 

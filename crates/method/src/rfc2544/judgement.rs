@@ -110,8 +110,8 @@ fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedC
         Ok(reset) => reset,
         Err(reason) => return JudgedCriterion::unknown(criterion, reason),
     };
-    let low = reset.outage_ns.as_u64() as f64 / 1e6;
-    let range = ValueRange { low, high: if reset.is_back { low } else { f64::INFINITY } };
+    let [low, high] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64 / 1e6);
+    let range = ValueRange { low, high: if reset.is_back { high } else { f64::INFINITY } };
     JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
 }
 

@@ -2,11 +2,18 @@
 
 use super::{PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, rig_fault, timed_order};
 use crate::rounding::time_of_frames;
-use crate::{TrialEvent, TrialOrder, TrialPurpose, TrialResult};
+use crate::session::REPEATS;
+use crate::{TimeRange, TrialEvent, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
 /// Loss after this share of the trial means that the device did not come back.
 const END_PERCENT: u64 = 99;
+
+impl ResetTime {
+    pub(super) const fn outage(&self) -> TimeRange {
+        TimeRange { least: self.least_outage_ns, most: self.outage_ns }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct ResetTrial {
@@ -14,6 +21,9 @@ pub(super) struct ResetTrial {
     basis: ThroughputBasis,
     time: Nanos,
     event: TrialEvent,
+    limit: Option<Nanos>,
+    /// How often the trial was made again because it left the limit open.
+    repeated: u32,
     outcome: Option<PartOutcome<ResetTime>>,
 }
 
@@ -24,6 +34,8 @@ impl ResetTrial {
             basis,
             time: options.durations.reset_trial_ns,
             event: TrialEvent { at: options.durations.reset_at_ns },
+            limit: options.criteria.maximum_reset_ns,
+            repeated: 0,
             outcome: None,
         }
     }
@@ -34,13 +46,22 @@ impl ResetTrial {
     }
 
     pub(super) fn tell(&mut self, result: &TrialResult) {
-        self.outcome = Some(match (result.event_at, rig_fault(result)) {
+        let outcome = match (result.event_at, rig_fault(result)) {
             (None, _) => PartOutcome::NotMeasured {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
             (Some(event_at), None) => PartOutcome::Measured(self.read(result, event_at)),
-        });
+        };
+        let is_open = outcome
+            .measured()
+            .zip(self.limit)
+            .is_some_and(|(reset, limit)| reset.is_back && reset.outage().is_undecided(limit));
+        if is_open && self.repeated < REPEATS {
+            self.repeated += 1;
+            return;
+        }
+        self.outcome = Some(outcome);
     }
 
     fn read(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
@@ -50,10 +71,13 @@ impl ResetTrial {
         let outage = streams.iter().filter_map(|stream| stream.longest_outage).max();
         // An outage has no end without an arrival after it: then the lost frames say how long it lasted at least.
         let outage_ns = outage.filter(|_| is_back).or_else(|| self.outage_by_frames(result)).max(outage);
+        let outage_ns = outage_ns.unwrap_or(Nanos::ZERO);
+        let least = streams.iter().filter_map(|stream| stream.least_longest_outage).max();
         ResetTime {
+            least_outage_ns: least.filter(|_| is_back).unwrap_or(outage_ns).min(outage_ns),
             frame_size_bytes: self.size,
             basis: self.basis,
-            outage_ns: outage_ns.unwrap_or(Nanos::ZERO),
+            outage_ns,
             is_back,
             lost_frames: result.lost.most,
             event_at_ns,

@@ -203,6 +203,10 @@ pub struct RecoveryTrial {
 pub struct ResetTime {
     pub frame_size_bytes: FrameSize,
     pub basis: ThroughputBasis,
+    /// The outage was not shorter.
+    #[serde(default)]
+    pub least_outage_ns: Nanos,
+    /// It was not longer, if the device is back.
     pub outage_ns: Nanos,
     /// If not, the outage is at least as long: frames were lost until the end of the trial.
     pub is_back: bool,

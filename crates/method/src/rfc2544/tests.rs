@@ -32,6 +32,27 @@ fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544 {
     run(options, |order| device.perform(order))
 }
 
+/// A rig that catches up after being late in this share of the trials: the device may have dropped those frames for that alone.
+struct BurstyRig {
+    doubtful_percent: u64,
+    random: u64,
+}
+
+impl BurstyRig {
+    fn disturb(&mut self, result: TrialResult) -> TrialResult {
+        // Knuth's constants for a linear congruential generator.
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if (self.random >> 33) % 100 >= self.doubtful_percent {
+            return result;
+        }
+        let mut result = result;
+        result.lost.most += 10;
+        result.rig_fault = Some("the rig may have lost 10 of the frames".to_owned());
+        result
+    }
+}
+
 fn fps(load: Load) -> f64 {
     load.frames_per_second()
 }
@@ -367,6 +388,21 @@ proptest! {
         let resumed = resume(&options, &text[..cut], &device);
         prop_assert_eq!(resumed.result(), session.method().result());
         prop_assert_eq!(resumed.judge(), session.method().judge());
+    }
+
+    #[test]
+    fn losses_in_doubt_are_never_the_devices(limit in 2e4..1.4e6f64, doubtful_percent in 0u64..60, seed in any::<u64>()) {
+        let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
+        let floor = ThroughputFloor::FramesPerSecond(Load::new(limit * 0.95));
+        options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
+        let mut rig = BurstyRig { doubtful_percent, random: seed };
+        let mut device = SimulatedDevice::new(limit, 0);
+        let method = run(&options, |order| rig.disturb(device.perform(order)));
+        let bounds = method.result().sizes[0].throughput.clone().unwrap();
+        if bounds.limited_by == BoundCause::Device {
+            prop_assert!(fps(bounds.lost_at_frames_per_second.unwrap()) >= limit - 1.0, "{bounds:?}");
+        }
+        prop_assert!(method.judge().verdict != Some(MethodVerdict::Fail), "{:?}", method.judge());
     }
 
     #[test]

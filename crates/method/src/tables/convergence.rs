@@ -37,6 +37,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         table
             .notes
             .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
+        table.notes.push("Of each trial, the most that it may have cost.".to_owned());
     }
     if !result.unaffected_streams.is_empty() {
         table.notes.push(format!("Not affected: {}.", result.unaffected_streams.join(", ")));
@@ -54,8 +55,10 @@ fn tabulate_trials(result: &ConvergenceResult) -> ResultTable {
             "Stream",
             "Sent [frames]",
             "Lost [frames]",
-            "Loss of connectivity [ms]",
-            "Longest outage [ms]",
+            "Loss of connectivity at least [ms]",
+            "At most [ms]",
+            "Longest outage at least [ms]",
+            "At most [ms]",
             "Outcome",
         ],
     );
@@ -79,7 +82,9 @@ fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity)
         row.stream.clone(),
         row.sent_frames.to_string(),
         row.most_lost_frames.to_string(),
+        optional(row.least_loss_of_connectivity_ns, milliseconds),
         optional(row.loss_of_connectivity_ns, milliseconds),
+        optional(row.least_longest_outage_ns, milliseconds),
         optional(row.longest_outage_ns, milliseconds),
         outcome,
     ]

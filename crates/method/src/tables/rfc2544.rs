@@ -299,17 +299,27 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
     let mut table = ResultTable::new(
         "reset",
         "Reset (RFC 2544, 26.6)",
-        &["Frame size [B]", "Load [frames/s]", "Reset at [ms]", "Outage [ms]", "Lost [frames]", "Note"],
+        &[
+            "Frame size [B]",
+            "Load [frames/s]",
+            "Reset at [ms]",
+            "Outage at least [ms]",
+            "At most [ms]",
+            "Lost [frames]",
+            "Note",
+        ],
     );
     let smallest = result.sizes.iter().map(|row| row.frame_size_bytes).min().unwrap_or(FrameSize::MIN);
     if let Some(reset) = measured_or_note(smallest, result.reset.as_ref(), &mut table.notes) {
         note_basis(smallest, reset.basis, &mut table.notes);
-        let note = if reset.is_back { "" } else { "frames were lost until the end: at least this" };
+        let note = if reset.is_back { "" } else { "frames were lost until the end of the trial" };
+        let most = if reset.is_back { milliseconds(reset.outage_ns) } else { String::new() };
         table.push(vec![
             size_cell(reset.frame_size_bytes),
             rate_cell(reset.basis.frames_per_second),
             milliseconds(reset.event_at_ns),
-            milliseconds(reset.outage_ns),
+            milliseconds(reset.least_outage_ns),
+            most,
             reset.lost_frames.to_string(),
             note.to_owned(),
         ]);

@@ -74,7 +74,7 @@ function openComparison() {
 
 function filters(query) {
   const text = el("input", { type: "search", id: "filter-text", value: query.get("text") ?? "" });
-  const choice = el("select", { id: "filter-verdict" }, ["", "PASS", "FAIL", "INCONCLUSIVE"].map((word) => option(word, word || "any", query.get("verdict") ?? "")));
+  const choice = el("select", { id: "filter-verdict" }, ["", "PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"].map((word) => option(word, word || "any", query.get("verdict") ?? "")));
   const kind = el("input", { type: "text", id: "filter-kind", value: query.get("kind") ?? "", placeholder: "run, rfc2544, …" });
   const day = (name) => el("input", { type: "date", id: `filter-${name}`, value: query.get(name) ? new Date(Number(query.get(name))).toISOString().slice(0, 10) : "" });
   const [since, before] = [day("since_ms"), day("before_ms")];

@@ -43,6 +43,9 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         CaveatKind::EngineFailed => {
             "The program that sent did something wrong: what it sent is not known for certain."
         }
+        CaveatKind::PortFailed => {
+            "The interface could not be used to the end of the run. What was counted by then is in this report."
+        }
     }
 }
 
@@ -69,5 +72,6 @@ pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
         CaveatKind::CameLate => "Nothing; its results are in this report now.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
+        CaveatKind::PortFailed => "Check what deleted or took the interface, and run again.",
     }
 }

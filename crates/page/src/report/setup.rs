@@ -136,7 +136,7 @@ fn port_row(port: &PortReport) -> Vec<Cell> {
         .iter()
         .map(|event| {
             let until = event.until.map_or_else(|| "the end".to_owned(), quantity::time);
-            format!("{} from {} to {until}", event.what, quantity::time(event.from))
+            format!("{} from {} to {until}", event.description(), quantity::time(event.from))
         })
         .collect();
     let mut cells = info_cells(&port.info);

@@ -15,6 +15,7 @@ pub(super) fn criteria(config: &DocumentObject<'_>) -> AcceptanceCriteria {
     set(&mut criteria.max_misdelivered, object.get("max_misdelivered"));
     set(&mut criteria.min_verified, object.get("min_verified"));
     set(&mut criteria.max_late, object.get("max_late"));
+    set(&mut criteria.carrier_loss, object.get("carrier_loss"));
     criteria.max_reordered = read(object.get("max_reordered"));
     criteria.max_altered = read(object.get("max_altered"));
     criteria.max_jitter = read(object.get("max_jitter"));
@@ -47,6 +48,7 @@ fn read<T: FromStr<Err: Display>>(item: Option<DocumentItem<'_>>) -> Option<T> {
 mod tests {
     use super::*;
     use crate::Plan;
+    use crate::criteria::CarrierLossCause;
     use packetrig_units::{Nanos, Share};
 
     fn document(criteria: &str) -> String {
@@ -66,6 +68,15 @@ mod tests {
         let ms = Nanos::from_millis;
         assert_eq!(limits, [(LatencyFigure::P999, ms(2)), (LatencyFigure::Max, ms(10))]);
         assert_eq!(Plan::read(&document("{}")).unwrap().criteria, AcceptanceCriteria::default());
+    }
+
+    #[test]
+    fn a_document_says_who_takes_the_carrier_away() {
+        let criteria = Plan::read(&document("{carrier_loss: device}")).unwrap().criteria;
+        assert_eq!(criteria.carrier_loss, CarrierLossCause::Device);
+        let problems = Plan::read(&document("{carrier_loss: rig}")).unwrap_err();
+        assert_eq!(problems.0[0].path, "x_criteria.carrier_loss");
+        assert!(problems.0[0].message.contains("`device` or `unknown`"), "{}", problems.0[0].message);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::output::remark;
 use packetrig_fleet::RunId;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
+use packetrig_fleet::report::{AcceptanceCriteria, CarrierLossCause, RunReport};
 use packetrig_fleet_io::trial::trial_result;
 use packetrig_fleet_io::{LocalGround, OnEvent, RunOptions, run_on};
 use packetrig_method::{TrialLength, TrialOrder, TrialResult, TrialWaits};
@@ -61,7 +61,7 @@ impl TrialBench {
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
         let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
-        let options = self.options(waits.late_frames_ns);
+        let options = self.options(waits.late_frames_ns, order);
         let ran = self.run(&document, options, hook.as_ref(), stop);
         // Before anything else ends the trial: the device must not stay as the event left it.
         let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
@@ -95,7 +95,10 @@ impl TrialBench {
         }
     }
 
-    fn options(&self, drain: Nanos) -> RunOptions {
+    fn options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
+        // A device that is reset or loses a link may take the carrier of the rig's port away: that is what is measured.
+        let is_expected = order.event.is_some();
+        let carrier_loss = if is_expected { CarrierLossCause::Device } else { CarrierLossCause::Unknown };
         let started = clock::wall_clock_ns();
         RunOptions {
             run: RunId(identity::run_id(started, identity::entropy())),
@@ -112,7 +115,7 @@ impl TrialBench {
             capture_dir: None,
             drain,
             // The method judges, not the run.
-            criteria: AcceptanceCriteria::default(),
+            criteria: AcceptanceCriteria { carrier_loss, ..AcceptanceCriteria::default() },
         }
     }
 }

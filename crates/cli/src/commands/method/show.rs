@@ -60,7 +60,7 @@ pub(super) struct StoredTest {
     kernel: String,
     ports: Vec<PortInfo>,
     trials: u32,
-    /// PASS, FAIL or INCONCLUSIVE.
+    /// PASS, FAIL or INCONCLUSIVE; NOT JUDGED without a criterion.
     verdict: String,
     #[serde(flatten)]
     report: MethodReport,
@@ -180,10 +180,11 @@ impl StoredTest {
     }
 }
 
-/// The verdict as runs have it. A test without criteria whose values are all known passes.
+/// The verdict as runs have it. What no criterion judged is no PASS, even if all of it is known.
 const fn word(verdict: Option<MethodVerdict>) -> &'static str {
     match verdict {
-        Some(MethodVerdict::Pass) | None => "PASS",
+        None => "NOT JUDGED",
+        Some(MethodVerdict::Pass) => "PASS",
         Some(MethodVerdict::Fail) => "FAIL",
         Some(MethodVerdict::Unknown) => "INCONCLUSIVE",
     }
@@ -231,7 +232,9 @@ pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOpt
     let fewest = least.trials.min(most.trials);
     let trials = least.trials.max(most.trials);
     let trials = if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") };
-    Ok(format!("{}: {trials} trials in {}", options.name(), time_in_words(&CostRange { least, most })))
+    let name = options.name();
+    let time = time_in_words(&CostRange { least, most });
+    Ok(format!("{name}: {trials} trials in {time}. A trial that the rig cannot hold is made up to 3 times."))
 }
 
 fn time_in_words(cost: &CostRange) -> String {
@@ -254,7 +257,7 @@ fn duration(time: Nanos) -> String {
 pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
     output.line(cost_in_words(options)?);
     let orders = options.rehearse(&options.typical_device()?)?;
-    output.line("With a device that carries half of the highest load:");
+    output.line("With a steady device that carries half of the highest load:");
     output.text(text_table(&tabulate_plan(options, &orders)));
     Ok(())
 }

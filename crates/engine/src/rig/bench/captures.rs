@@ -89,9 +89,11 @@ impl PortBench {
         Ok(())
     }
 
-    pub(in crate::rig) fn finish_captures(&mut self) -> Result<Vec<(usize, CaptureOutcome)>, Error> {
+    /// Ends the captures. One that cannot be ended costs the run no other result.
+    pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
         // The taps may still be here if the port was never armed; what they were lent comes back when they are gone.
         self.taps.clear();
-        self.captures().map(|(port, capture)| Ok((port, capture.stop()?))).collect()
+        let stop = |capture: PortCapture| capture.stop().unwrap_or_else(|error| capture.failed(&error));
+        self.captures().map(|(port, capture)| (port, stop(capture))).collect()
     }
 }

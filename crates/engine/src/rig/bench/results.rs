@@ -3,9 +3,9 @@
 use super::{HalfState, PortBench};
 use crate::Error;
 use crate::port::{RingRest, WorkerClock};
-use crate::rig::account::{ReceiverResult, SenderResult};
-use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx};
-use crate::worker::PortWorker;
+use crate::rig::account::{PortPart, ReceiverResult, SenderResult};
+use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx, StreamTx};
+use crate::worker::{EndedWorker, PortWorker};
 use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
@@ -19,7 +19,7 @@ const LAST_LOOK: Nanos = Nanos::from_millis(200);
 const LAST_BLOCK: Nanos = Nanos::from_millis(2_000);
 
 impl PortBench {
-    /// Adds what this port's sender counted last; finds a worker that failed. Says as of when that is, unless it is final.
+    /// Adds what this port's sender counted last; finds a worker that panicked. Says as of when that is, unless it is final.
     pub(in crate::rig) fn sample_sender(
         &mut self,
         sample: &mut CountSample,
@@ -39,7 +39,7 @@ impl PortBench {
         Ok(at)
     }
 
-    /// Adds what this port's receiver had counted by `by`, or last; finds a worker that failed.
+    /// Adds what this port's receiver had counted by `by`, or last; finds a worker that panicked.
     pub(in crate::rig) fn sample_receiver(
         &mut self,
         sample: &mut CountSample,
@@ -68,30 +68,34 @@ impl PortBench {
         Ok(())
     }
 
-    /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent.
+    /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent. An error of its port costs none of
+    /// its counts.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
+        let mut last_read = TxCounters::default();
         if let Some(worker) = self.tx.working() {
-            let mut tx = worker.quit()?.into_inner();
+            let EndedWorker { work, fault } = worker.quit()?;
+            let (mut tx, counters) = work.into_parts();
+            last_read = counters;
+            self.note_fault(PortPart::Sender, fault);
             tx.control(StreamControl::Stop);
-            let give_up = clock.now() + EMPTYING;
-            // On this thread: the worker has ended, and frames that are in the ring must leave or be counted as
-            // refused before the counters are read.
-            while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
+            let emptied = empty_sender(&mut *tx, clock);
+            self.note_error(PortPart::Sender, emptied, clock.now());
             self.tx = HalfState::Ended(tx);
         }
-        match &mut self.tx {
-            HalfState::Ended(tx) => {
-                let counters = tx.port_counters()?;
-                let record = tx.record();
-                Ok(SenderResult { streams: tx.finish(), counters, record })
+        let (tx, has_sent) = match &mut self.tx {
+            HalfState::Ended(tx) => (tx, true),
+            HalfState::Unused(tx) => (tx, false),
+            HalfState::Working(_) | HalfState::Lost => {
+                return Err(Error::Bug("a sender was finished twice"));
             }
-            HalfState::Unused(tx) => Ok(SenderResult {
-                streams: Vec::new(),
-                counters: tx.port_counters()?,
-                record: SendingRecord::default(),
-            }),
-            HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a sender was finished twice")),
-        }
+        };
+        let read = tx.port_counters();
+        let record = if has_sent { tx.record() } else { SendingRecord::default() };
+        let streams = if has_sent { tx.finish() } else { Vec::new() };
+        let counters = *read.as_ref().unwrap_or(&last_read);
+        self.note_error(PortPart::Sender, read.map(drop), clock.now());
+        let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);
+        Ok(SenderResult { streams, counters, record, has_failed })
     }
 
     /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and takes in what has arrived since.
@@ -101,23 +105,32 @@ impl PortBench {
         }
     }
 
-    /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan.
+    /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan. An error of its
+    /// port costs none of its counts.
     pub(in crate::rig) fn finish_receiver(
         &mut self,
         clock: &dyn WorkerClock,
         totals: &[u64],
     ) -> Result<ReceiverResult, Error> {
+        let mut last_read = RxCounters::default();
         if let Some(worker) = self.rx.working() {
-            let mut rx = worker.quit()?.into_inner();
-            empty(&mut *rx, clock)?;
+            let EndedWorker { work, fault } = worker.quit()?;
+            let (mut rx, counters) = work.into_parts();
+            last_read = counters;
+            self.note_fault(PortPart::Receiver, fault);
+            let emptied = empty(&mut *rx, clock);
+            self.note_error(PortPart::Receiver, emptied, clock.now());
             self.rx = HalfState::Ended(rx);
         }
         match &mut self.rx {
             HalfState::Ended(rx) => {
-                let counters = rx.port_counters()?;
-                let bound = rx.clock_bound();
+                let read = rx.port_counters();
+                let clock_bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
-                Ok(ReceiverResult { frames: rx.finish(&sent), counters: Some(counters), clock_bound: bound })
+                let frames = rx.finish(&sent);
+                let counters = Some(*read.as_ref().unwrap_or(&last_read));
+                self.note_error(PortPart::Receiver, read.map(drop), clock.now());
+                Ok(ReceiverResult { frames, counters, clock_bound })
             }
             HalfState::Unused(rx) => {
                 let frames = ReceivedFrames::default();
@@ -126,6 +139,14 @@ impl PortBench {
             HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a receiver was finished twice")),
         }
     }
+}
+
+/// Has a sender get rid of what is in its ring. On this thread: the worker has ended, and frames that are in the ring must leave
+/// or be counted as refused before the counters are read.
+fn empty_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
+    let give_up = clock.now() + EMPTYING;
+    while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
+    Ok(())
 }
 
 /// Takes in all that has arrived, also what is in a block that the kernel still fills: a frame that stays there would count as lost by

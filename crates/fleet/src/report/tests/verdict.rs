@@ -117,6 +117,20 @@ fn frames_that_arrived_unseen_while_the_link_was_down_are_doubted_once() {
 }
 
 #[test]
+fn frames_under_way_when_the_receiver_was_deleted_are_in_doubt() {
+    let deleted_at_310 = |last_arrival: u64| {
+        let mut node = run_with(&[(110, 1000)], vec![], vec![]);
+        let mut outages = OutageList::with_room(16);
+        outages.push(StreamOutage { begin: Some(at(last_arrival)), end: None, ..outage(110, 1000) });
+        node.receive[0].outages = outages;
+        node.ports[1].events = vec![PortEvent { until: None, ..event(PortEventKind::Deleted, 310, 310) }];
+        verdict_of(node)
+    };
+    assert_eq!(deleted_at_310(110), "FAIL", "200 should have come by then");
+    assert_eq!(deleted_at_310(309), "INCONCLUSIVE", "the delay has grown to 200 ms");
+}
+
+#[test]
 fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
     let run = |said: u64, arrived: u64, on_wire: Option<u64>| {
         let mut node = node(&[arrived]);

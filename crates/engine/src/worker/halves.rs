@@ -1,0 +1,143 @@
+//! The work of a port's two workers: sending and receiving, with the counters of the port as they were read last.
+
+use super::WorkerTask;
+use crate::Error;
+use crate::port::WorkerClock;
+use crate::stream::{
+    ClockShift, NextStep, SteeredReceiver, SteeredSender, StreamControl, StreamRx, StreamTx,
+};
+use packetrig_stats::counts::{DelaySummary, StreamRxCounts, StreamTxCounts};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_units::{MonoTime, Nanos};
+
+/// A steered run asks both halves while it is armed, so this cannot happen later.
+const NOT_STEERED: Error = Error::Bug("half of a port was steered that does not support it");
+
+pub(crate) struct SendingHalf {
+    half: Box<dyn StreamTx>,
+    /// As they were read last.
+    counters: TxCounters,
+    has_given_up: bool,
+}
+
+/// What a sending half publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TxLatest {
+    pub(crate) streams: Vec<StreamTxCounts>,
+    pub(crate) port: TxCounters,
+}
+
+impl SendingHalf {
+    pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
+        Self { half, counters: TxCounters::default(), has_given_up: false }
+    }
+
+    pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
+        let mut counts = self.half.counts();
+        counts.iter_mut().for_each(|counts| counts.is_sending &= !self.has_given_up);
+        counts
+    }
+
+    /// The half, and the counters of its port as they were read last.
+    pub(crate) fn into_parts(self) -> (Box<dyn StreamTx>, TxCounters) {
+        (self.half, self.counters)
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredSender, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
+    }
+}
+
+impl WorkerTask for SendingHalf {
+    type Counts = TxLatest;
+    const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
+    const COUNTS_FROM: bool = true;
+
+    fn control(&mut self, control: StreamControl) {
+        self.half.control(control);
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        self.half.step(now)
+    }
+
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+        clock.wait(until);
+        Ok(())
+    }
+
+    fn has_only_orders(&self) -> bool {
+        true
+    }
+
+    fn read_counters(&mut self) -> Result<(), Error> {
+        self.counters = self.half.port_counters()?;
+        Ok(())
+    }
+
+    fn counts(&self) -> TxLatest {
+        TxLatest { streams: self.stream_counts(), port: self.counters }
+    }
+
+    fn give_up(&mut self) {
+        self.has_given_up = true;
+    }
+}
+
+pub(crate) struct ReceivingHalf {
+    half: Box<dyn StreamRx>,
+    /// As they were read last.
+    counters: RxCounters,
+}
+
+/// What a receiving half publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RxLatest {
+    pub(crate) streams: Vec<StreamRxCounts>,
+    pub(crate) port: RxCounters,
+    pub(crate) latency: DelaySummary,
+}
+
+impl ReceivingHalf {
+    pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
+        Self { half, counters: RxCounters::default() }
+    }
+
+    /// The half, and the counters of its port as they were read last.
+    pub(crate) fn into_parts(self) -> (Box<dyn StreamRx>, RxCounters) {
+        (self.half, self.counters)
+    }
+
+    pub(crate) fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
+        self.half.shift(shifts);
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
+    }
+}
+
+impl WorkerTask for ReceivingHalf {
+    type Counts = RxLatest;
+
+    fn control(&mut self, control: StreamControl) {
+        self.half.control(control);
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        self.half.step(now)
+    }
+
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+        self.half.wait(until.since(clock.now()))
+    }
+
+    fn read_counters(&mut self) -> Result<(), Error> {
+        self.counters = self.half.port_counters()?;
+        Ok(())
+    }
+
+    fn counts(&self) -> RxLatest {
+        RxLatest { streams: self.half.counts(), port: self.counters, latency: self.half.latency_so_far() }
+    }
+}
