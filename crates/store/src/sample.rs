@@ -151,6 +151,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
 
 fn port() -> PortReport {
     PortReport {
+        sent_ahead: 0,
         node: "local".into(),
         info: PortInfo {
             name: "tx".into(),
