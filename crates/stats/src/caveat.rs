@@ -46,6 +46,8 @@ pub enum CaveatKind {
     CameLate,
     /// Another program that sent did something wrong: what it sent is not known for certain.
     EngineFailed,
+    /// A tap on this machine lost frames in its own rings, or did not tell whether it did.
+    TapLost,
 }
 
 /// A doubt about something.

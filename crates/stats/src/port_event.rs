@@ -38,6 +38,8 @@ pub enum PortEventKind {
     EngineFailed,
     /// The link was switched down because the plan or its user ordered it.
     Declared,
+    /// A tap on this machine lost frames in its own rings; absent if it did not tell how many.
+    TapDropped { frames: Option<u64> },
 }
 
 /// Who caused an event.
@@ -62,9 +64,19 @@ impl PortEventKind {
             | Self::TransmitReset
             | Self::DriverDropped { .. }
             | Self::SenderStalled { .. }
-            | Self::EngineFailed => EventCause::Rig,
+            | Self::EngineFailed
+            | Self::TapDropped { .. } => EventCause::Rig,
             Self::CarrierLost => EventCause::Unknown,
             Self::Declared => EventCause::Plan,
+        }
+    }
+
+    /// How many frames it can have cost at most, if that was counted.
+    pub const fn most_frames(&self) -> Option<u64> {
+        match self {
+            Self::DriverDropped { frames } => Some(*frames),
+            Self::TapDropped { frames } => *frames,
+            _ => None,
         }
     }
 }
@@ -86,6 +98,10 @@ impl fmt::Display for PortEventKind {
             Self::EngineFailed => f.pad("the program that sent for it failed"),
             Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
             Self::Declared => f.pad("its link was switched down as ordered"),
+            Self::TapDropped { frames: Some(frames) } => {
+                write!(f, "a tap on this machine lost {frames} frames in its own rings")
+            }
+            Self::TapDropped { frames: None } => f.pad("a tap on this machine did not tell what it lost"),
         }
     }
 }

@@ -43,6 +43,9 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         CaveatKind::EngineFailed => {
             "The program that sent did something wrong: what it sent is not known for certain."
         }
+        CaveatKind::TapLost => {
+            "A tap on this machine lost frames itself: losses at that time may be its, not the device's."
+        }
     }
 }
 
@@ -69,5 +72,6 @@ pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
         CaveatKind::CameLate => "Nothing; its results are in this report now.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
+        CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
     }
 }
