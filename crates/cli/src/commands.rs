@@ -14,6 +14,7 @@ mod log;
 mod merge;
 mod meter;
 mod method;
+mod notify;
 mod page;
 mod plan;
 mod probe;

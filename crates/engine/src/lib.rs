@@ -28,6 +28,7 @@ pub mod sender;
 pub mod sim;
 pub mod stream;
 pub mod take;
+pub mod tap_losses;
 pub mod xdp;
 
 mod blame;

@@ -199,6 +199,12 @@ impl TestRig {
     }
 
     /// The streams that ports of this rig send.
+    /// Whether a stream that is sent here is received on another node, which alone knows what was lost of it.
+    fn has_receivers_elsewhere(&self) -> bool {
+        let is_here = |port: &usize| self.benches.iter().any(|bench| bench.port() == *port);
+        self.sent_here().any(|stream| !self.plan.plan.streams[stream].rx.iter().all(is_here))
+    }
+
     fn sent_here(&self) -> impl Iterator<Item = usize> {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }

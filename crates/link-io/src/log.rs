@@ -15,7 +15,7 @@ mod keeper;
 mod summary;
 mod survey;
 
-pub use check::{LogCheck, LogDoubt, LogFinding, TapBooks, check};
+pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, TapBooks, check};
 pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 pub use keeper::{LogKeeper, LogRetention, WhenFull};
 pub use summary::{LogFollower, LogSummary};

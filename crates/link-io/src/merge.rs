@@ -17,8 +17,8 @@ use crate::log;
 use input::CaptureReader;
 use output::MergedFile;
 use packetrig_link::merge::{
-    CaptureSet, CapturedPacket, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket, PacketContent,
-    PacketMerger,
+    CaptureSet, CapturedPacket, ClockDrift, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket,
+    PacketContent, PacketMerger,
 };
 use packetrig_units::{Nanos, clamp_to_u32};
 use packetrig_wire::pcap::CaptureRecord;
@@ -114,7 +114,8 @@ pub struct CaptureReport {
 pub struct CaptureClock {
     /// What the first capture's clock shows more at the first common packet.
     pub ahead_ns: i64,
-    pub drift_ppm: Option<f64>,
+    /// Absent if the captures are too short to tell.
+    pub drift: Option<ClockDrift>,
     /// The farthest that the stamps of one packet are apart once the clocks have been brought together.
     pub jitter: Nanos,
     /// Packets that it was found from.
@@ -227,7 +228,7 @@ impl SurveyedCapture {
     fn report(&self) -> CaptureReport {
         let clock = self.relation.as_ref().map(|relation| CaptureClock {
             ahead_ns: relation.first_ahead_ns(),
-            drift_ppm: relation.drift_ppm(),
+            drift: relation.drift(),
             jitter: relation.jitter(),
             pairs: relation.pairs(),
             steps: relation.steps(),

@@ -33,10 +33,11 @@ pub use place::TapState;
 use crate::Error;
 use guard::TapGuard;
 use kernel::KernelTap;
-use lanes::TapLanes;
+use lanes::{OwnLosses, TapLanes};
 use link_state::{LinkWatch, SeenLinks};
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::port::WorkerClock;
+use packetrig_engine::tap_losses::TapLossLog;
 use packetrig_plan::PortLocation;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};
@@ -123,6 +124,10 @@ pub struct RunningTap {
     record: Option<RecordThread>,
     watch: LinkWatch,
     gone: Vec<String>,
+    /// Sides that had no carrier at the last look, by name; absent before the first look.
+    waiting: Option<Vec<String>>,
+    /// For runs beside it; only of a tap that forwards in its process.
+    losses: Option<TapLossLog>,
     state: TapState,
     // Behind the forwarding, so that a drop restores the interfaces after it.
     guard: TapGuard,
@@ -186,8 +191,24 @@ impl RunningTap {
         }
         if let TapPlane::Process(lanes) = &mut self.plane {
             lanes.check()?;
+            if let Some(log) = &mut self.losses {
+                let OwnLosses { looked, frames } = lanes.own_losses();
+                // Best effort: a run that finds no news takes the time since the last ones for doubtful.
+                drop(log.tell(looked, self.clock.now(), frames));
+            }
         }
         Ok(())
+    }
+
+    /// Whether a frame that is sent now is forwarded: the forwarding is active since [`RunningTap::begin`], and by the last look both
+    /// sides had their carrier and had been taken into service.
+    pub fn is_ready(&self) -> bool {
+        self.waiting.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The sides that a frame could not arrive at or leave from at the last look.
+    pub fn waiting(&self) -> &[String] {
+        self.waiting.as_deref().unwrap_or_default()
     }
 
     /// Interfaces that no longer exist. A new one with the same name is another interface, and is not used.
@@ -199,6 +220,9 @@ impl RunningTap {
         let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();
+        let sides = self.state.sides.iter().zip(seen);
+        let waiting = sides.filter(|(_, link)| !link.as_ref().is_some_and(|link| link.is_operational()));
+        self.waiting = Some(waiting.map(|(side, _)| side.location.clone()).collect());
         if let TapPlane::Process(lanes) = &self.plane {
             lanes.bound(seen);
         }
@@ -215,6 +239,10 @@ impl RunningTap {
             }
             TapPlane::Process(lanes) => {
                 lanes.end()?;
+                if let Some(log) = self.losses.take() {
+                    // Best effort, as in `tend`.
+                    drop(log.end(self.clock.now(), lanes.own_losses().frames));
+                }
                 lanes.accounts(&self.state)
             }
         };

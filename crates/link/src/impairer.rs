@@ -46,8 +46,8 @@ pub struct FrameDeeds {
 pub trait FrameWitness {
     /// A frame arrived, and this is what is done to it. `bytes` are those that arrived.
     fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
-    /// It, or a copy of it, leaves at `now_ns`; it was due at `due_ns`.
-    fn left(&mut self, place: FramePosition, now_ns: u64, due_ns: u64);
+    /// It, or a copy of it, leaves.
+    fn left(&mut self, place: FramePosition);
 }
 
 /// A frame inside, with copies that leave together with it.
@@ -64,7 +64,6 @@ struct FrameInside {
 struct ReorderedFrame {
     frame: FrameInside,
     waits_for: u32,
-    due_ns: u64,
     /// It waits no longer than this.
     until_ns: u64,
 }
@@ -128,8 +127,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &self.witness
     }
 
-    /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it.
-    pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+    /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it, each frame with the time when it was due.
+    pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         let key = self.plan.classifier.key(frame);
         let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
             course: self.plan.course(self.port, key),
@@ -144,8 +143,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 &FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..FrameDeeds::default() },
                 frame,
             );
-            self.witness.left(place, now_ns, now_ns);
-            return out(frame);
+            self.witness.left(place);
+            return out(frame, now_ns);
         }
         // Once per frame, dropped or not: rules that keep a state (bursts, Gilbert-Elliott) must see every position.
         lane.course.step(&self.plan);
@@ -169,7 +168,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         whole: FrameInside,
         deeds: &mut FrameDeeds,
         arrived: &[u8],
-        out: &mut dyn FnMut(&[u8]),
+        out: &mut dyn FnMut(&[u8], u64),
     ) {
         let place = whole.place;
         let now_ns = deeds.at_ns;
@@ -203,7 +202,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         due_ns
     }
 
-    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8])) {
+    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8], u64)) {
         if due_ns > now_ns {
             self.delay(due_ns, frame);
         } else {
@@ -219,7 +218,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// Gives to `out` the frames whose time has come.
-    pub fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+    pub fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
             self.release_next(now_ns, out);
         }
@@ -228,7 +227,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
-                        emit(&mut self.witness, &held.frame, now_ns, held.until_ns, out);
+                        emit(&mut self.witness, &held.frame, held.until_ns, out);
                         spare(&mut self.spare, held.frame.bytes);
                     }
                 }
@@ -252,41 +251,42 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// Gives everything that waits to `out` and hands over the witness.
-    pub fn finish(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) -> W {
+    pub fn finish(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) -> W {
         self.flush(now_ns, out);
         self.witness
     }
 
     /// Gives everything that waits to `out`.
-    pub fn flush(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+    pub fn flush(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while !self.delayed.is_empty() {
             self.release_next(now_ns, out);
         }
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
-                emit(&mut self.witness, &held.frame, now_ns, held.due_ns, out);
+                // What it waited for never came: it is due only because this is the end.
+                emit(&mut self.witness, &held.frame, now_ns, out);
             }
         }
     }
 
-    fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+    fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
             self.depart(now_ns, due_ns, frame, out);
         }
     }
 
     /// A frame's time has come: it leaves, and with it those that waited for it, or it begins to wait for others.
-    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8])) {
+    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8], u64)) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
         if frame.held_for > 0 {
             let most = self.plan.held_at_most.map_or(u64::MAX, packetrig_units::Nanos::as_u64);
             let until_ns = now_ns.saturating_add(most);
             let waits_for = frame.held_for;
-            return lane.held.push_back(ReorderedFrame { frame, waits_for, due_ns, until_ns });
+            return lane.held.push_back(ReorderedFrame { frame, waits_for, until_ns });
         }
         self.inside -= u64::from(frame.copies);
-        emit(&mut self.witness, &frame, now_ns, due_ns, out);
+        emit(&mut self.witness, &frame, due_ns, out);
         // A frame that is freed here does not count for those still held: a rule counts frames that leave on their
         // own, else one departure could empty the whole list.
         let mut index = 0;
@@ -297,7 +297,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 index += 1;
             } else if let Some(freed) = lane.held.remove(index) {
                 self.inside -= u64::from(freed.frame.copies);
-                emit(&mut self.witness, &freed.frame, now_ns, now_ns, out);
+                // It was due together with the frame that it waited for.
+                emit(&mut self.witness, &freed.frame, due_ns, out);
                 spare(&mut self.spare, freed.frame.bytes);
             }
         }
@@ -316,16 +317,10 @@ fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
 }
 
 /// Gives a frame and its copies to `out`. They are inside no more.
-fn emit(
-    witness: &mut impl FrameWitness,
-    frame: &FrameInside,
-    now_ns: u64,
-    due_ns: u64,
-    out: &mut dyn FnMut(&[u8]),
-) {
+fn emit(witness: &mut impl FrameWitness, frame: &FrameInside, due_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
     for _ in 0..frame.copies {
-        witness.left(frame.place, now_ns, due_ns);
-        out(&frame.bytes);
+        witness.left(frame.place);
+        out(&frame.bytes, due_ns);
     }
 }
 

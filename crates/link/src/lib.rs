@@ -33,7 +33,7 @@ pub use plan::{
 };
 pub use queue::{QueueLimit, RateQueue};
 pub use spec::{BadSpec, DirectionSpec, ImpairSpecs};
-pub use treatment::FrameTreatment;
+pub use treatment::{DepartureLateness, FrameTreatment};
 pub use truth::{ExpectedCounts, KeyTruth, KeyTruths};
 
 /// Names of the two directions of a line, as messages and the truth log write them.

@@ -10,11 +10,14 @@
 //!
 //! Invariant: every packet offered is in exactly one merged packet, and a merged packet has at most one packet of each capture.
 
+mod clock_drift;
 mod clock_relation;
+mod clock_steps;
 mod content;
 mod merger;
 mod sample;
 
+pub use clock_drift::ClockDrift;
 pub use clock_relation::{ClockRelation, ClockStep};
 pub use content::{PacketContent, PacketIdentity};
 pub use merger::{CaptureSet, CapturedPacket, MOST_CAPTURES, MergedPacket, PacketMerger};

@@ -74,7 +74,7 @@ impl FrameWitness for KeyTruths {
         truth.delayed += u64::from(deeds.is_delayed);
     }
 
-    fn left(&mut self, place: FramePosition, _: u64, _: u64) {
+    fn left(&mut self, place: FramePosition) {
         self.0.entry(place.key).or_default().departures.push(place.position);
     }
 }

@@ -48,6 +48,8 @@ pub enum CaveatKind {
     EngineFailed,
     /// Sending or receiving met an error, and that half of the port did nothing more.
     PortFailed,
+    /// A tap on this machine lost frames in its own rings, or did not tell whether it did.
+    TapLost,
 }
 
 /// A doubt about something.

@@ -40,6 +40,8 @@ pub enum PortEventKind {
     PortFailed,
     /// The link was switched down because the plan or its user ordered it.
     Declared,
+    /// A tap on this machine lost frames in its own rings; absent if it did not tell how many.
+    TapDropped { frames: Option<u64> },
 }
 
 /// Who caused an event.
@@ -74,9 +76,19 @@ impl PortEventKind {
             | Self::DriverDropped { .. }
             | Self::SenderStalled { .. }
             | Self::EngineFailed
-            | Self::PortFailed => EventCause::Rig,
+            | Self::PortFailed
+            | Self::TapDropped { .. } => EventCause::Rig,
             Self::CarrierLost => EventCause::Unknown,
             Self::Declared => EventCause::Plan,
+        }
+    }
+
+    /// How many frames it can have cost at most, if that was counted.
+    pub const fn most_frames(&self) -> Option<u64> {
+        match self {
+            Self::DriverDropped { frames } => Some(*frames),
+            Self::TapDropped { frames } => *frames,
+            _ => None,
         }
     }
 }
@@ -99,6 +111,10 @@ impl fmt::Display for PortEventKind {
             Self::PortFailed => f.pad("the kernel refused the rig the use of it"),
             Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
             Self::Declared => f.pad("its link was switched down as ordered"),
+            Self::TapDropped { frames: Some(frames) } => {
+                write!(f, "a tap on this machine lost {frames} frames in its own rings")
+            }
+            Self::TapDropped { frames: None } => f.pad("a tap on this machine did not tell what it lost"),
         }
     }
 }

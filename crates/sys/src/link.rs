@@ -46,6 +46,9 @@ pub struct Link {
     pub up: bool,
     /// The other end of the link is present.
     pub carrier: bool,
+    /// The kernel has taken note of the carrier and sends through the queue of the interface, which is a moment later.
+    #[serde(skip)]
+    pub in_service: bool,
     pub loopback: bool,
     /// Receives frames for all stations.
     pub promiscuous: bool,
@@ -57,6 +60,13 @@ pub struct Link {
     #[serde(skip)]
     pub peer_netns: Option<i32>,
     pub qdisc: Option<String>,
+}
+
+impl Link {
+    /// Whether a frame that is sent to it or from it now goes through.
+    pub fn is_operational(&self) -> bool {
+        self.up && self.carrier && self.in_service
+    }
 }
 
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
@@ -281,6 +291,7 @@ fn link_of(message: &LinkMessage) -> Link {
         mtu_limit: None,
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
+        in_service: flags.contains(LinkFlags::Running),
         loopback: flags.contains(LinkFlags::Loopback),
         promiscuous: flags.contains(LinkFlags::Promisc),
         master: None,

@@ -7,7 +7,7 @@
 use crate::caps::{ThreadRights, outer_user};
 use crate::process;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -91,9 +91,7 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
 /// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
 /// for half a second: the process that holds it may be stopped.
 pub fn hold(path: &Path) -> Option<File> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let file = open_lock_file(Path::new(&name)).ok()?;
+    let file = open_lock_file(&lock_path(path)).ok()?;
     let is_held = (0..HOLD_TRIES).any(|attempt| {
         if attempt > 0 {
             std::thread::sleep(HOLD_PAUSE);
@@ -101,6 +99,20 @@ pub fn hold(path: &Path) -> Option<File> {
         file.try_lock().is_ok()
     });
     is_held.then_some(file)
+}
+
+/// Whether a process has locked a file with [`hold`].
+pub fn is_held(path: &Path) -> bool {
+    // A shared lock for a moment: whoever wants to hold the file just then tries again.
+    open_existing_lock_file(&lock_path(path))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// The file that [`hold`] locks.
+pub fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
 }
 
 /// Opens a file of one directory to be locked, and makes both if need be.

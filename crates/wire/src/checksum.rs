@@ -91,15 +91,20 @@ const fn crc_tables() -> [[u32; 256]; GROUP] {
 
 /// The FCS of a frame, as the four bytes that follow it on the wire.
 pub fn fcs(frame: &[u8]) -> [u8; 4] {
+    crc32(0, frame).to_le_bytes()
+}
+
+/// The CRC-32 of bytes, continued from that of the bytes before them; 0 before the first. The same as `crc32` of zlib.
+pub fn crc32(before: u32, bytes: &[u8]) -> u32 {
     // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
     // number of bytes behind it. A byte at a time, every lookup would wait for the one before.
     let tables = &CRC_TABLES;
-    let (groups, rest) = frame.as_chunks::<GROUP>();
-    let crc = groups.iter().fold(u32::MAX, |crc, group| {
+    let (groups, rest) = bytes.as_chunks::<GROUP>();
+    let crc = groups.iter().fold(!before, |crc, group| {
         let mixed = (u64::from_le_bytes(*group) ^ u64::from(crc)).to_le_bytes();
         mixed.iter().zip(tables.iter().rev()).fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)])
     });
-    (!rest.iter().fold(crc, |crc, byte| crc_byte(crc, *byte))).to_le_bytes()
+    !rest.iter().fold(crc, |crc, byte| crc_byte(crc, *byte))
 }
 
 fn crc_byte(crc: u32, byte: u8) -> u32 {
@@ -130,6 +135,12 @@ mod tests {
         fn groups_give_the_same_fcs_as_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let plain = !bytes.iter().fold(u32::MAX, |crc, byte| crc_byte(crc, *byte));
             prop_assert_eq!(fcs(&bytes), plain.to_le_bytes());
+        }
+
+        #[test]
+        fn a_crc_continues_where_it_was(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
+            let (first, rest) = bytes.split_at(cut.min(bytes.len()));
+            prop_assert_eq!(crc32(crc32(0, first), rest), crc32(0, &bytes));
         }
 
         #[test]

@@ -2,7 +2,7 @@
 //! forwards, so it sees what that thread asks for.
 
 use super::ALLOCATIONS;
-use packetrig_link::FrameTreatment;
+use packetrig_link::{DepartureLateness, FrameTreatment};
 use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapMethod, TapSpec};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
@@ -26,8 +26,8 @@ struct Seen {
 struct Looking(Arc<Seen>);
 
 impl FrameTreatment for Looking {
-    fn accept(&mut self, _: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
-        out(frame);
+    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
+        out(frame, arrived_ns);
         let place = match self.0.frames.load(Ordering::Relaxed) + 1 {
             WARM => Some(&self.0.warm),
             ALL => Some(&self.0.last),
@@ -39,13 +39,15 @@ impl FrameTreatment for Looking {
         self.0.frames.fetch_add(1, Ordering::Release);
     }
 
-    fn release(&mut self, _: u64, _: &mut dyn FnMut(&[u8])) {}
+    fn release(&mut self, _: u64, _: &mut dyn FnMut(&[u8], u64)) {}
 
     fn next_due(&self) -> Option<u64> {
         None
     }
 
-    fn finish(&mut self, _: &mut dyn FnMut(&[u8])) {}
+    fn finish(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
+
+    fn note_lateness(&mut self, _: DepartureLateness) {}
 
     fn counts(&self) -> (u64, u64) {
         (0, 0)

@@ -1,12 +1,15 @@
 //! `packetrig tap --impair`: what a run finds behind it is what its truth log says it did, frame by frame.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use packetrig_sys::clock;
+use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_testkit::Lab;
 use packetrig_tests::at_once::for_all;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Finished, Report, Running};
 use packetrig_tests::skip::{self, OwnLab};
+use packetrig_tests::station::Station;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -128,6 +131,45 @@ fn a_delay_is_in_the_latency_of_its_direction_only() {
     assert!(passed.found("/latency/min") >= passed.report.number("back", "/latency/min") + DELAY / 2);
     let delays: BTreeSet<u64> = passed.truth.iter().filter_map(|line| line["delay_ns"].as_u64()).collect();
     assert_eq!((delays, passed.frames("delay_ns").len(), passed.truth.len()), ([DELAY].into(), 500, 500));
+}
+
+/// How late a frame leaves is measured for that frame, however many others were read from the ring together with it.
+#[test]
+fn a_frame_that_waited_in_the_ring_was_late_by_that() {
+    const WAITING: u64 = 400;
+    const EVERY_NS: u64 = 1_000_000;
+    const PATIENCE_NS: u64 = 30_000_000_000;
+    let Some(bench) = bench() else { return };
+    let [a, b] = &bench.sides;
+    let usual = ["tap", a, b, "--json", "--no-link-state", "--impair-ab", "delay=3ms"];
+    let mut tap = Running::start(&usual, "");
+    tap.await_remark("forwarding");
+    let mut frame = vec![0x5a; 300];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    let mut station = Station::open(&bench.lab.ports()[0]);
+    let far = &bench.lab.ports()[1];
+    let mut ear = RxRing::open(far.netns(), far.link.index, "test", RxOptions::default()).unwrap();
+    tap.signal(Signal::STOP);
+    station.send(std::iter::once(&frame));
+    let sent_ns = clock::wall_clock_ns();
+    // One by one, so that the newest frame of each batch that is read has waited almost as long as the oldest one.
+    for _ in 1..WAITING {
+        station.send(std::iter::once(&frame));
+        clock::sleep_until_ns(clock::monotonic_ns() + EVERY_NS);
+    }
+    tap.signal(Signal::CONT);
+    let mut arrivals = Vec::new();
+    let give_up_ns = clock::monotonic_ns() + PATIENCE_NS;
+    while (arrivals.len() as u64) < WAITING && clock::monotonic_ns() < give_up_ns {
+        ear.wait(5_000_000).unwrap();
+        ear.receive(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
+    }
+    tap.signal(Signal::TERM);
+    let ended: Value = serde_json::from_str(&tap.finish().stdout).unwrap();
+    // The first frame had arrived at the tap by then, and was to leave 3 ms later.
+    let late_ns = arrivals[0] - sent_ns - 3_000_000;
+    let told_ns = ended.pointer("/impairments/a->b/counts/late_most_ns").and_then(Value::as_u64).unwrap();
+    assert!(told_ns >= late_ns, "{told_ns} < {late_ns}: {ended}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `packetrig log`: every frame in a file, or in an account of why not; over restarts, by force or not, and full disks.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bytes;
 mod disks;
 mod merged;
 mod restarts;

@@ -6,6 +6,7 @@ use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use packetrig_tests::tools::tshark;
+use packetrig_wire::pattern::mix;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -181,4 +182,52 @@ fn what_cannot_be_merged_is_refused_and_leaves_no_file() {
     let (code, result) = merge(&[&path("a.pcap"), &path("cut.pcap")], &path("both.pcapng"), &[]);
     assert_eq!((code, number(&result, "/packets"), number(&result, "/in_all")), (Some(0), 3, 2), "{result}");
     assert_eq!(result["captures"][1]["remarks"].as_array().unwrap().len(), 1, "{result}");
+}
+
+/// Classic pcap with nanoseconds, of packets with these numbers and times.
+fn write_pcap(path: &Path, packets: impl IntoIterator<Item = (u64, u64)>) {
+    let words = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for (number, at_ns) in packets {
+        let [seconds, nanoseconds] =
+            [at_ns / 1_000_000_000, at_ns % 1_000_000_000].map(|part| u32::try_from(part).unwrap());
+        bytes.extend([seconds, nanoseconds, 60, 60].iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend([&number.to_be_bytes()[..], &[7; 52]].concat());
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Captures before and after a device with 1 ms of jitter: one clock, which was not set and does not drift.
+#[test]
+fn jitter_of_a_path_is_no_step_and_no_drift_of_a_clock() {
+    const BEGIN: u64 = 1_790_000_000_000_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let delay = |number: u64| 200_000 + mix(number, 5) % 1_000_000;
+    let before = |number: u64| BEGIN + 2_000_000 * number;
+    write_pcap(&path("before.pcap"), (0..5000).map(|number| (number, before(number))));
+    write_pcap(&path("after.pcap"), (0..5000).map(|number| (number, before(number) + delay(number))));
+    // The second clock is set back by 5 ms within the capture.
+    let set = |number: u64| if number < 2500 { 0 } else { 5_000_000 };
+    let stamps = (0..5000).map(|number| (number, before(number) + delay(number) - set(number)));
+    write_pcap(&path("set.pcap"), stamps);
+    let into = path("both.pcapng");
+    let (code, result) = merge(&[&path("before.pcap"), &path("after.pcap")], &into, &[]);
+    let clock = &result["captures"][1]["clock"];
+    assert_eq!(
+        (code, number(&result, "/packets"), number(&result, "/in_all")),
+        (Some(0), 5000, 5000),
+        "{result}"
+    );
+    assert_eq!((&clock["steps"], &clock["drift_ppm"]), (&serde_json::json!([]), &Value::Null), "{result}");
+    let [least, most] = ["drift_least_ppm", "drift_most_ppm"].map(|end| clock[end].as_f64().unwrap());
+    assert!(-50.0 < least && least < 0.0 && 0.0 < most && most < 50.0, "{result}");
+    let text = |name: &str| path(name).display().to_string();
+    let words = ["merge", &text("before.pcap"), &text("after.pcap"), "--write", &text("both.pcapng")];
+    let shown = Running::start(&words, "").finish().stdout;
+    assert!(shown.contains("none seen (") && !shown.contains("was set"), "{shown}");
+    let (_, result) = merge(&[&path("before.pcap"), &path("set.pcap")], &into, &[]);
+    let steps = result["captures"][1]["clock"]["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 1, "{result}");
+    assert!((steps[0]["by_ns"].as_i64().unwrap() - 5_000_000).abs() < 1_000_000, "{result}");
 }

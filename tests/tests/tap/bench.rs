@@ -8,7 +8,7 @@ use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_tests::station;
+use packetrig_tests::station::{self, Station};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -93,6 +93,15 @@ impl Bench {
         let port = &self.lab.ports()[station];
         let options = RxOptions { retire_ms: RETIRE_MS, ..RxOptions::default() };
         Ear(RxRing::open(port.netns(), port.link.index, "test", options).unwrap())
+    }
+
+    /// A sender at a station.
+    pub(crate) fn station(&self, number: usize) -> Station {
+        Station::open(&self.lab.ports()[number])
+    }
+
+    pub(crate) fn lab(&self) -> &Lab {
+        &self.lab
     }
 
     /// Sends frames from a station.

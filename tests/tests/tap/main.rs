@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench;
+mod beside;
 mod copies;
 mod death;
 mod failures;
 mod forwarding;
 mod limits;
+mod ready;

@@ -4,8 +4,8 @@
 //! it listens (`notify`); TERM ends it, and HUP makes it begin another file.
 
 mod check;
-mod notify;
 
+use super::notify;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
 use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
 use crate::clamp::clamp_to_usize;

@@ -7,6 +7,7 @@ use crate::exit::CommandExit;
 use crate::numbers::count;
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
+use packetrig_link::merge::ClockDrift;
 use packetrig_link_io::merge::{self, CaptureClock, CaptureReport, MergeOptions, MergeReport};
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
@@ -69,12 +70,20 @@ fn row(capture: &CaptureReport) -> Vec<String> {
     let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(count);
     let clocks = [
         clock.map_or_else(|| "used".to_owned(), |clock| signed_time(clock.ahead_ns)),
-        clock
-            .and_then(|clock| clock.drift_ppm)
-            .map_or_else(|| "–".to_owned(), |drift| format!("{drift:+.2} ppm")),
+        clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), drift_text),
         clock.map_or_else(|| "–".to_owned(), |clock| clock.jitter.to_string()),
     ];
     [vec![capture.name.clone()], counts.to_vec(), clocks.to_vec()].concat()
+}
+
+/// A drift that may be none is not claimed; how large it may be is said all the same.
+fn drift_text(drift: ClockDrift) -> String {
+    let ClockDrift { ppm, least_ppm, most_ppm } = drift;
+    if drift.is_certain() {
+        format!("{ppm:+.2} ppm ({least_ppm:+.2} to {most_ppm:+.2})")
+    } else {
+        format!("none seen ({least_ppm:+.2} to {most_ppm:+.2} ppm)")
+    }
 }
 
 fn signed_time(ns: i64) -> String {
@@ -109,7 +118,9 @@ fn clock_json(clock: &CaptureClock) -> Value {
     let steps = clock.steps.iter().map(|step| json!({ "at_ns": step.at_ns, "by_ns": step.by_ns }));
     json!({
         "ahead_ns": clock.ahead_ns,
-        "drift_ppm": clock.drift_ppm,
+        "drift_ppm": clock.drift.filter(ClockDrift::is_certain).map(|drift| drift.ppm),
+        "drift_least_ppm": clock.drift.map(|drift| drift.least_ppm),
+        "drift_most_ppm": clock.drift.map(|drift| drift.most_ppm),
         "jitter_ns": clock.jitter.as_u64(),
         "pairs": clock.pairs,
         "steps": steps.collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ mod found;
 mod impair;
 mod show;
 
-use super::{is_interrupted, recorded};
+use super::{is_interrupted, notify, recorded};
 use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -23,6 +23,8 @@ use packetrig_sys::{clock, signal};
 const TEND_NS: u64 = 20_000_000;
 /// How often its accounts are shown.
 const SHOW_NS: u64 = 1_000_000_000;
+/// How long a tap that is to be left to the kernel may wait for carriers.
+const DETACH_PATIENCE_NS: u64 = 5_000_000_000;
 
 pub(crate) fn perform(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match &command.action {
@@ -42,7 +44,7 @@ fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExi
     let state = tap.state().clone();
     say_start(arguments, &state);
     if arguments.detach {
-        return leave(tap, &state);
+        return leave(arguments, tap, &state);
     }
     watch(arguments, &mut tap)?;
     let mut ended = tap.end()?;
@@ -100,6 +102,45 @@ fn say_start(arguments: &Arguments, state: &TapState) {
     }
     let [a, b] = &state.sides;
     remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
+}
+
+/// Tells when the tap is ready, and until then once what it waits for.
+struct TapReadiness<'a> {
+    state: &'a TapState,
+    is_quiet: bool,
+    is_told: bool,
+    /// When to tell what it waits for.
+    tell_waiting_ns: u64,
+}
+
+impl<'a> TapReadiness<'a> {
+    fn new(arguments: &Arguments, state: &'a TapState) -> Self {
+        let tell_waiting_ns = clock::monotonic_ns() + SHOW_NS;
+        Self { state, is_quiet: arguments.quiet, is_told: false, tell_waiting_ns }
+    }
+
+    /// To be called after each look at the links.
+    fn look(&mut self, tap: &RunningTap) {
+        if self.is_told {
+            return;
+        }
+        if tap.is_ready() {
+            self.is_told = true;
+            say_ready(self.state, self.is_quiet);
+        } else if clock::monotonic_ns() >= self.tell_waiting_ns {
+            self.tell_waiting_ns = u64::MAX;
+            let sides = tap.waiting().join(" and ");
+            remark(format_args!("tap: not ready: {sides} has no carrier; frames for it or from it are lost"));
+        }
+    }
+}
+
+/// Scripts and tests begin to send after this line, so it comes only when a frame would be forwarded.
+fn say_ready(state: &TapState, is_quiet: bool) {
+    notify::say("READY=1");
+    if is_quiet {
+        return;
+    }
     let death = if state.fail_closed {
         "stops when this process dies"
     } else {
@@ -109,14 +150,21 @@ fn say_start(arguments: &Arguments, state: &TapState) {
     remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
 }
 
-/// Leaves the forwarding to the kernel, if the back end can do that.
-fn leave(tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
+/// Leaves the forwarding to the kernel, if the back end can do that, as soon as it is ready.
+fn leave(arguments: &Arguments, mut tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
     if state.way == TapMethod::Packet {
         // Ended in good order first, so that the interfaces are as before.
         let why = state.why.clone();
         tap.end()?;
         let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);
         return Err(packetrig_link_io::Error::from(refusal).into());
+    }
+    let mut readiness = TapReadiness::new(arguments, state);
+    let give_up_ns = clock::monotonic_ns() + DETACH_PATIENCE_NS;
+    while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
+        tap.tend()?;
+        readiness.look(&tap);
+        clock::sleep_until_ns(clock::monotonic_ns() + TEND_NS);
     }
     tap.leave()?;
     remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
@@ -128,12 +176,15 @@ fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let mut live = LiveLine::new(!arguments.quiet);
+    let state = tap.state().clone();
+    let mut readiness = TapReadiness::new(arguments, &state);
     let mut deafness = TapDeafness::default();
     let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
     while !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         tap.tend()?;
+        readiness.look(tap);
         if now_ns >= show_ns {
             // From the schedule and not from now: a line that comes late does not move the next one.
             show_ns += SHOW_NS;

@@ -48,6 +48,7 @@ fn interface() -> InterfaceFacts {
         mtu_limit: None,
         up: true,
         carrier: true,
+        in_service: true,
         loopback: false,
         promiscuous: false,
         master: None,

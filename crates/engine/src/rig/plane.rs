@@ -7,6 +7,7 @@ use super::{TestRig, account};
 use crate::Error;
 use crate::port::WorkerClock;
 use crate::stream::{ClockShift, StreamControl};
+use crate::tap_losses;
 use packetrig_plan::{HeldStream, PlanChange, PlanGrowth};
 use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::result::{CaptureState, CountSample, MachineInfo, NodeResult, SentTotal};
@@ -171,6 +172,7 @@ impl DataPlane for TestRig {
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         account.close(&mut result, captured);
         account.doubt_recordings(&mut result);
+        tap_losses::doubt(&mut result, self.has_receivers_elsewhere());
         result.machine = Some(this_machine());
         Ok(result)
     }

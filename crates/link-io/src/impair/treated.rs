@@ -1,11 +1,11 @@
 //! Runs an impairer on the frames of a tap, with its counters where other threads can read them.
 //!
 //! Delays count from the moment the kernel stamped a frame's arrival, so how soon the tap notices it does not add to them,
-//! unless it notices later than the frame was due.
+//! unless it notices later than the frame was due. Whatever makes it late, also in the ring before the tap and in the one behind it,
+//! is in the lateness that the lane measures.
 
 use super::chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
-use packetrig_link::FrameTreatment;
-use packetrig_link::{FaultPlan, FrameImpairer};
+use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
 use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::Arc;
@@ -97,6 +97,7 @@ impl ImpairWatch {
 #[derive(Debug)]
 pub struct ImpairTreatment {
     impairer: FrameImpairer<ImpairChronicle>,
+    lateness: DepartureLateness,
     published: Arc<AccountCell>,
 }
 
@@ -113,7 +114,7 @@ impl ImpairTreatment {
             let published = Arc::clone(&watch.0[direction]);
             let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;
-            Box::new(Self { impairer, published })
+            Box::new(Self { impairer, lateness: DepartureLateness::default(), published })
         });
         (treated, watch)
     }
@@ -121,27 +122,33 @@ impl ImpairTreatment {
     fn show(&mut self) {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
-        let account = ImpairAccount { counts: chronicle.counts(), inside, untold: chronicle.untold() };
+        // How late frames leave is known only where they are sent.
+        let DepartureLateness { most_ns, sum_ns, .. } = self.lateness;
+        let counts = ImpairCounts { late_most_ns: most_ns, late_sum_ns: sum_ns, ..chronicle.counts() };
+        let account = ImpairAccount { counts, inside, untold: chronicle.untold() };
         self.published.show(&account);
     }
 }
 
 impl FrameTreatment for ImpairTreatment {
-    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         self.impairer.accept(arrived_ns, frame, out);
     }
 
-    fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+    fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         self.impairer.release(now_ns, out);
-        self.show();
     }
 
     fn next_due(&self) -> Option<u64> {
         self.impairer.next_due()
     }
 
-    fn finish(&mut self, out: &mut dyn FnMut(&[u8])) {
+    fn finish(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
         self.impairer.flush(clock::monotonic_ns(), out);
+    }
+
+    fn note_lateness(&mut self, lateness: DepartureLateness) {
+        self.lateness = lateness;
         self.show();
     }
 
@@ -162,15 +169,20 @@ mod tests {
         let ([mut there, mut back], watch) = ImpairTreatment::pair(specs.plans(3), None);
         let mut left = [0u64; 2];
         for n in 0..2_000u64 {
-            there.accept(n * 1000, &[0; 60], &mut |_| left[0] += 1);
-            back.accept(n * 1000, &[0; 60], &mut |_| left[1] += 1);
-            there.release(n * 1000, &mut |_| left[0] += 1);
-            back.release(n * 1000, &mut |_| left[1] += 1);
+            there.accept(n * 1000, &[0; 60], &mut |_, _| left[0] += 1);
+            back.accept(n * 1000, &[0; 60], &mut |_, _| left[1] += 1);
+            there.release(n * 1000, &mut |_, _| left[0] += 1);
+            back.release(n * 1000, &mut |_, _| left[1] += 1);
         }
+        let lateness = DepartureLateness { frames: 1, most_ns: 7, sum_ns: 9 };
+        back.note_lateness(lateness);
         let [_, books] = watch.books();
+        assert_eq!((books.counts.late_most_ns, books.counts.late_sum_ns), (7, 9));
         assert_eq!((books.inside, books.counts.left, books.imbalance()), (1_000, 1_000, None));
-        there.finish(&mut |_| left[0] += 1);
-        back.finish(&mut |_| left[1] += 1);
+        there.finish(&mut |_, _| left[0] += 1);
+        back.finish(&mut |_, _| left[1] += 1);
+        there.note_lateness(lateness);
+        back.note_lateness(lateness);
         for (way, books) in watch.books().into_iter().enumerate() {
             assert_eq!((books.imbalance(), books.inside, books.counts.left), (None, 0, left[way]));
         }

@@ -1,9 +1,10 @@
 //! Compares a log's index with its files, and both with the counters of the tap whose copies the log keeps.
 //!
+//! Every byte is compared: a file by the checksum in its entry, an entry by the one in its line. Logs of older versions have none.
 //! It changes nothing. A file that is being written is not in the index yet; it is counted, not checked.
 
-use super::index::{FileEntry, IndexEntry, LogIndex};
-use super::keeper::index_of;
+use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry};
+use super::keeper::{index_of, is_held};
 use super::{Error, files, survey};
 use packetrig_engine::capture::numbers::{NumberedDirection, TapNumbers};
 use serde::Serialize;
@@ -25,6 +26,16 @@ pub enum LogFinding {
     },
     /// A number that no file ever had.
     Skipped { file: u64 },
+    /// A file has other bytes than were written to it, although it has as many frames.
+    Changed { file: u64 },
+    /// A line of the index is not as it was written.
+    IndexDamaged {
+        /// From 1.
+        line: u64,
+        why: String,
+    },
+    /// The index ends within a line, and no log is running: it was killed, or the index is damaged.
+    IndexCut,
     /// A file that cannot be read.
     Damaged { file: u64, why: String },
     /// A log was killed: what it had not written yet is lost. Only trailers tell how many frames that were.
@@ -41,6 +52,19 @@ pub struct TapBooks {
     pub wanted: u64,
     /// Copies that the mirror's driver took; `None` if that is not known.
     pub mirrored: Option<u64>,
+}
+
+/// What was compared by checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LogChecksums {
+    /// Files with a checksum in the index.
+    pub files: u64,
+    /// Files without one, written by an older version.
+    pub files_without: u64,
+    /// Lines of the index with a checksum.
+    pub lines: u64,
+    /// Lines without one, written by an older version.
+    pub lines_without: u64,
 }
 
 /// What came of a check.
@@ -62,6 +86,7 @@ pub struct LogCheck {
     pub dropped_disk: u64,
     /// Files that are not in the index yet: being written, or left by a process that was killed.
     pub open_files: u64,
+    pub checksums: LogChecksums,
     /// What trailers say, by direction.
     pub numbers: TapNumbers,
     /// What the tap says, by direction.
@@ -164,8 +189,10 @@ impl LogCheck {
 
 /// Checks the log in a directory; `tap` is what `packetrig tap` printed as JSON.
 pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
-    let entries = LogIndex::read(directory)?;
-    if entries.is_empty() {
+    // Before and after: a line that a running log is writing is no damage.
+    let was_held = is_held(directory);
+    let content = IndexContent::read(directory)?;
+    if content.entries.is_empty() && content.damaged.is_empty() {
         return Err(Error::Damaged {
             path: index_of(directory),
             why: "not found, so this is not the directory of \
@@ -174,6 +201,16 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
         });
     }
     let mut checked = LogCheck::default();
+    checked.checksums.lines = content.checked as u64;
+    checked.checksums.lines_without =
+        (content.entries.len() - content.checked.min(content.entries.len())) as u64;
+    let damaged = content.damaged.into_iter();
+    checked
+        .findings
+        .extend(damaged.map(|DamagedLine { number, why }| LogFinding::IndexDamaged { line: number, why }));
+    if content.ends_within_line && !was_held && !is_held(directory) {
+        checked.findings.push(LogFinding::IndexCut);
+    }
     if let Some((path, text)) = tap {
         let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
         checked.tap = Some(books.ok_or_else(|| Error::Damaged {
@@ -185,7 +222,7 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
     }
     let there = files(directory)?;
     let mut known: Vec<FileEntry> = Vec::new();
-    for entry in entries {
+    for entry in content.entries {
         take(entry, &mut known, &mut checked);
     }
     checked.numbers = known.last().map_or(checked.numbers, |file| file.numbers);
@@ -238,6 +275,8 @@ fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
 
 fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
+    checked.checksums.files += u64::from(entry.crc32.is_some());
+    checked.checksums.files_without += u64::from(entry.crc32.is_none());
     match survey(path, before) {
         Ok(found) => {
             checked.frames += found.frames;
@@ -247,6 +286,8 @@ fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogChe
                     said: entry.frames,
                     found: found.frames,
                 });
+            } else if entry.crc32.is_some_and(|crc32| crc32 != found.crc32) {
+                checked.findings.push(LogFinding::Changed { file: entry.file });
             }
         }
         Err(error) => checked.findings.push(LogFinding::Damaged { file: entry.file, why: error.to_string() }),

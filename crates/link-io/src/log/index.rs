@@ -1,14 +1,18 @@
 //! The index: JSON, a line for each event. Half a line, left by a crash, is ignored.
 //!
-//! Lines are only ever added. The whole file is written anew when a log begins: removed files then become one sum.
+//! Each line ends with a checksum of what stands before it. Lines are only ever added. The whole file is written anew when a log begins: removed files then become one sum.
 
 use super::{Error, INDEX, failed};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
+use packetrig_wire::checksum::crc32;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+/// What stands between a line and its checksum.
+const LINE_CHECKSUM: &str = ",\"line_crc32\":";
 
 /// A thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,9 @@ pub struct FileEntry {
     /// Bytes of the frames that were to be in it, FCS included; of a file that was mended, of those in it.
     pub frame_bytes: u64,
     pub size: u64,
+    /// CRC-32 of its bytes; absent in an index of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc32: Option<u32>,
     /// When it was begun and ended, nanoseconds since 1970.
     pub span_ns: (u64, u64),
     /// When its first and its last frame arrived.
@@ -101,27 +108,82 @@ pub struct LogIndex {
     unwritten: String,
 }
 
-impl LogIndex {
-    /// Its entries, oldest first; none if there is no index. Half a line at the end is left out.
-    pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
+/// What an index holds.
+#[derive(Debug, Default)]
+pub(super) struct IndexContent {
+    /// Oldest first.
+    pub(super) entries: Vec<IndexEntry>,
+    /// Lines that are not as they were written.
+    pub(super) damaged: Vec<DamagedLine>,
+    /// Lines with a checksum that is right.
+    pub(super) checked: usize,
+    /// Whether it ends within a line: the log was killed, or is writing it now.
+    pub(super) ends_within_line: bool,
+}
+
+/// A line of an index that is not as it was written.
+#[derive(Debug)]
+pub(super) struct DamagedLine {
+    /// From 1.
+    pub(super) number: u64,
+    pub(super) why: String,
+}
+
+impl IndexContent {
+    /// Reads an index; empty if there is none.
+    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(INDEX);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(failed("read", &path)(error)),
         };
         // A process that was killed while it wrote leaves a line without its end, which is no entry. A complete file
         // that such a line was about is found in the directory and entered again (`LoggedFiles::repair`).
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut entries = Vec::new();
-        for (n, line) in whole.lines().enumerate() {
-            let entry = serde_json::from_str(line).map_err(|error| Error::Damaged {
-                path: path.clone(),
-                why: format!("line {}: {error}", n + 1),
-            })?;
-            entries.push(entry);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<&[u8]> = bytes[..end].split_inclusive(|byte| *byte == b'\n').collect();
+        let mut content = Self { ends_within_line: end < bytes.len(), ..Self::default() };
+        // The whole index is written anew when a log begins, so either all lines have a checksum or none has.
+        let has_checksums = lines.iter().any(|line| matches!(checked_line(line), Some(Ok(_))));
+        for (number, line) in (1..).zip(lines) {
+            let read = match checked_line(line) {
+                Some(checked) => checked.inspect(|_| content.checked += 1),
+                None if has_checksums => Err("it has no checksum".to_owned()),
+                None => Ok(line),
+            };
+            match read.and_then(|line| serde_json::from_slice(line).map_err(|error| error.to_string())) {
+                Ok(entry) => content.entries.push(entry),
+                Err(why) => content.damaged.push(DamagedLine { number, why }),
+            }
         }
-        Ok(entries)
+        Ok(content)
+    }
+}
+
+/// The line if its checksum is right; `None` if it has none.
+fn checked_line(line: &[u8]) -> Option<Result<&[u8], String>> {
+    let at = line.windows(LINE_CHECKSUM.len()).rposition(|part| part == LINE_CHECKSUM.as_bytes())?;
+    let (said, rest) = (&line[at + LINE_CHECKSUM.len()..], &line[..at]);
+    // Compared as it is written, so that no other way to write the same number passes.
+    let is_right = said == line_end(rest).as_bytes();
+    Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
+}
+
+/// How a line ends that begins like this, behind [`LINE_CHECKSUM`].
+fn line_end(begin: &[u8]) -> String {
+    format!("{}}}\n", crc32(0, begin))
+}
+
+impl LogIndex {
+    /// Its entries, oldest first; none if there is no index. Half a line at the end is left out.
+    pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
+        let content = IndexContent::read(directory)?;
+        match content.damaged.first() {
+            None => Ok(content.entries),
+            Some(DamagedLine { number, why }) => {
+                Err(Error::Damaged { path: directory.join(INDEX), why: format!("line {number}: {why}") })
+            }
+        }
     }
 
     /// Writes the index anew and keeps it open.
@@ -171,6 +233,8 @@ impl LogIndex {
 fn line(entry: &IndexEntry) -> String {
     // Numbers and short texts: nothing in it can fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
-    text.push('\n');
-    text
+    // The brace that closes the object comes back behind the checksum.
+    text.pop();
+    let end = line_end(text.as_bytes());
+    text + LINE_CHECKSUM + &end
 }

@@ -167,6 +167,7 @@ impl FileShelf for LogKeeper {
             frames: part.frames,
             frame_bytes: part.frame_bytes,
             size: part.size,
+            crc32: Some(part.crc32),
             span_ns: part.span_ns,
             arrivals_ns: part.arrivals_ns,
             dropped_kernel: part.kernel_dropped,
@@ -313,11 +314,13 @@ impl LoggedFiles {
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
         // Half a record at the end would stop every reader there. A compressed file is left as it is: each block is a
         // zstd frame of its own, and readers get everything up to the last whole one.
-        if found.is_cut && !is_compressed {
+        let is_to_be_cut = found.is_cut && !is_compressed;
+        if is_to_be_cut {
             let file = OpenOptions::new().write(true).open(path).map_err(failed("repair", path))?;
             file.set_len(found.whole).map_err(failed("repair", path))?;
         }
         let size = fs::metadata(path).map_err(failed("read", path))?.len();
+        let crc32 = if is_to_be_cut { survey::crc32_of(path)? } else { found.crc32 };
         Ok(FileEntry {
             file: number,
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -325,6 +328,7 @@ impl LoggedFiles {
             frames: found.frames,
             frame_bytes: found.frame_bytes,
             size,
+            crc32: Some(crc32),
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,

@@ -2,6 +2,7 @@
 
 use super::{Error, failed};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
+use packetrig_wire::checksum::crc32;
 use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
 use packetrig_wire::trailer;
 use std::fs::File;
@@ -25,23 +26,48 @@ pub struct LogFileSurvey {
     pub whole: u64,
     /// Whether there is anything behind that.
     pub is_cut: bool,
+    /// CRC-32 of all bytes of the file, as they are on the disk.
+    pub crc32: u32,
+}
+
+/// Passes on what it reads and sums it up.
+struct ChecksumReader<R> {
+    input: R,
+    crc32: u32,
+}
+
+impl<R: Read> Read for ChecksumReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(into)?;
+        self.crc32 = crc32(self.crc32, &into[..read]);
+        Ok(read)
+    }
+}
+
+/// CRC-32 of the bytes of a file.
+pub(super) fn crc32_of(path: &Path) -> Result<u32, Error> {
+    let input = File::open(path).map_err(failed("read", path))?;
+    let mut reader = ChecksumReader { input, crc32: 0 };
+    io::copy(&mut reader, &mut io::sink()).map_err(failed("read", path))?;
+    Ok(reader.crc32)
 }
 
 /// Reads a file, compressed or not.
 pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let file = File::open(path).map_err(failed("read", path))?;
+    let mut file = ChecksumReader { input: file, crc32: 0 };
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-    let mut input: Box<dyn Read> = if is_compressed {
-        Box::new(zstd::Decoder::new(file).map_err(failed("read", path))?)
-    } else {
-        Box::new(file)
-    };
     let mut reading = FileReading {
         found: LogFileSurvey::default(),
         counter: TrailerCounter::new(known),
         decoder: CaptureDecoder::new(),
     };
-    match reading.all(&mut input) {
+    let read = if is_compressed {
+        zstd::Decoder::new(&mut file).and_then(|mut input| reading.all(&mut input))
+    } else {
+        reading.all(&mut file)
+    };
+    match read {
         Ok(()) => {}
         // Compressed blocks that are not whole: as with a record that is cut.
         Err(error) if is_compressed && error.kind() != io::ErrorKind::InvalidData => {
@@ -49,8 +75,10 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
         }
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
     }
+    // What the decoder had no use for counts, too.
+    io::copy(&mut file, &mut io::sink()).map_err(failed("read", path))?;
     let numbers = reading.counter.numbers();
-    Ok(LogFileSurvey { numbers, ..reading.found })
+    Ok(LogFileSurvey { numbers, crc32: file.crc32, ..reading.found })
 }
 
 struct FileReading {

@@ -322,3 +322,90 @@ fn compressed_files_are_numbered_counted_and_mended_like_others() {
     let mended = &entries(directory.path())[2];
     assert!(mended.mended && mended.frames == 26, "{mended:?}");
 }
+
+/// Changes a byte at each of these places in turn; what a check finds must name the file.
+fn assert_changes_are_found(
+    directory: &Path,
+    path: &Path,
+    places: impl Iterator<Item = usize>,
+    file: Option<u64>,
+) {
+    let whole = fs::read(path).unwrap();
+    for place in places {
+        let mut changed = whole.clone();
+        changed[place] ^= 1 << (place % 8);
+        fs::write(path, &changed).unwrap();
+        let checked = check(directory, None).unwrap();
+        let is_named = checked.findings.iter().any(|finding| match finding {
+            LogFinding::Changed { file: found }
+            | LogFinding::Damaged { file: found, .. }
+            | LogFinding::Differs { file: found, .. } => Some(*found) == file,
+            LogFinding::IndexDamaged { .. } | LogFinding::IndexCut => file.is_none(),
+            _ => false,
+        });
+        assert!(is_named && checked.is_incomplete(), "{} {place}: {:?}", path.display(), checked.findings);
+    }
+    fs::write(path, &whole).unwrap();
+}
+
+#[test]
+fn one_byte_that_changed_anywhere_is_found() {
+    for zstd in [None, Some(3)] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = TestLog::squeezed(directory.path(), retention(), 0, zstd);
+        log.frames(1..=150);
+        log.end();
+        assert!(!check(directory.path(), None).unwrap().is_incomplete());
+        for (number, path) in files(directory.path()).unwrap() {
+            let size = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+            // Headers byte for byte, and places all over the file up to its last byte.
+            let places =
+                (0..64.min(size)).step_by(3).chain((64..size).step_by(size / 20 + 1)).chain([size - 1]);
+            assert_changes_are_found(directory.path(), &path, places, Some(number));
+        }
+        let checked = check(directory.path(), None).unwrap();
+        assert!(!checked.is_incomplete(), "it is as it was: {checked:?}");
+    }
+}
+
+#[test]
+fn one_byte_of_the_index_that_changed_anywhere_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
+    log.frames(1..=3);
+    log.end();
+    let index = directory.path().join(INDEX);
+    let size = fs::read(&index).unwrap().len();
+    assert_changes_are_found(directory.path(), &index, 0..size, None);
+    assert!(!check(directory.path(), None).unwrap().is_incomplete(), "it is as it was");
+}
+
+#[test]
+fn a_log_of_an_older_version_has_no_checksums_and_gets_those_of_its_new_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
+    log.frames(1..=150);
+    let now = log.end();
+    let older: String = LogIndex::read(directory.path())
+        .unwrap()
+        .into_iter()
+        .map(|entry| match entry {
+            IndexEntry::File(file) => IndexEntry::File(FileEntry { crc32: None, ..file }),
+            entry => entry,
+        })
+        .map(|entry| serde_json::to_string(&entry).unwrap() + "\n")
+        .collect();
+    fs::write(directory.path().join(INDEX), older).unwrap();
+    let checked = check(directory.path(), None).unwrap();
+    assert!(!checked.is_incomplete(), "{checked:?}");
+    let lines = LogIndex::read(directory.path()).unwrap().len() as u64;
+    let without = LogChecksums { files_without: 3, lines_without: lines, ..LogChecksums::default() };
+    assert_eq!(checked.checksums, without);
+    let mut log = TestLog::begin(directory.path(), retention(), now);
+    log.frames(151..=200);
+    log.end();
+    let checked = check(directory.path(), None).unwrap();
+    assert!(!checked.is_incomplete(), "{checked:?}");
+    assert_eq!((checked.checksums.files, checked.checksums.files_without), (1, 3), "{checked:?}");
+    assert_eq!(checked.checksums.lines_without, 0, "the index is written anew");
+}

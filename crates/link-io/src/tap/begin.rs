@@ -13,6 +13,7 @@ use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, found};
 use crate::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
+use packetrig_engine::tap_losses::TapLossLog;
 use packetrig_engine::xdp;
 use packetrig_link::FrameTreatment;
 use packetrig_plan::PortLocation;
@@ -81,11 +82,18 @@ impl RunningTap {
             (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
             _ => None,
         };
+        // Best effort: without it, a run beside this tap does not know what it loses.
+        let losses = match &started.plane {
+            TapPlane::Process(_) => TapLossLog::begin(&state.name, now).ok(),
+            TapPlane::Kernel(_) => None,
+        };
         Ok(Self {
             plane: started.plane,
             record,
             watch,
             gone: Vec::new(),
+            waiting: None,
+            losses,
             state,
             guard,
             began: now,

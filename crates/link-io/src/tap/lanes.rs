@@ -23,6 +23,7 @@ use lane::TapLane;
 use packetrig_engine::packet::InterfaceMeter;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::packet::{RxOptions, RxRing};
+use packetrig_units::MonoTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -30,6 +31,14 @@ use tally::PublishedTally;
 
 /// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
 pub(super) const BEYOND_MTU: u32 = 18;
+
+/// Frames that this process was too slow for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLosses {
+    /// All that were lost by then are among them.
+    pub(super) looked: MonoTime,
+    pub(super) frames: u64,
+}
 
 pub(super) struct TapLanes {
     stop: Arc<AtomicBool>,
@@ -59,6 +68,9 @@ impl TapLanes {
             let published = Arc::clone(&published[direction]);
             let mut lane = open(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
+            if lane.treatment.is_some() {
+                lane.out.log_departures();
+            }
             lanes.push(lane);
         }
         // All rings are open before the first thread runs: a lane that fails to open leaves no half of a tap
@@ -98,6 +110,13 @@ impl TapLanes {
         // All are joined, whatever the first of them says.
         let results: Vec<_> = self.threads.drain(..).map(result_of).collect();
         results.into_iter().collect()
+    }
+
+    /// What both lanes lost in their own rings, and by when.
+    pub(super) fn own_losses(&self) -> OwnLosses {
+        let [(one_ns, one), (other_ns, other)] =
+            self.published.each_ref().map(|published| published.losses());
+        OwnLosses { looked: MonoTime::from_nanos(one_ns.min(other_ns)), frames: one + other }
     }
 
     pub(super) fn accounts(&mut self, state: &TapState) -> TapAccounts {

@@ -24,7 +24,7 @@ fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyTruth) {
     let mut impairer =
         FrameImpairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
     let mut left = Vec::new();
-    let mut out = |frame: &[u8]| left.push(position(frame));
+    let mut out = |frame: &[u8], _: u64| left.push(position(frame));
     for n in 0..count {
         impairer.release(n * 1000, &mut out);
         impairer.accept(n * 1000, &frame(n), &mut out);
@@ -83,10 +83,10 @@ fn damage_and_rewriting_change_the_bytes_they_say() {
     );
     let mut left = Vec::new();
     for _ in 0..3 {
-        impairer.accept(0, &[0; 60], &mut |frame| left.push(frame.to_vec()));
+        impairer.accept(0, &[0; 60], &mut |frame, _| left.push(frame.to_vec()));
     }
     assert_eq!((left[0][59], &left[1][6..12], &left[2]), (0x81, &[2u8; 6][..], &vec![0; 60]));
-    let truth = impairer.finish(0, &mut |_| {}).0.remove(&0).unwrap();
+    let truth = impairer.finish(0, &mut |_, _| {}).0.remove(&0).unwrap();
     // Nothing was popped, so nothing was rewritten.
     assert_eq!((truth.corrupted, truth.rewritten), ([0].into(), [1].into()));
 }
@@ -107,10 +107,10 @@ proptest! {
         let mut impairer = FrameImpairer::new(FaultPlan { seed, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
         let mut left = Vec::new();
         for n in 0..count {
-            impairer.release(n * 1000, &mut |frame| left.push(position(frame)));
-            impairer.accept(n * 1000, &frame(n), &mut |frame| left.push(position(frame)));
+            impairer.release(n * 1000, &mut |frame, _| left.push(position(frame)));
+            impairer.accept(n * 1000, &frame(n), &mut |frame, _| left.push(position(frame)));
         }
-        let truth = impairer.finish(count * 1000, &mut |frame| left.push(position(frame)));
+        let truth = impairer.finish(count * 1000, &mut |frame, _| left.push(position(frame)));
         let truth = truth.0.get(&0).cloned().unwrap_or_default();
         let accounts = truth.accounts();
         prop_assert_eq!(&truth.departures, &left);
@@ -127,14 +127,14 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTr
     let mut left = Vec::new();
     let mut next = 0;
     for now in (0..=end).step_by(1000) {
-        impairer.release(now, &mut |frame| left.push((now, position(frame))));
+        impairer.release(now, &mut |frame, _| left.push((now, position(frame))));
         while arrivals.get(next).is_some_and(|at| *at <= now) {
-            impairer.accept(now, &frame(next as u64), &mut |frame| left.push((now, position(frame))));
+            impairer.accept(now, &frame(next as u64), &mut |frame, _| left.push((now, position(frame))));
             next += 1;
         }
     }
     assert_eq!(impairer.next_due(), None, "the test looked long enough");
-    (left, impairer.finish(end, &mut |_| {}).0.remove(&0).unwrap_or_default())
+    (left, impairer.finish(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
         fn settled(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
-        fn left(&mut self, _: FramePosition, _: u64, _: u64) {}
+        fn left(&mut self, _: FramePosition) {}
     }
     let plan = FaultPlan {
         seed: 9,
@@ -211,7 +211,7 @@ fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
     let mut places = std::collections::BTreeSet::new();
     for _ in 0..500 {
         let mut left = Vec::new();
-        impairer.accept(0, &[0; 60], &mut |frame| left = frame.to_vec());
+        impairer.accept(0, &[0; 60], &mut |frame, _| left = frame.to_vec());
         let (at, mask) = impairer.witness().0.unwrap();
         let mut wanted = [0u8; 60];
         wanted[at as usize] = mask;
@@ -240,15 +240,15 @@ fn what_arrived_has_left_or_has_an_account_at_every_moment() {
                 *sum += more;
             }
         }
-        fn left(&mut self, _: FramePosition, _: u64, _: u64) {
+        fn left(&mut self, _: FramePosition) {
             self.0[4] += 1;
         }
     }
     let plan = FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::none() };
     let mut impairer = FrameImpairer::new(plan, 0, KeptAccounts::default());
     for n in 0..5_000 {
-        impairer.release(n * 4_000, &mut |_| {});
-        impairer.accept(n * 4_000, &frame(n), &mut |_| {});
+        impairer.release(n * 4_000, &mut |_, _| {});
+        impairer.accept(n * 4_000, &frame(n), &mut |_, _| {});
         let inside = impairer.inside();
         let [arrived, copies, dropped, overflowed, left] = impairer.witness().0;
         assert_eq!(arrived + copies, left + dropped + overflowed + inside);

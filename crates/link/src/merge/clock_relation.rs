@@ -1,10 +1,12 @@
 //! How the clock of one capture relates to that of another, found from packets that are in both.
 //!
 //! A pair of stamps of one packet gives the difference of the clocks at that time, with the jitter of both captures. Medians of many
-//! pairs are the knots of a line: what lies between two knots is interpolated, so that clocks may drift. Where the difference jumps,
-//! a clock was set, and a new line begins.
+//! pairs are the knots of a line: what lies between two knots is interpolated, so that clocks may drift. Where the difference jumps by more
+//! than delays explain ([`super::clock_steps`]), a clock was set, and a new line begins.
 
 use super::PacketSample;
+use super::clock_drift::ClockDrift;
+use super::clock_steps::find_steps;
 use super::sample::SampledPacket;
 use packetrig_units::Nanos;
 
@@ -12,11 +14,9 @@ use packetrig_units::Nanos;
 const KNOT_PAIRS: usize = 32;
 /// Neighbours on each side of a pair that say what the difference is about there.
 const NEIGHBOURS: usize = 15;
-/// Differences that are further than this from those around are not of the same packet, or of one that was delayed.
-const MOST_JITTER_NS: u64 = 10_000_000;
-/// What a clock may gain between two pairs without having been set: this, and this share of the time between them.
-const STEP_NS: u64 = 1_000_000;
-const MOST_DRIFT: f64 = 500e-6;
+/// Differences that are further than this from those around, and further than so many times what is usual, are not of the same packet.
+const LEAST_STRAY_NS: u64 = 10_000_000;
+const STRAY_DISTANCES: u64 = 30;
 
 /// Gives the time of one capture, the other, in the clock of the reference.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,7 @@ pub struct ClockRelation {
     lines: Vec<ClockLine>,
     pairs: usize,
     jitter_ns: u64,
+    drift: Option<ClockDrift>,
 }
 
 /// The relation from one packet of the other capture on, until a clock was set.
@@ -44,10 +45,10 @@ struct ClockKnot {
 
 /// One packet in both captures.
 #[derive(Clone, Copy, Debug)]
-struct StampPair {
-    number: u64,
-    at_ns: u64,
-    ahead_ns: i64,
+pub(super) struct StampPair {
+    pub(super) number: u64,
+    pub(super) at_ns: u64,
+    pub(super) ahead_ns: i64,
 }
 
 /// A clock was set.
@@ -68,13 +69,17 @@ impl ClockRelation {
         if pairs.is_empty() {
             return None;
         }
-        let mut relation = Self { lines: Vec::new(), pairs: pairs.len(), jitter_ns: 0 };
-        let mut rest = &pairs[..];
-        while !rest.is_empty() {
-            let end = rest.windows(2).position(|two| is_step(two[0], two[1])).map_or(rest.len(), |at| at + 1);
-            relation.lines.push(ClockLine { first: rest[0].number, knots: knots(&rest[..end]) });
-            rest = &rest[end..];
+        let mut relation = Self { pairs: pairs.len(), ..Self::default() };
+        let mut longest: &[StampPair] = &[];
+        let ends = find_steps(&pairs).into_iter().chain([pairs.len()]);
+        let mut begin = 0;
+        for end in ends {
+            let line = &pairs[begin..end];
+            relation.lines.push(ClockLine { first: line[0].number, knots: knots(line) });
+            longest = if length_of(line) > length_of(longest) { line } else { longest };
+            begin = end;
         }
+        relation.drift = ClockDrift::of(longest);
         let residuals =
             pairs.iter().map(|pair| relation.ahead_ns(pair.number, pair.at_ns).abs_diff(pair.ahead_ns));
         relation.jitter_ns = residuals.max().unwrap_or(0);
@@ -96,13 +101,9 @@ impl ClockRelation {
         self.lines.first().and_then(|line| line.knots.first()).map_or(0, |knot| knot.ahead_ns)
     }
 
-    /// Parts in a million that the clock of the reference is faster, over the longest time without a step; `None` if that is too
-    /// short to tell.
-    pub fn drift_ppm(&self) -> Option<f64> {
-        let ends = self.lines.iter().filter_map(|line| Some((line.knots.first()?, line.knots.last()?)));
-        let (first, last) = ends.max_by_key(|(first, last)| last.at_ns.saturating_sub(first.at_ns))?;
-        let length = last.at_ns.saturating_sub(first.at_ns);
-        (length > 0).then(|| (last.ahead_ns - first.ahead_ns) as f64 / length as f64 * 1e6)
+    /// How much faster the clock of the reference is, over the longest time without a step; `None` if that is too short to tell.
+    pub fn drift(&self) -> Option<ClockDrift> {
+        self.drift
     }
 
     /// The farthest that the stamps of one packet are apart when the clocks have been brought together.
@@ -153,26 +154,29 @@ fn pair(ours: &SampledPacket, theirs: &SampledPacket) -> StampPair {
     StampPair { number: theirs.number, at_ns: theirs.at_ns, ahead_ns }
 }
 
-fn signed_difference(left: u64, right: u64) -> i64 {
+pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
     let distance = i64::try_from(left.abs_diff(right)).unwrap_or(i64::MAX);
     if left < right { -distance } else { distance }
+}
+
+/// How long some pairs are apart.
+fn length_of(pairs: &[StampPair]) -> u64 {
+    pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
 /// Without pairs whose difference is unlike those of their neighbours: a content that happened twice, and of which each capture lost
 /// another one, looks like one packet.
 fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
-    let usual = |index: usize| {
+    let distance = |index: usize| {
         let around = &pairs[index.saturating_sub(NEIGHBOURS)..pairs.len().min(index + NEIGHBOURS + 1)];
-        median(around.iter().map(|pair| pair.ahead_ns))
+        pairs[index].ahead_ns.abs_diff(median(around.iter().map(|pair| pair.ahead_ns)))
     };
-    let near =
-        (0..pairs.len()).filter(|&index| pairs[index].ahead_ns.abs_diff(usual(index)) <= MOST_JITTER_NS);
-    near.map(|index| pairs[index]).collect()
-}
-
-fn is_step(before: StampPair, after: StampPair) -> bool {
-    let drifted = before.at_ns.abs_diff(after.at_ns) as f64 * MOST_DRIFT;
-    before.ahead_ns.abs_diff(after.ahead_ns) as f64 > STEP_NS as f64 + drifted
+    let distances: Vec<u64> = (0..pairs.len()).map(distance).collect();
+    // A path with long delays has large distances and no strays.
+    let usual = median(distances.iter().map(|distance| i64::try_from(*distance).unwrap_or(i64::MAX)));
+    let most = LEAST_STRAY_NS.max(usual.unsigned_abs().saturating_mul(STRAY_DISTANCES));
+    let near = pairs.iter().zip(&distances).filter(|(_, distance)| **distance <= most);
+    near.map(|(pair, _)| *pair).collect()
 }
 
 fn knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
@@ -186,13 +190,13 @@ fn knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
 }
 
 /// The mean time of some pairs.
-fn middle(group: &[StampPair]) -> u64 {
+pub(super) fn middle(group: &[StampPair]) -> u64 {
     let first = group.iter().map(|pair| pair.at_ns).min().unwrap_or(0);
     let sum: u128 = group.iter().map(|pair| u128::from(pair.at_ns - first)).sum();
     first + u64::try_from(sum / group.len().max(1) as u128).unwrap_or(0)
 }
 
-fn median(values: impl Iterator<Item = i64>) -> i64 {
+pub(super) fn median(values: impl Iterator<Item = i64>) -> i64 {
     let mut values: Vec<i64> = values.collect();
     if values.is_empty() {
         return 0;
@@ -202,69 +206,4 @@ fn median(values: impl Iterator<Item = i64>) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::merge::PacketIdentity;
-    use packetrig_wire::pattern::mix;
-
-    const SECOND: u64 = 1_000_000_000;
-    const BEGIN: u64 = 1_790_000_000 * SECOND;
-
-    /// Samples of 20,000 packets, one each 5 ms, by the reference and by a clock that shows what `other` says.
-    fn samples(other: impl Fn(u64, u64) -> u64) -> (PacketSample, PacketSample) {
-        let (mut ours, mut theirs) = (PacketSample::new(4096), PacketSample::new(4096));
-        for number in 0..20_000 {
-            let at_ns = BEGIN + 5_000_000 * number;
-            let identity = PacketIdentity(mix(7, number));
-            ours.add(identity, number, at_ns + mix(8, number) % 3000);
-            theirs.add(identity, number, other(number, at_ns) + mix(9, number) % 3000);
-        }
-        (ours, theirs)
-    }
-
-    #[test]
-    fn a_clock_that_drifts_is_followed() {
-        // It began 3 s late, and loses 40 parts in a million.
-        let slow = |at_ns: u64| at_ns - 3 * SECOND - (at_ns - BEGIN) * 40 / 1_000_000;
-        let (ours, theirs) = samples(|_, at_ns| slow(at_ns));
-        let relation = ClockRelation::between(&ours, &theirs).unwrap();
-        assert!((relation.drift_ppm().unwrap() - 40.0).abs() < 0.5, "{relation:?}");
-        assert!(relation.jitter().as_u64() < 6000, "{:?}", relation.jitter());
-        assert_eq!((relation.steps(), relation.pairs() > 4000), (vec![], true));
-        for number in [0, 1, 777, 10_000, 19_999] {
-            let at_ns = BEGIN + 5_000_000 * number;
-            let found = relation.to_reference(number, slow(at_ns));
-            assert!(found.abs_diff(at_ns) < 4000, "{number}: {}", found.abs_diff(at_ns));
-        }
-    }
-
-    #[test]
-    fn a_clock_that_was_set_begins_another_line() {
-        for by in [-2_000_000_000_i64, 700_000_000] {
-            let (ours, theirs) =
-                samples(|number, at| if number < 12_000 { at } else { at.saturating_add_signed(by) });
-            let relation = ClockRelation::between(&ours, &theirs).unwrap();
-            let [step] = relation.steps()[..] else { panic!("{:?}", relation.steps()) };
-            assert!((step.by_ns + by).abs() < 10_000, "{step:?}");
-            assert!(step.at_ns.abs_diff(BEGIN + 60 * SECOND) < SECOND, "{step:?}");
-            let after = (BEGIN + 15_000 * 5_000_000).saturating_add_signed(by);
-            let found = relation.to_reference(15_000, after);
-            assert!(found.abs_diff(BEGIN + 75 * SECOND) < 4000);
-        }
-    }
-
-    #[test]
-    fn what_looks_like_one_packet_and_is_not_does_not_count() {
-        let (ours, theirs) = samples(|number, at| if number % 50 == 0 { at + 30 * SECOND } else { at });
-        let relation = ClockRelation::between(&ours, &theirs).unwrap();
-        assert!(relation.first_ahead_ns().abs() < 4000 && relation.steps().is_empty(), "{relation:?}");
-        assert!(relation.jitter().as_u64() < 6000);
-    }
-
-    #[test]
-    fn captures_of_different_links_have_no_relation() {
-        let (ours, _) = samples(|_, at| at);
-        assert_eq!(ClockRelation::between(&ours, &PacketSample::new(9)), None);
-        assert_eq!(ClockRelation::default().to_reference(5, 77), 77);
-    }
-}
+mod tests;

@@ -45,6 +45,8 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         }
         CaveatKind::PortFailed => {
             "The interface could not be used to the end of the run. What was counted by then is in this report."
+        CaveatKind::TapLost => {
+            "A tap on this machine lost frames itself: losses at that time may be its, not the device's."
         }
     }
 }
@@ -73,5 +75,6 @@ pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
         CaveatKind::CameLate => "Nothing; its results are in this report now.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
         CaveatKind::PortFailed => "Check what deleted or took the interface, and run again.",
+        CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
     }
 }

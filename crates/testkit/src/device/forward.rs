@@ -162,7 +162,7 @@ impl Side {
             }
         };
         let out = &mut self.out;
-        let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
+        let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes, _| out.send(bytes));
         self.out.drain()?;
         let own_losses = self.out.losses() + self.rx.stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
@@ -178,9 +178,9 @@ impl Side {
         let out = &mut self.out;
         let taken = self.rx.receive(BATCH, &mut |frame| {
             let arrived = offset.to_monotonic(frame.realtime_ns);
-            impairer.accept(arrived, frame.bytes, &mut |bytes| out.send(bytes));
+            impairer.accept(arrived, frame.bytes, &mut |bytes, _| out.send(bytes));
         });
-        impairer.release(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
+        impairer.release(clock::monotonic_ns(), &mut |bytes, _| out.send(bytes));
         out.kick()?;
         Ok(taken)
     }

@@ -7,7 +7,7 @@ use crate::numbers::count;
 use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_link::DIRECTIONS;
-use packetrig_link_io::log::{self, LogCheck, LogDoubt, LogFinding};
+use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding};
 use std::path::Path;
 
 /// What a cell shows whose number is unknown.
@@ -70,13 +70,47 @@ fn shown(checked: &LogCheck) -> String {
         ));
     }
     lines.extend(checked.doubt().map(doubtful));
+    lines.push(compared(checked.checksums));
     let verdict = match is_complete(checked) {
+        // Every frame may still be there, but not as it was.
+        Some(false) if is_only_changed(checked) => "no frame is known to be missing, but the log was changed",
         Some(true) => "the log is complete",
         Some(false) => "the log is not complete",
         None => "no frame is known to be missing, but whether the log is complete is unknown",
     };
     lines.push(format!("{} files: {verdict}", count(checked.files)));
     text + &lines.join("\n") + "\n"
+}
+
+/// Whether nothing is amiss but bytes that are not as they were written.
+fn is_only_changed(checked: &LogCheck) -> bool {
+    let is_change = |finding: &LogFinding| {
+        matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
+    };
+    let without = LogCheck { findings: Vec::new(), ..checked.clone() };
+    checked.findings.iter().all(is_change) && !without.is_incomplete()
+}
+
+/// What was compared, so that the reader knows what a damage would have shown in.
+fn compared(checksums: LogChecksums) -> String {
+    let LogChecksums { files, files_without, lines, lines_without } = checksums;
+    if files == 0 && lines == 0 {
+        return "checked: the numbers of frames; no checksums: written by an older version, so a changed byte may be overlooked"
+            .to_owned();
+    }
+    let mut text = format!(
+        "checked: the numbers of frames, and checksums of {} files and {} lines of the index",
+        count(files),
+        count(lines)
+    );
+    if files_without + lines_without > 0 {
+        let (files, lines) = (count(files_without), count(lines_without));
+        text.extend([
+            format!("; no checksums of {files} files and {lines} lines: written by an older version, so a changed byte"),
+            " in them may be overlooked".to_owned(),
+        ]);
+    }
+    text
 }
 
 fn against_tap(checked: &LogCheck) -> String {
@@ -124,6 +158,13 @@ fn words(finding: &LogFinding) -> String {
         LogFinding::Gone { file } => format!("file {file} is in the index but missing"),
         LogFinding::Differs { file, said, found } => {
             format!("file {file} holds {} frames, but the index says {}", count(*found), count(*said))
+        }
+        LogFinding::Changed { file } => {
+            format!("file {file} was changed after it was written: its checksum is not the one in the index")
+        }
+        LogFinding::IndexDamaged { line, why } => format!("index.jsonl was changed: line {line}: {why}"),
+        LogFinding::IndexCut => {
+            "index.jsonl ends within a line: the log was killed, or the index is damaged".to_owned()
         }
         LogFinding::Skipped { file } => format!("file {file} is missing from the index"),
         LogFinding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),

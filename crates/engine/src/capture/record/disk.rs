@@ -9,6 +9,7 @@ use super::feed::{BLOCK, DiskBlock};
 use super::shelf::{FilePart, FileShelf, FullDiskPolicy};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
+use packetrig_wire::checksum::crc32;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -68,6 +69,26 @@ pub(super) struct DiskOptions {
     pub(super) zstd: Option<i32>,
 }
 
+/// The checksum of a file while it is written. A file may be cut to its last complete record, so that of the bytes up to there is
+/// known, too.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunningChecksum {
+    of_all: u32,
+    of_whole: u32,
+}
+
+impl RunningChecksum {
+    /// Takes bytes that were written; up to `whole` of them end with a complete record, if one ends in them.
+    fn add(&mut self, bytes: &[u8], whole: Option<usize>) {
+        let Some((complete, begun)) = whole.and_then(|whole| bytes.split_at_checked(whole)) else {
+            self.of_all = crc32(self.of_all, bytes);
+            return;
+        };
+        self.of_whole = crc32(self.of_all, complete);
+        self.of_all = crc32(self.of_whole, begun);
+    }
+}
+
 pub(super) struct DiskThread {
     queue: DiskQueue,
     keep: Option<usize>,
@@ -76,6 +97,8 @@ pub(super) struct DiskThread {
     compression: Option<FileCompression>,
     /// Where the last complete record on the disk ends; compressed, the last block.
     whole: u64,
+    /// Of the file at hand; only a shelf asks for it.
+    checksum: RunningChecksum,
     /// Frames in each of the existing files.
     frames: VecDeque<u64>,
     /// Frames of the file at hand that were lost.
@@ -106,6 +129,7 @@ impl DiskThread {
             file: None,
             compression,
             whole: 0,
+            checksum: RunningChecksum::default(),
             frames: VecDeque::new(),
             lost: 0,
             unopened: None,
@@ -145,6 +169,7 @@ impl DiskThread {
     fn next(&mut self, target: RecordTarget) -> Result<(), (PathBuf, io::Error)> {
         self.file = None;
         self.whole = 0;
+        self.checksum = RunningChecksum::default();
         self.lost = 0;
         let path;
         let mut file;
@@ -186,6 +211,7 @@ impl DiskThread {
             self.unopened = Some(path);
         }
         self.whole = 0;
+        self.checksum = RunningChecksum::default();
         self.lost = 0;
     }
 
@@ -202,7 +228,7 @@ impl DiskThread {
     /// The file at hand is complete: tells the shelf.
     fn ended(&mut self, part: FilePart) {
         let file = self.file.take();
-        let part = FilePart { disk_lost: self.lost, size: self.whole, ..part };
+        let part = FilePart { disk_lost: self.lost, size: self.whole, crc32: self.checksum.of_whole, ..part };
         let part = match self.unopened.take() {
             Some(path) => FilePart { path, frames: 0, ..part },
             None => FilePart {
@@ -254,12 +280,23 @@ impl DiskThread {
         match &mut self.file {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];
+                let is_checked = self.shelf.is_some();
+                let checksum = &mut self.checksum;
                 let done = match &mut self.compression {
-                    // A block in which no record ends has `whole` 0: the end of the last complete record stays where
-                    // it was.
-                    None => file.write_at(bytes, block.offset).map(|()| self.whole.max(block.whole)),
+                    None => file.write_at(bytes, block.offset).map(|()| {
+                        // A block in which no record ends has `whole` 0: the end of the last complete record stays where
+                        // it was.
+                        let ends = block.whole.checked_sub(block.offset);
+                        if is_checked {
+                            checksum.add(bytes, ends.and_then(|ends| usize::try_from(ends).ok()));
+                        }
+                        self.whole.max(block.whole)
+                    }),
                     Some(compression) => compression.compress(bytes).and_then(|compressed| {
                         file.write_at(compressed, self.whole)?;
+                        if is_checked {
+                            checksum.add(compressed, Some(compressed.len()));
+                        }
                         Ok(self.whole + compressed.len() as u64)
                     }),
                 };

@@ -33,6 +33,8 @@ pub struct FilePart {
     pub frame_bytes: u64,
     /// Its size on the disk.
     pub size: u64,
+    /// CRC-32 of its bytes as they were handed to the disk.
+    pub crc32: u32,
     /// When it was begun and ended, nanoseconds since 1970.
     pub span_ns: (u64, u64),
     /// When the first and the last frame arrived that were to be in it; `None` if there are none.

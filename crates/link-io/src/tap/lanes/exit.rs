@@ -3,8 +3,10 @@
 use super::super::hold::TapHold;
 use crate::Error;
 use packetrig_engine::packet::StallWatch;
+use packetrig_link::DepartureLateness;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -47,13 +49,46 @@ pub(super) struct LaneExit {
     mtu: SeenMtu,
     /// Frames given up because the interface was down or gone.
     down: u64,
+    departures: Option<DepartureLog>,
+}
+
+/// When the frames in the ring were due, and how late those before them left.
+#[derive(Debug)]
+struct DepartureLog {
+    /// Of those that the kernel has not taken yet, in order.
+    due_ns: VecDeque<u64>,
+    lateness: DepartureLateness,
 }
 
 impl LaneExit {
     pub(super) fn open(held: &TapHold, longest: u32, mtu: SeenMtu) -> Result<Self, Error> {
         let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
-        Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0 })
+        Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0, departures: None })
+    }
+
+    /// Notes from now on how late frames leave.
+    pub(super) fn log_departures(&mut self) {
+        // With room for all slots, so that nothing is allocated while frames pass.
+        let due_ns = VecDeque::with_capacity(self.ring.capacity());
+        self.departures = Some(DepartureLog { due_ns, lateness: DepartureLateness::default() });
+    }
+
+    /// How late all frames so far have left.
+    pub(super) fn lateness(&self) -> DepartureLateness {
+        self.departures.as_ref().map(|departures| departures.lateness).unwrap_or_default()
+    }
+
+    /// Notes the frames that the kernel has taken since the last time. It is asked after the call that sent them: one that waited for its
+    /// turn in there, or for a processor, was late by that, too.
+    fn note_departures(&mut self) {
+        let Some(DepartureLog { due_ns, lateness }) = &mut self.departures else { return };
+        let departed = due_ns.len().saturating_sub(self.ring.untaken());
+        if departed == 0 {
+            return;
+        }
+        let now_ns = clock::monotonic_ns();
+        due_ns.drain(..departed).for_each(|due_ns| lateness.add(due_ns, now_ns));
     }
 
     /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.
@@ -63,13 +98,31 @@ impl LaneExit {
         }
     }
 
-    /// Puts a frame into the ring. With `waits`, a full ring is kicked a few times before the frame is dropped.
-    pub(super) fn put(
+    /// Puts a frame into the ring that was due at `due_ns`. A full ring is kicked a few times before the frame is dropped.
+    pub(super) fn put_due(
         &mut self,
-        waits: bool,
+        due_ns: u64,
         write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
     ) -> Result<(), NotTaken> {
-        let mut chances = if waits { CHANCES } else { 0 };
+        let is_in_slot = self.fill_slot(CHANCES, write)?;
+        if let Some(departures) = self.departures.as_mut().filter(|_| is_in_slot) {
+            departures.due_ns.push_back(due_ns);
+        }
+        Ok(())
+    }
+
+    /// Puts a copy into the ring if there is room.
+    pub(super) fn put(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> Result<(), NotTaken> {
+        self.fill_slot(0, write).map(drop)
+    }
+
+    /// Fills the next slot; a full ring is kicked so many times. Returns whether the frame is in it: one that is too long for the
+    /// interface is counted as refused and takes none.
+    fn fill_slot(
+        &mut self,
+        mut chances: u32,
+        write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<bool, NotTaken> {
         while self.ring.next_slot().is_none() {
             if chances == 0 {
                 return Err(NotTaken::Full);
@@ -77,10 +130,11 @@ impl LaneExit {
             chances -= 1;
             self.kick();
         }
+        let pending = self.ring.pending();
         let slot = self.ring.next_slot().ok_or(NotTaken::Full)?;
         let len = write(slot).ok_or(NotTaken::TooLong)?;
         self.ring.commit(len);
-        Ok(())
+        Ok(self.ring.pending() > pending)
     }
 
     /// Has the kernel send the frames in the ring. Those that it cannot send, because the interface is down or gone, are dropped.
@@ -92,9 +146,13 @@ impl LaneExit {
         // A frame for an interface that is down is given up, as a cable does with it. Kept, it would leave minutes
         // later.
         let is_down = self.ring.kick().is_err();
+        self.note_departures();
         let finished = self.ring.handed_over() + self.ring.counts().refused;
         if is_down || self.patience.is_over(self.ring.untaken(), finished) {
             self.down += self.ring.withdraw() as u64;
+            if let Some(departures) = &mut self.departures {
+                departures.due_ns.clear();
+            }
         }
     }
 

@@ -90,11 +90,13 @@ impl TapLane {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
             match treatment {
-                None => send(out, tally, frame.bytes),
+                None => send(out, tally, frame.bytes, 0),
                 Some(treatment) => {
                     let arrived_ns = offset.to_monotonic(frame.realtime_ns);
                     latest_ns = arrived_ns;
-                    treatment.accept(arrived_ns, frame.bytes, &mut |bytes| send(out, tally, bytes));
+                    treatment.accept(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
+                        send(out, tally, bytes, due_ns)
+                    });
                 }
             }
             if mirrors.is_empty() {
@@ -108,13 +110,20 @@ impl TapLane {
             // While frames wait in the ring, it is no later than the latest one that was taken: a frame that is held back for others to
             // overtake it must not be given up because this thread had no processor.
             let now_ns = if taken == BATCH { latest_ns } else { clock::monotonic_ns() };
-            treatment.release(now_ns, &mut |bytes| send(out, tally, bytes));
+            treatment.release(now_ns, &mut |bytes, due_ns| send(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.counts();
         }
         self.out.kick();
+        self.tell_lateness();
         self.mirrors.iter_mut().for_each(|(exit, _)| exit.kick());
         self.show();
         taken
+    }
+
+    fn tell_lateness(&mut self) {
+        if let Some(treatment) = &mut self.treatment {
+            treatment.note_lateness(self.out.lateness());
+        }
     }
 
     fn show(&mut self) {
@@ -133,7 +142,10 @@ impl TapLane {
     }
 
     fn count_lost(&mut self) -> Result<(), Error> {
+        // Before the question: what is lost after it is in the next answer.
+        let now_ns = clock::monotonic_ns();
         self.tally.ring = self.rx.stats()?.dropped;
+        self.published.show_losses(now_ns, self.tally.ring + self.tally.full);
         Ok(())
     }
 
@@ -151,10 +163,11 @@ impl TapLane {
     fn finish(mut self) -> Result<(), Error> {
         let Self { out, tally, treatment, .. } = &mut self;
         if let Some(treatment) = treatment {
-            treatment.finish(&mut |bytes| send(out, tally, bytes));
+            treatment.finish(&mut |bytes, due_ns| send(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.counts();
         }
         self.out.drain();
+        self.tell_lateness();
         self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain());
         self.count_lost()?;
         self.show();
@@ -162,8 +175,8 @@ impl TapLane {
     }
 }
 
-fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8]) {
-    let put = out.put(true, &mut |slot| {
+fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
+    let put = out.put_due(due_ns, &mut |slot| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
     });
@@ -210,7 +223,7 @@ fn copy(
     });
     for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
         let mut bytes = 0;
-        let put = exit.put(false, &mut |slot| {
+        let put = exit.put(&mut |slot| {
             bytes = shape.write(frame.bytes, trailer, slot)?;
             Some(bytes)
         });

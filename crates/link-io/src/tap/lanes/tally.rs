@@ -66,17 +66,36 @@ impl LaneTally {
 }
 
 #[derive(Debug)]
-pub(super) struct PublishedTally(Vec<AtomicU64>);
+pub(super) struct PublishedTally {
+    numbers: Vec<AtomicU64>,
+    /// Frames that the lane lost in its own rings by `looked_ns`.
+    lost: AtomicU64,
+    looked_ns: AtomicU64,
+}
 
 impl PublishedTally {
     pub(super) fn new(mirrors: usize) -> Self {
-        Self((0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect())
+        let numbers = (0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect();
+        Self { numbers, lost: AtomicU64::new(0), looked_ns: AtomicU64::new(0) }
+    }
+
+    /// Shows what the lane lost in its own rings by a time.
+    pub(super) fn show_losses(&self, looked_ns: u64, lost: u64) {
+        self.lost.store(lost, Ordering::Relaxed);
+        // Behind the number: whoever sees the time sees all that was lost by then.
+        self.looked_ns.store(looked_ns, Ordering::Release);
+    }
+
+    /// A time, and at least what the lane had lost in its own rings by then.
+    pub(super) fn losses(&self) -> (u64, u64) {
+        let looked_ns = self.looked_ns.load(Ordering::Acquire);
+        (looked_ns, self.lost.load(Ordering::Relaxed))
     }
 
     pub(super) fn show(&self, tally: &LaneTally) {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
-        for (place, value) in self.0.iter().zip(tally.fixed().into_iter().chain(copies)) {
+        for (place, value) in self.numbers.iter().zip(tally.fixed().into_iter().chain(copies)) {
             // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the
             // end only.
             place.store(value, Ordering::Relaxed);
@@ -84,7 +103,7 @@ impl PublishedTally {
     }
 
     fn at(&self, index: usize) -> u64 {
-        self.0.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
+        self.numbers.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
     }
 
     /// The account that it makes, with what the far side's driver counted.

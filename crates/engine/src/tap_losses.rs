@@ -1,0 +1,249 @@
+//! What taps of this machine lost in their own rings, so that a run beside one does not blame the device for it.
+//!
+//! A tap that forwards in its process keeps a file with its losses and with the time up to which it knows them; it holds a lock
+//! beside it. A run looks at its end: a loss of a tap, and a time of which a tap did not tell, puts the losses of the run at that time in
+//! doubt. A tap need not be on the path of the run. That is not known here, so the report names the tap and leaves it to its reader.
+//!
+//! Times are of the monotonic clock, which all processes of a machine share.
+
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
+use packetrig_stats::result::NodeResult;
+use packetrig_sys::{clock, process, runtime_directory};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kind of file, in the runtime directory.
+const KIND: &str = "tap-losses";
+const EXTENSION: &str = ".json";
+/// Losses that are remembered one by one; of more, the oldest are joined.
+const MOST_LOSSES: usize = 64;
+/// How often a tap without losses says so.
+const TELL_EVERY: Nanos = Nanos::from_millis(100);
+/// How long a run waits for a tap to tell of the time up to the run's end.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+const LOOK_NS: u64 = 5_000_000;
+/// What an ended tap lost is of interest to the runs of its time.
+const KEPT_FOR: Nanos = Nanos::from_secs(24 * 3600);
+
+/// Frames that a tap lost in its rings between two looks at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct TapLoss {
+    from: MonoTime,
+    until: MonoTime,
+    frames: u64,
+}
+
+/// The file of a tap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct TapLossFile {
+    tap: String,
+    process: u32,
+    began: MonoTime,
+    /// Up to when its losses are known.
+    told: MonoTime,
+    /// It ended in order, and nothing was forwarded after `told`.
+    is_over: bool,
+    losses: Vec<TapLoss>,
+}
+
+/// Tells other processes of this machine what a tap loses in its rings.
+#[derive(Debug)]
+pub struct TapLossLog {
+    path: PathBuf,
+    file: TapLossFile,
+    lost: u64,
+    written: MonoTime,
+    /// Held as long as the tap lives.
+    _lock: Option<File>,
+}
+
+impl TapLossLog {
+    /// For a tap that begins to forward now.
+    pub fn begin(tap: &str, now: MonoTime) -> io::Result<Self> {
+        Self::begin_in(&runtime_directory::path_for(KIND), tap, now)
+    }
+
+    fn begin_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
+        forget_old(directory, now);
+        let process = process::own();
+        let path = directory.join(format!("{tap}-{process}{EXTENSION}"));
+        let lock = runtime_directory::hold(&path);
+        let file = TapLossFile {
+            tap: tap.to_owned(),
+            process,
+            began: now,
+            told: now,
+            is_over: false,
+            losses: Vec::new(),
+        };
+        let log = Self { path, file, lost: 0, written: now, _lock: lock };
+        log.write()?;
+        Ok(log)
+    }
+
+    /// Tells that so many frames were lost from the beginning until now. All that were lost by `looked` are among them: the rings are
+    /// not all looked at at once. To be called some times a second.
+    pub fn tell(&mut self, looked: MonoTime, now: MonoTime, lost: u64) -> io::Result<()> {
+        let file = &mut self.file;
+        let more = lost.saturating_sub(self.lost);
+        if more > 0 {
+            file.losses.push(TapLoss { from: file.told, until: now, frames: more });
+            join_oldest(&mut file.losses);
+            self.lost = lost;
+        }
+        file.told = file.told.max(looked);
+        if more > 0 || file.told >= self.written + TELL_EVERY {
+            self.written = file.told;
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// The tap has ended: nothing was lost after this. Without any loss there is nothing left to tell.
+    pub fn end(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
+        self.file.is_over = true;
+        self.tell(now, now, lost)?;
+        if self.file.losses.is_empty() {
+            return forget(&self.path);
+        }
+        self.write()
+    }
+
+    fn write(&self) -> io::Result<()> {
+        runtime_directory::write_file(&self.path, &serde_json::to_vec(&self.file)?)
+    }
+}
+
+fn join_oldest(losses: &mut Vec<TapLoss>) {
+    while losses.len() > MOST_LOSSES {
+        let oldest = losses.remove(0);
+        losses[0] = TapLoss { from: oldest.from, frames: oldest.frames + losses[0].frames, ..losses[0] };
+    }
+}
+
+/// Removes files of taps that ended long ago.
+fn forget_old(directory: &Path, now: MonoTime) {
+    for path in paths(directory) {
+        let is_old = read(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
+        if is_old && !runtime_directory::is_held(&path) {
+            // Best effort: a file that stays is of a time that no run asks for.
+            drop(forget(&path));
+        }
+    }
+}
+
+fn forget(path: &Path) -> io::Result<()> {
+    runtime_directory::remove_file(path)?;
+    runtime_directory::remove_file(&runtime_directory::lock_path(path))
+}
+
+fn paths(directory: &Path) -> Vec<PathBuf> {
+    let names = runtime_directory::list_names(directory).into_iter();
+    let files = names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(EXTENSION)));
+    files.map(|name| directory.join(name)).collect()
+}
+
+fn read(path: &Path) -> Option<TapLossFile> {
+    serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
+}
+
+/// A time in which a tap lost frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DoubtfulTapTime {
+    tap: String,
+    from: MonoTime,
+    until: MonoTime,
+    /// `None` if it did not tell.
+    frames: Option<u64>,
+}
+
+impl DoubtfulTapTime {
+    fn event(&self) -> PortEvent {
+        PortEvent {
+            what: PortEventKind::TapDropped { frames: self.frames },
+            from: self.from,
+            until: Some(self.until),
+            only_sending: false,
+        }
+    }
+}
+
+/// When taps of this machine lost frames between two times. Waits a moment for taps that are behind.
+pub(crate) fn find_between(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
+    find_in(&runtime_directory::path_for(KIND), from, until, PATIENCE)
+}
+
+fn find_in(directory: &Path, from: MonoTime, until: MonoTime, patience: Nanos) -> Vec<DoubtfulTapTime> {
+    let give_up_ns = clock::monotonic_ns() + patience.as_u64();
+    let each = paths(directory).into_iter().flat_map(|path| {
+        loop {
+            // The lock first: a tap that ends after that has written its file by the time it is read, or is asked again.
+            let is_alive = runtime_directory::is_held(&path);
+            let Some(file) = read(&path) else { return Vec::new() };
+            let is_known = file.is_over || file.told >= until;
+            if is_known || !is_alive || clock::monotonic_ns() >= give_up_ns {
+                return file.doubtful_between(from, until, is_alive);
+            }
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+    });
+    each.collect()
+}
+
+impl TapLossFile {
+    fn doubtful_between(&self, from: MonoTime, until: MonoTime, is_alive: bool) -> Vec<DoubtfulTapTime> {
+        let of = |loss: &TapLoss, frames| DoubtfulTapTime {
+            tap: self.tap.clone(),
+            from: loss.from,
+            until: loss.until,
+            frames,
+        };
+        let during = self.losses.iter().filter(|loss| loss.until > from && loss.from < until);
+        let mut found: Vec<DoubtfulTapTime> = during.map(|loss| of(loss, Some(loss.frames))).collect();
+        // One that was killed stopped forwarding; before the run that is none of its business.
+        let fell_silent = !self.is_over && self.told < until && (is_alive || self.told > from);
+        if fell_silent && self.began < until {
+            found.push(of(&TapLoss { from: self.told, until, frames: 0 }, None));
+        }
+        found
+    }
+}
+
+/// Looks for losses of taps during a run if the run may have lost frames, and puts them into the result of its node: as events of all
+/// ports, which put losses of that time in doubt, and as caveats, which name the tap.
+pub(crate) fn doubt(result: &mut NodeResult, sends_elsewhere: bool) {
+    let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
+    if has_losses || sends_elsewhere {
+        let times = find_between(result.started, result.ended);
+        note(result, &times);
+    }
+}
+
+fn note(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
+    for time in times {
+        let event = time.event();
+        result.ports.iter_mut().for_each(|port| port.events.push(event));
+        let after = |at: MonoTime| at.since(result.started).as_secs_f64();
+        let (from, until) = (after(time.from), after(time.until));
+        let tap = &time.tap;
+        let text = match time.frames {
+            Some(frames) => format!(
+                "tap {tap} on this machine lost {frames} frames in its own rings between {from:.3} s and {until:.3} s: losses of that \
+                    time are in doubt"
+            ),
+            None => format!(
+                "tap {tap} on this machine does not tell what it lost after {from:.3} s: it was killed or stands still, and losses \
+                    since then are in doubt"
+            ),
+        };
+        let (doubt, subject) = (CaveatKind::TapLost, result.node.clone());
+        result.caveats.push(Caveat { doubt, subject, text, matters: false });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * 1_000_000)
+}
+
+struct Place {
+    _place: tempfile::TempDir,
+    directory: PathBuf,
+}
+
+fn place() -> Place {
+    let place = tempfile::tempdir().expect("a place");
+    let directory = place.path().join("x/tap-losses");
+    Place { _place: place, directory }
+}
+
+/// (from, until, frames) in ms.
+fn found(place: &Place, from: u64, until: u64) -> Vec<(u64, u64, Option<u64>)> {
+    let ms = |time: MonoTime| time.since(at(0)).as_u64() / 1_000_000;
+    let found = find_in(&place.directory, at(from), at(until), Nanos::from_millis(1));
+    found.into_iter().map(|time| (ms(time.from), ms(time.until), time.frames)).collect()
+}
+
+#[test]
+fn losses_of_a_tap_are_found_by_runs_of_that_time_only() {
+    let place = place();
+    let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
+    log.tell(at(1100), at(1100), 0).unwrap();
+    log.tell(at(1200), at(1200), 7).unwrap();
+    log.tell(at(1300), at(1300), 7).unwrap();
+    log.tell(at(5000), at(5000), 9).unwrap();
+    assert_eq!(found(&place, 500, 1150), [(1100, 1200, Some(7))]);
+    assert_eq!(found(&place, 1200, 1300), []);
+    assert_eq!(found(&place, 1150, 4000), [(1100, 1200, Some(7)), (1300, 5000, Some(2))]);
+    // The rings were not looked at at the same time: what one of them lost may have been lost until now.
+    log.tell(at(5100), at(5200), 12).unwrap();
+    assert_eq!(found(&place, 5050, 5090), [(5000, 5200, Some(3))]);
+    log.end(at(6000), 13).unwrap();
+    assert_eq!(found(&place, 5500, 9000), [(5100, 6000, Some(1))], "its end is told, too");
+    assert_eq!(found(&place, 6000, 9000), []);
+}
+
+#[test]
+fn a_tap_without_losses_leaves_nothing() {
+    let place = place();
+    TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap().end(at(2000), 0).unwrap();
+    assert_eq!(runtime_directory::list_names(&place.directory), Vec::<std::ffi::OsString>::new());
+    assert_eq!(found(&place, 500, 3000), []);
+}
+
+#[test]
+fn a_tap_that_does_not_tell_is_in_doubt_since_it_told_last() {
+    let place = place();
+    let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
+    log.tell(at(2000), at(2000), 0).unwrap();
+    assert_eq!(found(&place, 1500, 3000), [(2000, 3000, None)]);
+    assert_eq!(found(&place, 2500, 3000), [(2000, 3000, None)], "it lives and stands still");
+    drop(log);
+    assert_eq!(found(&place, 1500, 3000), [(2000, 3000, None)], "it was killed during the run");
+    assert_eq!(found(&place, 2500, 3000), [], "it was killed before the run");
+}
+
+#[test]
+fn of_many_losses_the_oldest_are_joined_and_none_is_forgotten() {
+    let place = place();
+    let mut log = TapLossLog::begin_in(&place.directory, "t", at(0)).unwrap();
+    (1..=1000).for_each(|n| log.tell(at(10 * n), at(10 * n), n).unwrap());
+    let found = found(&place, 0, 10_000);
+    assert_eq!(found.len(), MOST_LOSSES);
+    assert_eq!(found[0], (0, 10 * (1000 - MOST_LOSSES as u64 + 1), Some(1000 - MOST_LOSSES as u64 + 1)));
+    assert_eq!(found.iter().filter_map(|(_, _, frames)| *frames).sum::<u64>(), 1000);
+}
+
+#[test]
+fn files_of_taps_that_ended_long_ago_are_removed() {
+    let place = place();
+    let log = TapLossLog::begin_in(&place.directory, "old", at(1000)).unwrap();
+    log.end(at(2000), 5).unwrap();
+    let later = at(2001) + KEPT_FOR;
+    let living = TapLossLog::begin_in(&place.directory, "living", at(1000)).unwrap();
+    drop(TapLossLog::begin_in(&place.directory, "new", later).unwrap());
+    let mut left: Vec<String> =
+        paths(&place.directory).iter().filter_map(|path| Some(read(path)?.tap)).collect();
+    left.sort();
+    assert_eq!(left, ["living", "new"]);
+    drop(living);
+}
+
+#[test]
+fn a_loss_becomes_an_event_and_a_caveat_that_names_the_tap() {
+    let mut result = NodeResult { started: at(1000), ended: at(3000), ..NodeResult::default() };
+    let times = [Some(12), None].map(|frames| DoubtfulTapTime {
+        tap: "eth1-eth2".into(),
+        from: at(1500),
+        until: at(1600),
+        frames,
+    });
+    note(&mut result, &times);
+    for time in &times {
+        let PortEvent { what, from, until, only_sending } = time.event();
+        assert_eq!(what, PortEventKind::TapDropped { frames: time.frames });
+        assert_eq!((from, until, only_sending), (at(1500), Some(at(1600)), false));
+    }
+    let texts: Vec<&str> = result.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+    assert!(texts[0].contains("tap eth1-eth2") && texts[0].contains("lost 12 frames"), "{texts:?}");
+    assert!(texts[0].contains("between 0.500 s and 0.600 s"), "{texts:?}");
+    assert!(texts[1].contains("does not tell what it lost after 0.500 s"), "{texts:?}");
+    assert!(result.caveats.iter().all(|caveat| caveat.doubt == CaveatKind::TapLost && !caveat.matters));
+}

@@ -1,0 +1,83 @@
+//! How much faster one clock is than another, and how well that is known.
+//!
+//! The estimate is the median of the slopes between all pairs of windows, and its interval that of Sen (1968, "Estimates of the
+//! regression coefficient based on Kendall's tau"): it needs no distribution of the delays. Delays of neighbouring windows may depend on
+//! each other; the interval is widened by how much they do.
+
+use super::clock_relation::{StampPair, signed_difference};
+use super::clock_steps::WindowPoint;
+
+/// Windows that are compared with each other.
+const WINDOWS: usize = 128;
+/// Pairs of a window at least.
+const LEAST_PAIRS: usize = 4;
+/// Standard deviations to each side: one interval of a thousand leaves the truth out.
+const DEVIATIONS: f64 = 3.3;
+/// More dependence than this leaves nothing that could be averaged.
+const MOST_DEPENDENCE: f64 = 0.95;
+
+/// Parts in a million that the clock of the reference is faster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockDrift {
+    pub ppm: f64,
+    /// What it is at least and at most.
+    pub least_ppm: f64,
+    pub most_ppm: f64,
+}
+
+impl ClockDrift {
+    /// Whether it differs from zero for certain.
+    pub fn is_certain(&self) -> bool {
+        self.least_ppm > 0.0 || self.most_ppm < 0.0
+    }
+
+    /// Of pairs without a step; `None` if they are too few or too short to tell.
+    pub(super) fn of(pairs: &[StampPair]) -> Option<Self> {
+        let window = LEAST_PAIRS.max(pairs.len().div_ceil(WINDOWS));
+        let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::of).collect();
+        let mut slopes = Vec::new();
+        for (index, one) in points.iter().enumerate() {
+            slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
+        }
+        slopes.sort_by(f64::total_cmp);
+        let slope = *slopes.get(slopes.len() / 2)?;
+        let windows = points.len() as f64;
+        let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
+        let ranks = DEVIATIONS * spread * dependence(&points, slope);
+        // Beyond the slopes that there are, nothing is known.
+        let below = rank(slopes.len(), -ranks)?;
+        let above = rank(slopes.len(), ranks)?;
+        let [ppm, least_ppm, most_ppm] = [slope, slopes[below], slopes[above]].map(|slope| slope * 1e6);
+        Some(Self { ppm, least_ppm, most_ppm })
+    }
+}
+
+/// The place of an end of the interval among so many slopes in order; `None` if there is none so far out.
+fn rank(slopes: usize, ranks: f64) -> Option<usize> {
+    let place = (slopes as f64 - 1.0 + ranks) / 2.0;
+    let place = if ranks < 0.0 { place.floor() } else { place.ceil() };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "within the slopes, as compared"
+    )]
+    let index = (place >= 0.0 && place < slopes as f64).then_some(place as usize);
+    index
+}
+
+/// By how much the interval is wider, because what is left beside the drift depends on what was left in the window before.
+fn dependence(points: &[WindowPoint], slope: f64) -> f64 {
+    let Some(first) = points.first() else { return 1.0 };
+    let left: Vec<f64> = points
+        .iter()
+        .map(|point| {
+            let since = signed_difference(point.at_ns, first.at_ns) as f64;
+            (point.ahead_ns - first.ahead_ns) as f64 - since * slope
+        })
+        .collect();
+    let mean = left.iter().sum::<f64>() / left.len() as f64;
+    let square: f64 = left.iter().map(|left| (left - mean).powi(2)).sum();
+    let product: f64 = left.windows(2).map(|two| (two[0] - mean) * (two[1] - mean)).sum();
+    let with_next = if square > 0.0 { (product / square).clamp(0.0, MOST_DEPENDENCE) } else { 0.0 };
+    ((1.0 + with_next) / (1.0 - with_next)).sqrt()
+}

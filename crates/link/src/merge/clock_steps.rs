@@ -1,0 +1,202 @@
+//! Where a clock was set: the difference of two clocks jumps by more than the path between the captures explains, and stays there.
+//!
+//! The path has a delay that varies. So one difference says nothing: a step is a place where the middle half of the differences, window
+//! for window, lies apart from that of all windows before it, by more than it varies itself. Delays that come and go are no step: the
+//! windows behind them lie where those before them lay. Drift is taken out first.
+//!
+//! Invariant: no window of the [`HORIZON_NS`] before a step has the level of one in those after it, up to the next step.
+
+use super::clock_relation::{StampPair, median, middle, signed_difference};
+
+/// Pairs of a window: enough that the middle half of them is free of single delays.
+const WINDOW: usize = 32;
+/// Fewer pairs at an end of the capture say nothing.
+const LEAST_PAIRS: usize = 8;
+/// How far apart places are that are tried; the exact place is found afterwards.
+const STRIDE: usize = 8;
+/// Differences this small are followed as drift.
+const LEAST_STEP_NS: i64 = 1_000_000;
+/// How long a step has to last, or until the next one, or until the end: no queue stands that long at once.
+const HORIZON_NS: u64 = 30_000_000_000;
+/// Windows on each side that are compared; of long horizons each has more pairs.
+const MOST_WINDOWS: usize = 32;
+/// No clock gains more.
+const MOST_DRIFT: f64 = 500e-6;
+
+/// Range of the differences of a window, or of several.
+#[derive(Clone, Copy, Debug)]
+struct DelayEnvelope {
+    lowest: i64,
+    highest: i64,
+}
+
+impl DelayEnvelope {
+    fn join(self, other: Self) -> Self {
+        Self { lowest: self.lowest.min(other.lowest), highest: self.highest.max(other.highest) }
+    }
+
+    fn width(self) -> i64 {
+        self.highest.saturating_sub(self.lowest)
+    }
+
+    /// How far this one and a later one are apart; zero or less if they overlap.
+    fn gap_to(self, later: Self) -> i64 {
+        let above = later.lowest.saturating_sub(self.highest);
+        above.max(self.lowest.saturating_sub(later.highest))
+    }
+
+    /// Whether they are too far apart to be of one level.
+    fn is_apart_from(self, later: Self) -> bool {
+        let gap = self.gap_to(later);
+        gap >= LEAST_STEP_NS && gap >= self.width().max(later.width()) / 2
+    }
+}
+
+/// A place where the windows beside it are apart.
+#[derive(Clone, Copy, Debug)]
+struct StepCandidate {
+    at: usize,
+    gap: i64,
+}
+
+/// Indices of the pairs with which a new level begins, in order.
+pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
+    let mut candidates = candidates(pairs);
+    // The largest first: between two of them, the smaller ones are judged by their own surroundings only.
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.gap));
+    let mut steps: Vec<usize> = Vec::new();
+    for candidate in candidates {
+        let next = steps.partition_point(|step| *step <= candidate.at);
+        let from = next.checked_sub(1).map_or(0, |last| steps[last]);
+        let to = steps.get(next).copied().unwrap_or(pairs.len());
+        let at = exact_place(&pairs[from..to], candidate.at - from);
+        let is_new = at >= LEAST_PAIRS && to - from - at >= LEAST_PAIRS;
+        if is_new && is_lasting(&pairs[from..to], at) {
+            steps.insert(next, from + at);
+        }
+    }
+    steps
+}
+
+/// Of places beside each other, the one with the largest gap.
+fn candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
+    let mut found: Vec<StepCandidate> = Vec::new();
+    let last = pairs.len().saturating_sub(LEAST_PAIRS);
+    for at in (LEAST_PAIRS..=last).step_by(STRIDE) {
+        let before = envelope(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
+        let after = envelope(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
+        let gap = before.gap_to(after);
+        if gap < LEAST_STEP_NS {
+            continue;
+        }
+        match found.last_mut() {
+            Some(known) if at - known.at < WINDOW => {
+                if gap > known.gap {
+                    *known = StepCandidate { at, gap };
+                }
+            }
+            _ => found.push(StepCandidate { at, gap }),
+        }
+    }
+    found
+}
+
+/// The middle half of some differences.
+fn envelope(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
+    let mut sorted: Vec<i64> = differences.collect();
+    sorted.sort_unstable();
+    let quarter = sorted.len() / 4;
+    DelayEnvelope {
+        lowest: sorted.get(quarter).copied().unwrap_or(0),
+        highest: sorted.get((sorted.len() - quarter).saturating_sub(1)).copied().unwrap_or(0),
+    }
+}
+
+/// The place near `about` that divides the pairs best into those of the level before and those of the level after it.
+fn exact_place(pairs: &[StampPair], about: usize) -> usize {
+    let near = &pairs[about.saturating_sub(WINDOW)..pairs.len().min(about + WINDOW)];
+    let begin = about.saturating_sub(WINDOW);
+    let middle = |pairs: &[StampPair]| {
+        let envelope = envelope(pairs.iter().map(|pair| pair.ahead_ns));
+        envelope.lowest.midpoint(envelope.highest)
+    };
+    let (before, after) = (middle(&near[..about - begin]), middle(&near[about - begin..]));
+    let limit = before.midpoint(after);
+    let is_after = |pair: &StampPair| (pair.ahead_ns > limit) == (after > before);
+    // Each place in turn: pairs before it that look like those after it, and the other way round.
+    let mut wrong = near.iter().filter(|pair| !is_after(pair)).count();
+    let mut best = (wrong, 0);
+    for (index, pair) in near.iter().enumerate() {
+        wrong = if is_after(pair) { wrong + 1 } else { wrong - 1 };
+        best = best.min((wrong, index + 1));
+    }
+    begin + best.1
+}
+
+/// Whether all windows after a place are apart from all before it, as far as the horizon, on one side of them.
+fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
+    let (last, next) = (pairs[at - 1], pairs[at]);
+    let is_near = |pair: &&StampPair, here: StampPair| pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS;
+    let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
+    let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
+    // Cut from the place on, so that the windows beside it are whole.
+    let before = &pairs[at - near_before.max(LEAST_PAIRS)..at];
+    let after = &pairs[at..pairs.len().min(at + near_after.max(LEAST_PAIRS))];
+    let before: Vec<&[StampPair]> = before.rchunks(window_of(before.len())).collect();
+    let after: Vec<&[StampPair]> = after.chunks(window_of(after.len())).collect();
+    let drift = drift_within(&[&before, &after]);
+    // Each side by its own time: the clock that was set may be the one that this time is of.
+    let (before, after) = (level(&before, last.at_ns, drift), level(&after, next.at_ns, drift));
+    before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
+}
+
+/// Where the differences of some windows lie, all as of one time.
+fn level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
+    let whole = windows.iter().filter(|window| window.len() >= LEAST_PAIRS);
+    let each = whole.map(|window| envelope(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
+    each.reduce(DelayEnvelope::join)
+}
+
+/// Pairs of each window where there are so many.
+fn window_of(pairs: usize) -> usize {
+    WINDOW.max(pairs.div_ceil(MOST_WINDOWS))
+}
+
+/// What a clock gains per nanosecond: the median over all pairs of windows on the same side of a place.
+fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
+    let mut slopes = Vec::new();
+    for side in sides {
+        let points: Vec<WindowPoint> = side.iter().map(|window| WindowPoint::of(window)).collect();
+        for (index, one) in points.iter().enumerate() {
+            slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
+        }
+    }
+    slopes.sort_by(f64::total_cmp);
+    slopes.get(slopes.len() / 2).map_or(0.0, |slope| slope.clamp(-MOST_DRIFT, MOST_DRIFT))
+}
+
+fn without_drift(pair: &StampPair, here_ns: u64, drift: f64) -> i64 {
+    let since = signed_difference(pair.at_ns, here_ns);
+    #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer that there is")]
+    let drifted = (since as f64 * drift).round() as i64;
+    pair.ahead_ns.saturating_sub(drifted)
+}
+
+/// The middle of a window, in time and difference.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowPoint {
+    pub(super) at_ns: u64,
+    pub(super) ahead_ns: i64,
+}
+
+impl WindowPoint {
+    pub(super) fn of(window: &[StampPair]) -> Self {
+        Self { at_ns: middle(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
+    }
+
+    /// What the reference gains per nanosecond from this one to another; `None` if they are of one time.
+    pub(super) fn slope_to(&self, other: &Self) -> Option<f64> {
+        let length = signed_difference(other.at_ns, self.at_ns);
+        (length != 0).then(|| other.ahead_ns.saturating_sub(self.ahead_ns) as f64 / length as f64)
+    }
+}
