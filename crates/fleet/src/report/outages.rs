@@ -6,6 +6,7 @@
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::clamp_to_u64;
 use super::lookup::StreamReceiver;
+use super::sent_ahead::CountedDoubts;
 use super::losses::{clocks_apart, longest_delay_of};
 use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
@@ -102,6 +103,10 @@ impl StreamFindings<'_> {
     pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
         let events = self.events_at(index, receiver);
+        // An event that says how many frames it cost explains no more than those.
+        let (counted, events): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| event.what.most_frames().is_some());
+        let mut counted = CountedDoubts::of_events(&counted);
         let mut bursts = self.ahead_bursts(index, receiver);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
@@ -119,8 +124,9 @@ impl StreamFindings<'_> {
             } else {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
-                let others = (outage.frames - by_events).min(self.too_close(index, outage));
-                by_events + bursts.explain(&span, others)
+                let by_number = by_events + counted.explain(&span, outage.frames - by_events);
+                let too_close = (outage.frames - by_number).min(self.too_close(index, outage));
+                by_number + bursts.explain(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
             let length = self.length_of(index, receiver, outage, in_doubt);

@@ -1,7 +1,7 @@
 //! Losses that bursts of the rig's own explain: a sender that was held up sends more in a time than the plan has, and a device that
 //! carries the plan may drop as many frames as are too many.
 
-use super::doubt::OutageSpan;
+use super::doubt::{EventReport, OutageSpan};
 use super::figures::{clamp_to_u64, sum_of};
 use super::lookup::{StreamReceiver, StreamSender};
 use super::losses::{clocks_apart, longest_delay_of};
@@ -12,32 +12,41 @@ use packetrig_units::Nanos;
 /// How long after a burst what it filled in the device may still cost frames.
 const AFTER: Nanos = Nanos::from_millis(50);
 
-/// A burst, by the times since T at which its frames arrive or are missing.
+/// Something of the rig's that may have cost so many frames, by the times since T at which they arrive or are missing.
 #[derive(Clone, Copy, Debug)]
-struct AheadBurst {
+struct CountedDoubt {
     from: Nanos,
-    until: Nanos,
+    until: Option<Nanos>,
     /// Frames that it may still have cost.
     left: u64,
 }
 
-/// What the bursts of a stream's sender may have cost at one receiver. Each frame is accounted for once.
+/// What the rig may have cost a stream at one receiver, by number. Each frame is accounted for once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AheadBursts(Vec<AheadBurst>);
+pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
-impl AheadBursts {
-    /// Of these lost frames, those that bursts explain, at most; they are taken out of what the bursts may have cost.
+impl CountedDoubts {
+    /// Of these lost frames, those that are explained, at most; they are taken out of what may have been cost.
     pub(super) fn explain(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
-        for burst in &mut self.0 {
-            if span.meets(burst.from, Some(burst.until)) {
-                let explained = frames.min(burst.left);
-                burst.left -= explained;
+        for doubt in &mut self.0 {
+            if span.meets(doubt.from, doubt.until) {
+                let explained = frames.min(doubt.left);
+                doubt.left -= explained;
                 frames -= explained;
             }
         }
         before - frames
+    }
+
+    /// Of these events, those that say how many frames they cost.
+    pub(super) fn of_events(events: &[EventReport]) -> Self {
+        let counted = events.iter().filter_map(|event| {
+            let left = event.what.most_frames()?;
+            Some(CountedDoubt { from: event.from, until: event.until, left })
+        });
+        Self(counted.collect())
     }
 }
 
@@ -64,19 +73,19 @@ impl StreamFindings<'_> {
     }
 
     /// The bursts of the port that sends stream `index`, as `receiver` sees them.
-    pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> AheadBursts {
+    pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else {
-            return AheadBursts::default();
+            return CountedDoubts::default();
         };
         let apart = clocks_apart(sender, receiver.node);
         let after = apart + longest_delay_of(receiver.row) + AFTER;
         let bursts = self.port(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
-        let bursts = bursts.unwrap_or_default().iter().map(|burst| AheadBurst {
+        let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {
             from: burst.from.since(sender.started).saturating_sub(apart),
-            until: burst.until.since(sender.started) + after,
+            until: Some(burst.until.since(sender.started) + after),
             left: burst.frames,
         });
-        AheadBursts(bursts.collect())
+        CountedDoubts(bursts.collect())
     }
 
     /// Frames that left ahead at the port that sends stream `index`.

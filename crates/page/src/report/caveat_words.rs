@@ -45,6 +45,7 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         }
         CaveatKind::PortFailed => {
             "The interface could not be used to the end of the run. What was counted by then is in this report."
+        }
         CaveatKind::TapLost => {
             "A tap on this machine lost frames itself: losses at that time may be its, not the device's."
         }
