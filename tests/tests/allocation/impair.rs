@@ -17,8 +17,8 @@ fn impairing_allocates_nothing_after_its_first_frames() {
     let mut left = 0u64;
     let mut pass = |frames: std::ops::Range<u64>| {
         for n in frames {
-            there.accept(n * 1_000, &frame, &mut |_| left += 1);
-            there.release(n * 1_000, &mut |_| left += 1);
+            there.accept(n * 1_000, &frame, &mut |_, _| left += 1);
+            there.release(n * 1_000, &mut |_, _| left += 1);
         }
     };
     pass(0..50_000);
