@@ -2,6 +2,7 @@ use super::*;
 
 fn link(index: u32, kind: &str, master: Option<u32>, peer: Option<u32>) -> StackLink {
     let link = Link {
+        in_service: true,
         index,
         name: format!("if{index}"),
         kind: Some(kind.to_owned()).filter(|kind| !kind.is_empty()),
