@@ -285,6 +285,25 @@ impl Report {
             .unwrap_or_else(|| panic!("no stream {name} in {}", self.0))
     }
 
+    /// Frames that left closer together than planned, because this machine held a sender up: as many losses may be in doubt.
+    pub fn sent_ahead(&self) -> u64 {
+        let ports = self.0["ports"].as_array().expect("a report has ports");
+        ports.iter().filter_map(|port| port["sent_ahead"].as_u64()).sum()
+    }
+
+    /// What was lost between the ports. A part of it may be in doubt, but no more than what left too close together.
+    pub fn lost_between(&self) -> u64 {
+        let [path, in_doubt] = ["path", "in_doubt"].map(|place| self.0["lost"][place].as_u64().unwrap_or(0));
+        assert!(in_doubt <= self.sent_ahead(), "{in_doubt} in doubt: {}", self.0["lost"]);
+        path + in_doubt
+    }
+
+    /// The verdict is FAIL; or it is open, if what left too close together explains all losses.
+    pub fn assert_lossy(&self) {
+        let explained = self.0["lost"]["path"] == 0 && self.sent_ahead() > 0;
+        assert_eq!(self.verdict(), if explained { "INCONCLUSIVE" } else { "FAIL" }, "{}", self.0["judged"]);
+    }
+
     /// A number of a stream, by its path: `/sent/frames`.
     pub fn number(&self, stream: &str, path: &str) -> u64 {
         let row = self.stream(stream);

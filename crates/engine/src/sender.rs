@@ -221,7 +221,11 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
             Some(Reverse((due, lane))) => {
                 let is_scheduled = self.lanes[*lane].frames.are_scheduled();
                 let release = if is_scheduled { self.catch_up.release_time(*due, now) } else { *due };
-                if release <= now { NextStep::Busy } else { NextStep::IdleUntil(release) }
+                if release <= now {
+                    NextStep::Busy
+                } else {
+                    NextStep::IdleUntil(self.catch_up.wait_until(release, now))
+                }
             }
         })
     }

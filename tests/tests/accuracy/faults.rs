@@ -28,7 +28,7 @@ fn lost_frames_are_found_with_their_bursts() {
     assert_eq!(accounts.map(|a| a.lost), [40, 33, 5, 7, 0]);
     assert_eq!((accounts[1].longest_burst, accounts[3].longest_burst), (33, 7));
     assert_eq!(report.verdict(), "FAIL");
-    assert_eq!(report.0["lost"]["path"], 85);
+    assert_eq!(report.lost_between(), 85);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn four_thousand_streams_with_identical_headers_are_told_apart() {
             .all(|a| a.sent == EACH && a.unique + a.lost == EACH && a.duplicates + a.reordered == 0)
     );
     assert_eq!(accounts.iter().map(|a| a.lost).sum::<u64>(), 50);
-    assert_eq!(report.0["lost"]["path"], 50);
+    assert_eq!(report.lost_between(), 50);
 }
 
 #[test]

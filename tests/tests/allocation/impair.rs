@@ -1,7 +1,7 @@
 //! Impairing allocates nothing once its buffers have been made.
 
 use super::allocations;
-use packetrig_link::ImpairSpecs;
+use packetrig_link::{DepartureLateness, ImpairSpecs};
 use packetrig_link_io::impair::{ImpairTreatment, TruthFile};
 
 #[test]
@@ -19,13 +19,15 @@ fn impairing_allocates_nothing_after_its_first_frames() {
         for n in frames {
             there.accept(n * 1_000, &frame, &mut |_, _| left += 1);
             there.release(n * 1_000, &mut |_, _| left += 1);
+            there.note_lateness(DepartureLateness::default());
         }
     };
     pass(0..50_000);
     assert_eq!(allocations(|| pass(50_000..100_000)), 0);
     let counts = watch.books()[0].counts;
     assert!(
-        counts.dropped == 10_000 && counts.copies > 10_000 && counts.held > 5_000 && counts.corrupted > 5_000
+        counts.dropped == 10_000 && counts.copies > 10_000 && counts.held > 5_000 && counts.corrupted > 5_000,
+        "{counts:?}"
     );
     assert!(left > 95_000);
 }

@@ -100,7 +100,7 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
     let store = place.path().join("store");
     let shown = store.display().to_string();
     let (from, to) = (lab.location(0), lab.location(1));
-    let flags = ["--size", "1000", "--rate", "3kpps", "--time", "60s"];
+    let flags = ["--size", "1000", "--rate", "3kpps", "--time", "60s", "--json"];
     let arguments = [&["run", "--tx", &from, "--rx", &to, "--capture", "--store", &shown], &flags[..]];
     let mut running = Running::start(&arguments.concat(), "");
     running.await_remark("lost 0");
@@ -108,10 +108,9 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
     let mut links = NamespaceLinks::open(port.netns()).unwrap();
     links.delete(port.link.index).unwrap();
     let finished = running.finish();
-    let named =
-        finished.stderr.lines().find_map(|line| line.strip_prefix("captured, but not counted in a report: "));
-    let named = named.unwrap_or_else(|| panic!("{}{}", finished.stdout, finished.stderr));
-    let file = Path::new(named.rsplit_once(" (").unwrap().0);
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    let named = report["captures"][0]["file"].as_str().unwrap_or_else(|| panic!("{}", finished.stderr));
+    let file = Path::new(named);
     assert_eq!(file.file_name().unwrap(), "rx.pcapng", "it is complete: {named}");
     assert!(captured(file).len() > 1000, "{named}");
 }

@@ -124,7 +124,7 @@ fn wrong_cell(report: &Report, device: &DeviceFault, wanted: Wanted) -> Vec<Stri
         ));
     }
     let certain = report.number(device.name, "/loss/lost") - report.number(device.name, "/loss/in_doubt");
-    if certain < device.least_certain {
+    if certain + report.sent_ahead() < device.least_certain {
         found.push(format!(
             "stream {}: {certain} certainly lost, wanted {}",
             device.name, device.least_certain

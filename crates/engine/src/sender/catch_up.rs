@@ -10,6 +10,7 @@
 //! that passes. `bpf/send.bpf.c` keeps the same rule for live frames.
 
 use super::stalls::StallLog;
+use crate::clock::WAKE_LEAD;
 use packetrig_stats::port_event::PortEvent;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -18,6 +19,8 @@ pub(crate) const SLACK: Nanos = Nanos::from_micros(10);
 /// While it catches up, this part of the time that passes is made good.
 pub(crate) const PART: u64 = 4;
 
+/// The longest wait that a sender that catches up does not sleep through.
+const SPIN: Nanos = Nanos::from_millis(1);
 /// Stalls of up to a quarter of this are made good within it.
 pub(crate) const PATIENCE: Nanos = Nanos::from_secs(1);
 /// What a sender that is always late makes good at once.
@@ -50,6 +53,13 @@ impl CatchUp {
     /// When a frame that is due at `due` may leave, at the latest.
     pub(crate) fn release_time(&self, due: MonoTime, now: MonoTime) -> MonoTime {
         due + self.lag(now)
+    }
+
+    /// Until when to wait for the frame that may leave at `release`. A sender that catches up looks again so soon that its thread
+    /// does not sleep: each time that it was woken late would make it later.
+    pub(crate) fn wait_until(&self, release: MonoTime, now: MonoTime) -> MonoTime {
+        let spins = self.lag(now) > Nanos::ZERO && release.since(now) < SPIN;
+        if spins { release.min(now + WAKE_LEAD) } else { release }
     }
 
     /// Takes note that the earliest frame that has not left was due at `due`. Before each frame: a thread can be held up between

@@ -62,9 +62,8 @@ impl ErrorPeaks {
     /// Counts frames that were made at unknown times between two instants, as if evenly.
     pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
         let span = to.since(from).as_u64();
-        // A step for each millisecond, the length of the shortest window; no more than a thousand, so that a long
-        // pause costs nothing.
-        let steps = (span / 1_000_000).clamp(1, 1000);
+        // A step for each part of the shortest window; no more than a thousand, so that a long pause costs little.
+        let steps = (span / 100_000).clamp(1, 1000);
         let mut counted = 0;
         for step in 1..=steps {
             let so_far = u128::from(frames) * u128::from(step) / u128::from(steps);

@@ -61,11 +61,13 @@ impl StreamFindings<'_> {
         let (end, begin) = length;
         let planned =
             timeline.due(outage.last + 1).saturating_sub(timeline.due(outage.first.saturating_sub(1)));
-        let saved = planned.saturating_sub(end.since(begin)).as_u64();
-        let intervals = outage.last + 2 - outage.first;
-        let too_many = u128::from(saved) * u128::from(intervals) / u128::from(planned.as_u64().max(1));
-        // And one for each gap: frames of which the first is nearer to the one before than planned.
-        clamp_to_u64(too_many).saturating_add(outage.gaps).min(outage.frames)
+        let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
+        let intervals = u128::from(outage.last + 2 - outage.first);
+        // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
+        let tenths = saved * intervals * 10 / u128::from(planned.as_u64().max(1));
+        let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10));
+        // Between joined gaps frames arrived, so each gap may have been too close for itself.
+        too_many.saturating_add(outage.gaps - 1).min(outage.frames)
     }
 
     pub(super) fn is_recorded(self, index: usize) -> bool {

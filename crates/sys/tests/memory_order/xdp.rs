@@ -70,7 +70,7 @@ fn a_frame_is_read_whole_and_its_place_is_written_again_only_then() {
 const PUSHED: usize = 0;
 const POPPED: usize = 64;
 const LEFT: usize = 80;
-const OTHERS: [usize; 4] = [8, 88, 96, 120];
+const OTHERS: [usize; 7] = [8, 88, 96, 120, 216, 224, 240];
 const SLOT: usize = 4096;
 
 /// `next_run` and a frame of the run: its number, if there is one.
