@@ -92,25 +92,32 @@ impl JitterSummary {
     }
 }
 
-/// How far off the smoothed value can be at any time if each delay is too long by at most its own bound. Which frame has which
-/// bound is not known: the largest are taken to have the greatest weights.
-pub fn jitter_error(bounds: &Latency) -> Nanos {
-    let mut buckets: Vec<(Nanos, u64)> = bounds.buckets().collect();
-    buckets.reverse();
+/// How far off the smoothed value can be at any time if each delay is too long by at most its own bound, and by no more than it is.
+/// Which frame has which bound is not known: the largest are taken to have the greatest weights. `delays` may be too short by
+/// `doubt`.
+pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
+    // What is at most the n-th largest of each is at most the n-th largest of both.
+    let errors =
+        largest_first(bounds).zip(largest_first(delays)).map(|(bound, delay)| bound.min(delay + doubt));
     // A delay is in two differences, this one's and the next one's, whose weights are 1/16 and 15/16 of that.
-    let (mut weight, mut error) = (1.0 / 16.0, 0.0);
-    for (bound, count) in buckets {
-        for _ in 0..count {
-            let bound = bound.as_u64() as f64;
-            if weight < LEAST_WEIGHT {
-                // All that follow together weigh this much at most.
-                return rounded_up(error + weight * 16.0 * bound);
-            }
-            error += weight * (1.0 + 15.0 / 16.0) * bound;
-            weight *= (15.0 / 16.0) * (15.0 / 16.0);
+    let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
+    for error in errors {
+        let error = error.as_u64() as f64;
+        if weight < LEAST_WEIGHT {
+            // All that follow together weigh this much at most.
+            sum += weight * 16.0 * error;
+            break;
         }
+        sum += weight * (1.0 + 15.0 / 16.0) * error;
+        weight *= (15.0 / 16.0) * (15.0 / 16.0);
     }
-    rounded_up(error)
+    rounded_up(sum)
+}
+
+fn largest_first(times: &Latency) -> impl Iterator<Item = Nanos> {
+    let buckets: Vec<(Nanos, u64)> = times.buckets().collect();
+    let samples = buckets.into_iter().rev();
+    samples.flat_map(|(time, count)| std::iter::repeat_n(time, usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
 /// Frames of a smaller weight are taken together.
@@ -176,14 +183,15 @@ mod tests {
         fn no_errors_within_their_bounds_move_it_further(
             frames in prop::collection::vec((0i64..1_000_000, 0u64..100_000, 0u64..=100), 2..200)
         ) {
-            let mut bounds = Latency::with_digits(2);
+            let (mut bounds, mut delays) = (Latency::with_digits(2), Latency::with_digits(3));
             let (mut stamped, mut true_jitter) = (JitterMeter::default(), JitterMeter::default());
             for (delay, bound, percent) in &frames {
                 bounds.record(Nanos::new(*bound));
+                delays.record(Nanos::new(delay.unsigned_abs()));
                 stamped.record(*delay);
-                true_jitter.record(*delay - (bound * percent / 100).cast_signed());
+                true_jitter.record(*delay - (bound * percent / 100).cast_signed().min(*delay));
             }
-            let error = jitter_error(&bounds).as_u64() + 2;
+            let error = jitter_error(&bounds, &delays, Nanos::ZERO).as_u64() + 2;
             let largest = |jitter: &JitterMeter| jitter.largest >> FRACTION;
             prop_assert!(stamped.smoothed().as_u64().abs_diff(true_jitter.smoothed().as_u64()) <= error);
             prop_assert!(largest(&stamped).abs_diff(largest(&true_jitter)) <= error);

@@ -210,18 +210,28 @@ impl<'a> StreamFindings<'a> {
     /// The largest smoothed jitter, which errors of stamps make look larger or smaller.
     fn largest_jitter(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<Bounded<Nanos>> {
         let value = jitter_of(rows)?.rfc3550_max;
-        let stamps = self.stamp_errors(stream, rows, Nanos::ZERO);
+        let clocks = match self.clocks(stream, rows) {
+            StreamClocks::Apart(error) => error,
+            _ => Nanos::ZERO,
+        };
+        let stamps = self.stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
             return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
         };
         // Two arrivals make a difference. What two clocks differ by is the same for neighbours.
         let errors = [
-            (jitter_error(leaving), BoundReason::SendStamps),
+            (self.jitter_error(rows, leaving, arriving + clocks), BoundReason::SendStamps),
             (arriving + arriving, BoundReason::ArrivalStamps),
         ];
         Some(errors.into_iter().fold(Bounded::exactly(value), |figure, (error, why)| {
             figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
         }))
+    }
+
+    /// How far off the jitter at the worst of these receivers can be.
+    fn jitter_error(self, rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
+        let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
+        delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
     }
 
     /// What is known of the stamps of a stream at its ends.
