@@ -221,7 +221,8 @@ impl RunningTap {
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();
         let sides = self.state.sides.iter().zip(seen);
-        let waiting = sides.filter(|(_, link)| !link.as_ref().is_some_and(|link| link.is_operational()));
+        let waiting =
+            sides.filter(|(_, link)| !link.as_ref().is_some_and(packetrig_sys::link::Link::is_operational));
         self.waiting = Some(waiting.map(|(side, _)| side.location.clone()).collect());
         if let TapPlane::Process(lanes) = &self.plane {
             lanes.bound(seen);

@@ -223,7 +223,8 @@ mod tests {
         }
         assert!(
             trials <= most
-                && trials > options.rehearse(&options.typical_device().unwrap()).unwrap().len() as u32
+                && trials
+                    > options.rehearse(&options.typical_device().unwrap()).unwrap().len().try_into().unwrap()
         );
     }
 

@@ -23,7 +23,9 @@ fn what_is_sent_right_after_the_ready_line_passes() {
             let frames = many(100, 60);
             let mut tap = begin(&bench, way);
             tap.await_remark(READY);
-            stations.iter_mut().for_each(|station| station.send(&frames));
+            for station in &mut stations {
+                station.send(&frames);
+            }
             for ear in &mut ears {
                 assert_eq!(ear.hear(100).len(), 100, "{way}");
             }

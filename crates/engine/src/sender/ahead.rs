@@ -102,7 +102,9 @@ mod tests {
 
     fn ahead(departures: &[(u64, u64)]) -> u64 {
         let mut meter = AheadMeter::default();
-        departures.iter().for_each(|(due, left)| meter.add(at(*due), at(*left)));
+        for (due, left) in departures {
+            meter.add(at(*due), at(*left));
+        }
         meter.bursts().iter().map(|burst| burst.frames).sum()
     }
 

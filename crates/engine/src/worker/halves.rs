@@ -34,7 +34,9 @@ impl SendingHalf {
 
     pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let mut counts = self.half.counts();
-        counts.iter_mut().for_each(|counts| counts.is_sending &= !self.has_given_up);
+        for counts in &mut counts {
+            counts.is_sending &= !self.has_given_up;
+        }
         counts
     }
 

@@ -230,7 +230,7 @@ impl SenderJob {
             return LineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
         }
         let follow_up = self.probes.method != PlannedMethod::Capacity;
-        LineMethod::Stamp(StampSender::new(
+        LineMethod::Stamp(Box::new(StampSender::new(
             ends,
             SessionSettings {
                 ports: (own.port, line.target_port),
@@ -242,7 +242,7 @@ impl SenderJob {
                 synchronised_ns: None,
                 follow_up,
             },
-        ))
+        )))
     }
 
     /// Estimates the capacity of each line in its time, one after the other.
@@ -329,26 +329,26 @@ struct OwnIdentity {
 
 /// The method of a line. It is lent to the series, because it knows afterwards what reflections told.
 enum LineMethod {
-    Stamp(StampSender),
+    Stamp(Box<StampSender>),
     Echo(EchoMethod),
 }
 
 impl LineMethod {
     fn lend(&mut self) -> Box<dyn ProbeMethod + '_> {
         match self {
-            Self::Stamp(sender) => Box::new(sender),
+            Self::Stamp(sender) => Box::new(sender.as_mut()),
             Self::Echo(echo) => Box::new(echo),
         }
     }
 
     fn into_boxed(self) -> Box<dyn ProbeMethod> {
         match self {
-            Self::Stamp(sender) => Box::new(sender),
+            Self::Stamp(sender) => sender,
             Self::Echo(echo) => Box::new(echo),
         }
     }
 
-    const fn session(&self) -> Option<&StampSender> {
+    fn session(&self) -> Option<&StampSender> {
         if let Self::Stamp(sender) = self { Some(sender) } else { None }
     }
 }

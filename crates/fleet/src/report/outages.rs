@@ -6,8 +6,8 @@
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::clamp_to_u64;
 use super::lookup::StreamReceiver;
-use super::sent_ahead::CountedDoubts;
 use super::losses::{clocks_apart, longest_delay_of};
+use super::sent_ahead::CountedDoubts;
 use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_stats::outage::{OutageList, StreamOutage};

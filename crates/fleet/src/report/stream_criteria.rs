@@ -193,7 +193,7 @@ impl StreamReport {
         let arrived = of_sent(loss.expected.saturating_sub(loss.lost));
         let with_doubt = of_sent(loss.expected.saturating_sub(loss.lost.saturating_sub(loss.in_doubt)));
         let fastest = window.max(taken.saturating_sub(longer));
-        let counted = if taken > window { 1 } else { 0 };
+        let counted = u128::from(taken > window);
         Some(
             Bounded::exactly(rate(arrived, taken))
                 .or_most(rate(arrived + counted, taken), BoundReason::Counting)

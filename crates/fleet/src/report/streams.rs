@@ -220,18 +220,12 @@ impl<'a> StreamFindings<'a> {
         };
         // Two arrivals make a difference. What two clocks differ by is the same for neighbours.
         let errors = [
-            (self.jitter_error(rows, leaving, arriving + clocks), BoundReason::SendStamps),
+            (worst_jitter_error(rows, leaving, arriving + clocks), BoundReason::SendStamps),
             (arriving + arriving, BoundReason::ArrivalStamps),
         ];
         Some(errors.into_iter().fold(Bounded::exactly(value), |figure, (error, why)| {
             figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
         }))
-    }
-
-    /// How far off the jitter at the worst of these receivers can be.
-    fn jitter_error(self, rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
-        let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
-        delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
     }
 
     /// What is known of the stamps of a stream at its ends.
@@ -305,6 +299,12 @@ impl<'a> StreamFindings<'a> {
             clock: None,
         }
     }
+}
+
+/// How far off the jitter at the worst of these receivers can be.
+fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
+    let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
+    delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
 }
 
 /// Jitter over all receivers: arrivals at different ports have no order among them, those at each port have.

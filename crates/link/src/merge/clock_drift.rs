@@ -54,7 +54,7 @@ impl ClockDrift {
 
 /// The place of an end of the interval among so many slopes in order; `None` if there is none so far out.
 fn rank(slopes: usize, ranks: f64) -> Option<usize> {
-    let place = (slopes as f64 - 1.0 + ranks) / 2.0;
+    let place = f64::midpoint(slopes as f64 - 1.0, ranks);
     let place = if ranks < 0.0 { place.floor() } else { place.ceil() };
     #[expect(
         clippy::cast_possible_truncation,

@@ -65,7 +65,7 @@ fn a_cable_is_faster_than_the_sender() {
         match pair.answer() {
             Ok(estimate) => assert!(estimate.bits_per_s > 5e7, "{estimate:?}"),
             Err(NoAnswer::NotSpread { at_least, .. }) => {
-                assert!(at_least.is_none_or(|rate| rate > 5e7), "{at_least:?}")
+                assert!(at_least.is_none_or(|rate| rate > 5e7), "{at_least:?}");
             }
             Err(NoAnswer::TooFew { .. } | NoAnswer::NoMode { .. }) => {}
             Err(other) => panic!("{other}"),

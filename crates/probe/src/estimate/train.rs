@@ -91,7 +91,7 @@ impl TrainEstimator {
     }
 
     fn least(&self) -> Option<LeastDelayed> {
-        let mut sorted: Vec<_> = self.samples.iter().copied().collect();
+        let mut sorted: Vec<_> = self.samples.clone();
         sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
         let (best, again) = (*sorted.first()?, sorted.get(AGAIN - 1)?);
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);

@@ -95,7 +95,7 @@ impl TapLane {
                     let arrived_ns = offset.to_monotonic(frame.realtime_ns);
                     latest_ns = arrived_ns;
                     treatment.accept(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
-                        send(out, tally, bytes, due_ns)
+                        send(out, tally, bytes, due_ns);
                     });
                 }
             }

@@ -70,7 +70,8 @@ fn judge(report: &Value, count: u64, took: f64, output: &mut Output) -> anyhow::
             let least = i64::try_from(SLOW_MS * 1_000_000)?;
             right += usize::from((median.saturating_add_unsigned(most) >= least) == is_slow);
             medians.push(median as f64 / 1e6);
-            p99 = p99.max(delay["p99_ns"].as_i64().or(delay["max_ns"].as_i64()).unwrap_or(0) as f64 / 1e6);
+            p99 = p99
+                .max(delay["p99_ns"].as_i64().or_else(|| delay["max_ns"].as_i64()).unwrap_or(0) as f64 / 1e6);
             bound = bound.max(most as f64 / 1e6);
             lost += found["lost_there"].as_u64().unwrap_or(0);
         }
