@@ -356,7 +356,9 @@ fn said_of_failure(result: &NodeResult) -> (Vec<&str>, Vec<(usize, PortEventKind
     let caveats = result.caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::PortFailed);
     assert!(caveats.clone().all(|caveat| caveat.matters));
     let events = result.ports.iter().flat_map(|port| {
-        port.events.iter().map(|event| (port.port, event.what, event.only_sending)).collect::<Vec<_>>()
+        // A busy machine may have held the sender up as well.
+        let failures = port.events.iter().filter(|event| event.what == PortEventKind::PortFailed);
+        failures.map(|event| (port.port, event.what, event.only_sending)).collect::<Vec<_>>()
     });
     (caveats.map(|caveat| caveat.text.as_str()).collect(), events.collect())
 }

@@ -163,6 +163,9 @@ fn latency(report: &RunReport) -> Option<TrialLatency> {
     })
 }
 
+/// A part of the losses that may be in doubt without making the trial worthless.
+const NEGLIGIBLE: u64 = 10;
+
 /// Why the trial is no fact about the device, if it is none.
 fn rig_fault(report: &RunReport, lost: LostFrames) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
@@ -182,7 +185,9 @@ fn rig_fault(report: &RunReport, lost: LostFrames) -> Option<String> {
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
     let doubtful = lost.most.saturating_sub(lost.least);
-    (doubtful > 0).then(|| format!("the rig may have lost {doubtful} of the frames"))
+    // Where the device lost frames for certain, a small doubt changes neither that nor how many they are.
+    let matters = lost.least == 0 || doubtful > lost.most / NEGLIGIBLE;
+    (doubtful > 0 && matters).then(|| format!("the rig may have lost {doubtful} of the frames"))
 }
 
 const fn unsent(sent: &SentFrames) -> u64 {
