@@ -9,8 +9,9 @@ use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_units::Nanos;
 
-/// How long after a burst what it filled in the device may still cost frames.
-const AFTER: Nanos = Nanos::from_millis(50);
+/// How long after a burst what it filled in the device may still cost frames: a policer with two percent of room fills a bucket of
+/// five milliseconds in that time.
+const AFTER: Nanos = Nanos::from_millis(250);
 
 /// Something of the rig's that may have cost so many frames, by the times since T at which they arrive or are missing.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +67,8 @@ impl StreamFindings<'_> {
         // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
         let tenths = saved * intervals * 10 / u128::from(planned.as_u64().max(1));
         let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10));
-        // Between joined gaps frames arrived, so each gap may have been too close for itself.
-        too_many.saturating_add(outage.gaps - 1).min(outage.frames)
+        // And the first of each gap: the frames around it do not tell how near it was to the one before.
+        too_many.saturating_add(outage.gaps).min(outage.frames)
     }
 
     pub(super) fn is_recorded(self, index: usize) -> bool {
