@@ -73,8 +73,6 @@ pub enum BoundReason {
     ArrivalStamps,
     /// The clocks of two nodes are compared with an error.
     Clocks,
-    /// A distribution is kept in classes.
-    Classes,
     /// Frames left later than planned.
     SentLate,
     /// Frames of the plan did not leave.
@@ -93,11 +91,10 @@ pub enum BoundReason {
 }
 
 impl BoundReason {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 10] = [
         Self::SendStamps,
         Self::ArrivalStamps,
         Self::Clocks,
-        Self::Classes,
         Self::SentLate,
         Self::Unsent,
         Self::RigLosses,
@@ -118,7 +115,6 @@ impl fmt::Display for BoundReason {
             Self::SendStamps => "frames leave after their stamp",
             Self::ArrivalStamps => "arrival stamps are of another clock",
             Self::Clocks => "two clocks are compared",
-            Self::Classes => "times are kept in classes",
             Self::SentLate => "frames left late",
             Self::Unsent => "frames were not sent",
             Self::RigLosses => "the rig may have lost frames",

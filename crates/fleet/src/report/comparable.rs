@@ -2,6 +2,7 @@
 
 use super::figures::sum_of;
 use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
+use packetrig_stats::bounded::Bounded;
 use packetrig_stats::figure::{BetterDirection, ReportFigure};
 use packetrig_stats::probe::ProbeTimes;
 use packetrig_stats::sequence::SequenceCounts;
@@ -56,18 +57,19 @@ fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let rate = throughput(stream);
     let outages = stream.outages.as_ref();
     // Without an outage the longest one took no time.
-    let outage = outages.and_then(|found| if found.count == 0 { Some(Nanos::ZERO) } else { found.longest });
+    let none = Some(Bounded::exactly(Nanos::ZERO));
+    let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
         higher("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
             .with_uncertainty(rate.map(|rate| rate.doubt)),
         lower("loss", name, loss(|loss| loss.lost), PERCENT).with_uncertainty(loss(|loss| loss.in_doubt)),
         lower("duplicates", name, share(|counts| counts.duplicates), PERCENT),
         lower("reordered", name, share(|counts| counts.reordered), PERCENT),
-        lower("longest-outage", name, outage.map(in_ns), TIME),
+        bounded_figure("longest-outage", name, outage),
     ];
     figures.extend(stream.latency.iter().flat_map(|latency| latency_figures(name, latency)));
     figures.extend([
-        lower("jitter", name, stream.jitter.map(|jitter| in_ns(jitter.rfc3550)), TIME),
+        bounded_figure("jitter", name, stream.largest_jitter),
         ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE, BetterDirection::Neither),
     ]);
     figures
@@ -118,18 +120,32 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 }
 
 fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
+    let bounds = latency.bounds;
     let values = [
-        ("latency-min", latency.min),
-        ("latency-mean", latency.mean),
-        ("latency-p50", latency.p50),
-        ("latency-p99", latency.p99),
-        ("latency-max", latency.max),
+        ("latency-min", latency.min, bounds.map(|bounds| bounds.min)),
+        ("latency-mean", latency.mean, bounds.map(|bounds| bounds.mean)),
+        ("latency-p50", latency.p50, bounds.map(|bounds| bounds.p50)),
+        ("latency-p99", latency.p99, bounds.map(|bounds| bounds.p99)),
+        ("latency-max", latency.max, bounds.map(|bounds| bounds.max)),
     ];
-    let doubt = latency.error.p99().map(in_ns);
-    let figures = values
-        .into_iter()
-        .map(|(name, value)| lower(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt));
+    // Each by its own bounds; a report of an older version has one error for all.
+    let figures = values.into_iter().map(|(name, value, bounded)| {
+        let doubt = bounded.map(doubt_of).or_else(|| latency.error.p99());
+        lower(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt.map(in_ns))
+    });
     figures.collect()
+}
+
+/// A time with bounds of its own.
+fn bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
+    lower(name, stream, time.map(|time| in_ns(time.value)), TIME)
+        .with_uncertainty(time.map(|time| in_ns(doubt_of(time))))
+}
+
+/// How far the truth may be from a time, at most.
+fn doubt_of(time: Bounded<Nanos>) -> Nanos {
+    let Bounded { value, least, most, .. } = time;
+    value.saturating_sub(least).max(most.saturating_sub(value))
 }
 
 fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {

@@ -50,7 +50,8 @@ impl FrameLoss {
         // never came lacks all of its copies, whatever others have too many.
         let arrived = sequence.unique.saturating_add(sequence.duplicates);
         let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
-        let lost = expected.saturating_sub(arrived).max(never_came.min(expected));
+        let copies = stream.metrics.rx_per_tx_thousandths / (stream.rx.len().max(1) as u64 * 1000);
+        let lost = expected.saturating_sub(arrived).max(never_came.saturating_mul(copies).min(expected));
         let extra = arrived.saturating_add(lost).saturating_sub(expected);
         Self { lost, extra, percent: Ratio::new(lost, expected).percent(), counts_copies: true, ..loss }
     }

@@ -71,10 +71,6 @@ impl StreamFindings<'_> {
         too_many.saturating_add(outage.gaps).min(outage.frames)
     }
 
-    pub(super) fn is_recorded(self, index: usize) -> bool {
-        self.plan.streams[index].frames.recording().is_some()
-    }
-
     /// The bursts of the port that sends stream `index`, as `receiver` sees them.
     pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
         let Some(StreamSender { node: sender, .. }) = self.sender(index) else {

@@ -154,6 +154,11 @@ impl<'a> StreamFindings<'a> {
         wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
     }
 
+    /// Its frames are those of a file: their times are not the plan's.
+    pub(super) fn is_recorded(self, index: usize) -> bool {
+        self.plan.streams[index].frames.recording().is_some()
+    }
+
     pub(super) fn port(self, port: usize) -> Option<&'a PortResult> {
         self.lookup.port(port)
     }

@@ -185,5 +185,5 @@ fn a_receiver_that_should_have_two_copies_of_each_frame_has_them() {
     assert_eq!(run(1001, 1001), (2002, 0, Pass, Pass));
     assert_eq!(run(1001, 1000), (2002, 1, Fail, Pass));
     assert_eq!(run(1001, 1002), (2002, 0, Pass, Fail));
-    assert_eq!(run(1000, 1002), (2002, 1, Fail, Fail), "one never came, and another came too often");
+    assert_eq!(run(1000, 1002), (2002, 2, Fail, Fail), "one never came, and two came too often");
 }
