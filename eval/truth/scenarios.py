@@ -222,6 +222,9 @@ def draw_scenario(seed, number):
         scenario["rules"], names = fault(r, packets * streams, rate)
         scenario["device_fault"] = fault.__name__
         scenario["ratio"] = 2 if fault is copy_all else 1
+        if fault in (police_plan, police_too_much):
+            # Which of two streams that share a policer loses is a matter of their phases, which no plan states.
+            scenario |= {"streams": 1, "packets": packets * streams}
     if faulty != "device":
         scenario["faults"], scenario["load"] = draw_rig_faults(r, packets * streams / rate)
     scenario["limits"] = draw_limits(r, scenario, names)

@@ -1,5 +1,6 @@
 //! What the threads of a program may still do, as the kernel says.
 
+use packetrig_sys::clock;
 use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of};
 
 /// What engines of runs need: the row of `serve` and `agent` in `docs/book/sandbox.md`.
@@ -10,10 +11,15 @@ pub const RIG: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .with(ProcessCapabilities::IPC_LOCK)
     .with(ProcessCapabilities::SYS_NICE);
 
+/// A thread gives itself its name: a busy machine may see it before.
+const PATIENCE_NS: u64 = 10_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+
 /// What the threads of a program hold together.
 #[derive(Debug)]
 pub struct Holding {
     program: &'static str,
+    process: u32,
     /// Each of them.
     pub threads: Vec<ThreadStatus>,
 }
@@ -22,7 +28,7 @@ impl Holding {
     /// Of a process whose remarks say that its sandbox stands. Prints that line, which `make eval-safety` reads.
     #[expect(clippy::print_stdout, reason = "the evaluation reads this line")]
     pub fn of(program: &'static str, process: u32, remarks: &str) -> Self {
-        let holding = Self { program, threads: threads_of(process).expect("it runs") };
+        let holding = Self { program, process, threads: threads_of(process).expect("it runs") };
         let line = remarks.lines().find(|line| line.contains(": sandbox: ")).unwrap_or_default();
         println!("{line}");
         assert!(
@@ -50,11 +56,22 @@ impl Holding {
 
     /// Threads of this name have no capability, and a filter beside that of the process. There is one at least.
     pub fn assert_confined(&self, name: &str) {
-        let named: Vec<_> = self.threads.iter().filter(|thread| thread.name == name).collect();
-        assert!(!named.is_empty(), "{}: no thread {name} in {:?}", self.program, self.threads);
-        for thread in named {
+        for thread in self.await_named(name) {
             assert_eq!((thread.effective, thread.permitted), (0, 0), "{}: {thread:?}", self.program);
             assert!(thread.filters.is_none_or(|filters| filters >= 2), "{}: {thread:?}", self.program);
+        }
+    }
+
+    fn await_named(&self, name: &str) -> Vec<ThreadStatus> {
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        loop {
+            let threads = threads_of(self.process).expect("it runs");
+            let named: Vec<_> = threads.iter().filter(|thread| thread.name == name).cloned().collect();
+            if !named.is_empty() {
+                return named;
+            }
+            assert!(clock::monotonic_ns() < deadline, "{}: no thread {name} in {threads:?}", self.program);
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         }
     }
 

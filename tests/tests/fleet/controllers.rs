@@ -128,7 +128,7 @@ fn what_a_controller_left_whose_host_was_started_again_is_collected() {
 #[test]
 fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut first = fleet.begin(&["--packets", "20000"]);
+    let mut first = fleet.begin(&["--packets", "600000"]);
     first.await_frames();
     let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--packets=300"];
     let (code, printed, complaints) = fleet.ask_in_container(&all);
@@ -136,6 +136,7 @@ fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
     assert!(complaints.contains("node r1 belongs to run "), "{complaints}");
     let (_, printed, complaints) = fleet.ask_in_container(&["fleet", "collect"]);
     assert!(complaints.contains("is still in progress"), "{printed} {complaints}");
+    first.signal(Signal::INT);
     first.finish().report().assert_nothing_lost();
 }
 

@@ -27,7 +27,7 @@ fn delay_and_loss_are_found() {
     // Two in a hundred, give or take seven deviations.
     assert!((10..=120).contains(&lost), "{lost} of {sent} lost");
     assert_eq!(report.number("f", "/received/frames"), sent - lost);
-    assert_eq!(report.verdict(), "FAIL");
+    report.assert_lossy();
     assert!(report.number("f", "/latency/min") >= DELAY_NS, "{}", report.stream("f")["latency"]);
 }
 
