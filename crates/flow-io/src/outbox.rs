@@ -100,6 +100,11 @@ impl OutputQueues {
         }
     }
 
+    /// Whether packets came at other meters of the group and not at this one since the last time.
+    pub(crate) fn was_blind(&mut self) -> bool {
+        self.records_out.as_mut().is_some_and(export::WorkerOutbox::was_blind)
+    }
+
     /// Whether the export wants to be told again of the flows that go on.
     pub(crate) fn wants_open_flows(&mut self) -> bool {
         self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)

@@ -229,7 +229,15 @@ impl MeterWorker {
         // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
         let settled_ns = steady_ns().saturating_sub(behind_ns);
-        let progress = WorkerProgress { settled_ns, packets: self.source.delivered(), ring_dropped };
+        if self.outbox.was_blind() {
+            self.table.mark_loss();
+        }
+        let progress = WorkerProgress {
+            settled_ns,
+            packets: self.source.delivered(),
+            ring_dropped,
+            strange_flows: self.table.strange_flows(),
+        };
         self.outbox.settle(progress);
         Ok(())
     }

@@ -1,20 +1,21 @@
-//! What a flow had since it began, as the meters of a group report it beside what is new.
+//! What the meters of a group say of a flow so that a collector can tell which packets of it a record has.
 //!
-//! Meters that see copies of one link cut a flow into parts at different moments: each has its own clock and was started at its own
-//! time. What a flow had since a beginning that all of them saw does not depend on these cuts. So a reader of several meters'
-//! records can tell what of a record it has already.
+//! Meters that see copies of one link cut a flow into records at different moments, and each counts from another packet: it was
+//! started later, or it lost some. So a count alone says nothing. A count *since a packet that the other meters know, too*, does.
 //!
-//! A beginning is a packet after a silence. Of a silence that is just as long as a timeout, one meter may think that it is one and
-//! another that it is not. So there are two beginnings, after silences that differ by more than clocks do: whatever a meter takes
-//! for a beginning, the others have it as one of the two.
-//!
-//! A meter that was started while a flow was going on does not know how much it had. It is known again from the moments at which all
-//! meters cut the flow's parts: if it was quiet then, they had seen the same of it. Every later record names the last such moment,
-//! because the record that was made then may be one that a standby has left.
+//! Such a packet is a [`Landmark`]. Meters choose them without talking to each other, by what packets carry: of each direction, in
+//! each part of its time, the packet with the smallest number, and the first and the last one before and after a silence. Each record
+//! names the latest landmarks and what came since, so one that another meter has named as well says where among all packets
+//! of the direction the record ends. See `docs/decisions/0037-landmarks.md`.
+
+mod coding;
 
 use crate::account::ENTERPRISE;
 use crate::export::section::own;
 use crate::foreign::OtherFields;
+
+/// Landmarks of a direction that a record names, the latest. Clocks differ, so meters do not always choose the same one.
+pub const LANDMARKS: usize = 5;
 
 /// Which meter of which group made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,13 +36,40 @@ pub struct CountTotals {
     pub frame_bytes: u64,
 }
 
-/// What a flow had since a packet.
+/// By what a packet was chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowSince {
-    /// When that packet came, nanoseconds since 1970.
+pub enum LandmarkKind {
+    /// Its number is the smallest in a part of the flow's time.
+    #[default]
+    Smallest,
+    /// It came after a silence of its flow.
+    First,
+    /// It came before a silence of its flow.
+    Last,
+}
+
+/// A packet that all meters of a group recognise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Landmark {
+    /// What it carries, as a number.
+    pub content: u32,
+    pub kind: LandmarkKind,
+    /// When it came, nanoseconds since 1970. 0: there is no landmark.
     pub at_ns: u64,
-    pub forward: CountTotals,
-    pub reverse: CountTotals,
+    /// No other packet of its direction that carries the same came closer to it, in microseconds; of the first and the last ones, no
+    /// other such.
+    pub alone_us: u32,
+    /// What came since, without it.
+    pub since: CountTotals,
+}
+
+/// What a meter says of one direction of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionHistory {
+    /// All that the meter has seen of it without a gap, up to the end of the record.
+    pub followed: CountTotals,
+    /// The latest first.
+    pub landmarks: [Landmark; LANDMARKS],
 }
 
 /// See the module.
@@ -50,15 +78,13 @@ pub struct FlowHistory {
     pub mark: GroupMark,
     /// Whether the source of the record is the end that comes second in the order of ends.
     pub flipped: bool,
-    /// Whether the meter surely saw the flow's beginning: it had been there for longer than flows are silent.
-    pub is_whole: bool,
-    /// Since the first packet after a silence that no meter takes for a pause.
-    pub began: FlowSince,
-    /// Since the first packet after a silence of the timeout.
-    pub resumed: FlowSince,
-    /// Since the last moment at which a part was cut while the flow was quiet: at that moment every meter had seen the same packets
-    /// of it. At time 0: there was none since the flow began.
-    pub cut: FlowSince,
+    /// The meter came while the flow was going on, or lost packets of it, a short time ago: other meters may know none of its landmarks.
+    pub is_strange: bool,
+    /// Since when it follows the flow, nanoseconds since 1970.
+    pub since_ns: u64,
+    /// As the record has them.
+    pub forward: DirectionHistory,
+    pub reverse: DirectionHistory,
 }
 
 impl GroupMark {
@@ -89,109 +115,91 @@ impl CountTotals {
         }
     }
 
-    /// The one with fewer packets.
-    pub(crate) const fn least(self, other: Self) -> Self {
-        if self.less(other).packets.cast_signed() < 0 { self } else { other }
+    /// Whether it has more packets than another.
+    pub(crate) const fn is_beyond(self, other: Self) -> bool {
+        self.less(other).packets.cast_signed() > 0
     }
 
-    /// What is more here than there; nothing if here are fewer packets.
-    pub(crate) const fn beyond(self, known: Self) -> Self {
-        let Self { packets, bytes, frame_bytes } = self.less(known);
-        if packets.cast_signed() <= 0 {
-            return Self { packets: 0, bytes: 0, frame_bytes: 0 };
+    /// What is more here than there, of each count.
+    pub(crate) const fn beyond(self, other: Self) -> Self {
+        const fn more(value: u64) -> u64 {
+            if value.cast_signed() > 0 { value } else { 0 }
         }
-        Self { packets, bytes, frame_bytes }
+        let Self { packets, bytes, frame_bytes } = self.less(other);
+        Self { packets: more(packets), bytes: more(bytes), frame_bytes: more(frame_bytes) }
+    }
+
+    /// The one with fewer packets.
+    pub(crate) const fn least(self, other: Self) -> Self {
+        if other.is_beyond(self) { self } else { other }
+    }
+
+    /// The one with more packets.
+    pub(crate) const fn most(self, other: Self) -> Self {
+        if other.is_beyond(self) { other } else { self }
+    }
+}
+
+impl DirectionHistory {
+    /// Adds the packet before a silence. Landmarks that carry the same are not alone.
+    pub(crate) fn add_last(&mut self, last: Landmark) {
+        let is_same = |other: &&mut Landmark| {
+            other.at_ns > 0 && other.content == last.content && other.kind == LandmarkKind::Smallest
+        };
+        for other in self.landmarks.iter_mut().filter(is_same).filter(|other| other.at_ns != last.at_ns) {
+            let apart_us = u32::try_from(other.at_ns.abs_diff(last.at_ns) / 1000).unwrap_or(u32::MAX);
+            other.alone_us = other.alone_us.min(apart_us);
+        }
+        self.landmarks[0] = last;
     }
 }
 
 impl FlowHistory {
-    /// The elements of ours that tell it, with their values; of booleans 1 is true and 2 is false, as in IPFIX.
-    fn values(&self) -> [(u16, u64); 26] {
-        let boolean = |is_true| if is_true { 1 } else { 2 };
-        let Self { mark, began, resumed, cut, .. } = self;
-        [
-            (own::GROUP, mark.group),
-            (own::METER, mark.meter.into()),
-            (own::LANE, mark.lane.into()),
-            (own::FLIPPED, boolean(self.flipped)),
-            (own::BEGAN, began.at_ns),
-            (own::RESUMED, resumed.at_ns),
-            (own::BEGAN_PACKETS, began.forward.packets),
-            (own::BEGAN_BYTES, began.forward.bytes),
-            (own::BEGAN_FRAME_BYTES, began.forward.frame_bytes),
-            (own::RESUMED_PACKETS, resumed.forward.packets),
-            (own::RESUMED_BYTES, resumed.forward.bytes),
-            (own::RESUMED_FRAME_BYTES, resumed.forward.frame_bytes),
-            (own::BEGAN_PACKETS_BACK, began.reverse.packets),
-            (own::BEGAN_BYTES_BACK, began.reverse.bytes),
-            (own::BEGAN_FRAME_BYTES_BACK, began.reverse.frame_bytes),
-            (own::RESUMED_PACKETS_BACK, resumed.reverse.packets),
-            (own::RESUMED_BYTES_BACK, resumed.reverse.bytes),
-            (own::RESUMED_FRAME_BYTES_BACK, resumed.reverse.frame_bytes),
-            (own::WHOLE, boolean(self.is_whole)),
-            (own::CUT, cut.at_ns),
-            (own::CUT_PACKETS, cut.forward.packets),
-            (own::CUT_BYTES, cut.forward.bytes),
-            (own::CUT_FRAME_BYTES, cut.forward.frame_bytes),
-            (own::CUT_PACKETS_BACK, cut.reverse.packets),
-            (own::CUT_BYTES_BACK, cut.reverse.bytes),
-            (own::CUT_FRAME_BYTES_BACK, cut.reverse.frame_bytes),
-        ]
+    /// What a direction had, by the order of the record.
+    pub const fn direction(&self, is_reverse: bool) -> &DirectionHistory {
+        if is_reverse { &self.reverse } else { &self.forward }
     }
 
     /// Adds it to the fields that have no column, so that it is stored with its record.
     pub(crate) fn add_to(&self, fields: &mut OtherFields) {
-        for (id, value) in self.values() {
+        let Self { mark, .. } = self;
+        for (id, value) in
+            [(own::GROUP, mark.group), (own::METER, mark.meter.into()), (own::LANE, mark.lane.into())]
+        {
             fields.add(ENTERPRISE, id, &value.to_be_bytes());
         }
+        fields.add(ENTERPRISE, own::TRACK, &self.encode());
     }
 
-    /// Reads it from stored fields, by the names of their elements. `None`: they are not of a group.
-    pub fn of_fields(mut number: impl FnMut(&str) -> Option<u64>) -> Option<Self> {
-        let mut history = Self::default();
-        for (id, name, ..) in own::ALL.iter().filter(|(id, ..)| (own::GROUP..=own::CUT).contains(id)) {
-            history.set(*id, number(name)?);
-        }
-        // Records of before these elements existed have a time only if they end at it: nothing came since.
-        let since_cut = own::CUT_PACKETS..=own::CUT_FRAME_BYTES_BACK;
-        for (id, name, ..) in own::ALL.iter().filter(|(id, ..)| since_cut.contains(id)) {
-            history.set(*id, number(name).unwrap_or(0));
-        }
-        Some(history)
+    /// Reads it from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: they are not of a group.
+    pub fn of_fields<'a>(
+        number: impl Fn(&str) -> Option<u64>,
+        bytes: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<Self> {
+        let named = |id: u16| own::ALL.iter().find(|(own, ..)| *own == id).map_or("", |(_, name, ..)| *name);
+        let mark = GroupMark {
+            group: number(named(own::GROUP))?,
+            meter: number(named(own::METER))?.try_into().ok()?,
+            lane: number(named(own::LANE))?.try_into().ok()?,
+        };
+        let digits = bytes(named(own::TRACK))?.strip_prefix("0x")?;
+        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        let track: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+        Self::decode(mark, &track?)
     }
 
     /// Sets what an element of ours tells. Numbers that do not fit are of nobody's meter.
     pub(crate) fn set(&mut self, element: u16, value: u64) {
-        let place = match element {
-            own::GROUP => &mut self.mark.group,
-            own::METER => return self.mark.meter = u32::try_from(value).unwrap_or_default(),
-            own::LANE => return self.mark.lane = u16::try_from(value).unwrap_or_default(),
-            // A boolean of IPFIX: 1 is true, 2 is false.
-            own::FLIPPED => return self.flipped = value == 1,
-            own::WHOLE => return self.is_whole = value == 1,
-            own::CUT => &mut self.cut.at_ns,
-            own::BEGAN => &mut self.began.at_ns,
-            own::RESUMED => &mut self.resumed.at_ns,
-            own::BEGAN_PACKETS => &mut self.began.forward.packets,
-            own::BEGAN_BYTES => &mut self.began.forward.bytes,
-            own::BEGAN_FRAME_BYTES => &mut self.began.forward.frame_bytes,
-            own::RESUMED_PACKETS => &mut self.resumed.forward.packets,
-            own::RESUMED_BYTES => &mut self.resumed.forward.bytes,
-            own::RESUMED_FRAME_BYTES => &mut self.resumed.forward.frame_bytes,
-            own::BEGAN_PACKETS_BACK => &mut self.began.reverse.packets,
-            own::BEGAN_BYTES_BACK => &mut self.began.reverse.bytes,
-            own::BEGAN_FRAME_BYTES_BACK => &mut self.began.reverse.frame_bytes,
-            own::RESUMED_PACKETS_BACK => &mut self.resumed.reverse.packets,
-            own::RESUMED_BYTES_BACK => &mut self.resumed.reverse.bytes,
-            own::RESUMED_FRAME_BYTES_BACK => &mut self.resumed.reverse.frame_bytes,
-            own::CUT_PACKETS => &mut self.cut.forward.packets,
-            own::CUT_BYTES => &mut self.cut.forward.bytes,
-            own::CUT_FRAME_BYTES => &mut self.cut.forward.frame_bytes,
-            own::CUT_PACKETS_BACK => &mut self.cut.reverse.packets,
-            own::CUT_BYTES_BACK => &mut self.cut.reverse.bytes,
-            own::CUT_FRAME_BYTES_BACK => &mut self.cut.reverse.frame_bytes,
-            _ => return,
-        };
-        *place = value;
+        match element {
+            own::GROUP => self.mark.group = value,
+            own::METER => self.mark.meter = u32::try_from(value).unwrap_or_default(),
+            own::LANE => self.mark.lane = u16::try_from(value).unwrap_or_default(),
+            _ => {}
+        }
+    }
+
+    /// Takes what [`encode`](Self::encode) wrote. What cannot be read says nothing.
+    pub(crate) fn set_track(&mut self, track: &[u8]) {
+        *self = Self::decode(self.mark, track).unwrap_or(Self { mark: self.mark, ..Self::default() });
     }
 }

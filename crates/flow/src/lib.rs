@@ -35,7 +35,7 @@ pub mod table;
 pub use counts::{CountImbalance, PacketCounts};
 pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
-pub use history::{CountTotals, FlowHistory, FlowSince, GroupMark};
+pub use history::{CountTotals, DirectionHistory, FlowHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, CarriedRecords, ExportCounts, MeterLedger};
 pub use membership::GroupMembership;

@@ -78,6 +78,8 @@ pub struct PacketInfo {
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
+    /// What it carries, as a number: the same at every meter that sees a copy of it.
+    pub content: u32,
 }
 
 /// What a metered packet was carried in, innermost.

@@ -13,6 +13,7 @@
 //! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
 
 mod capture;
+mod content;
 mod encapsulation;
 mod fast;
 mod fragments;
@@ -146,6 +147,7 @@ impl FrameParser {
             Layer3::V4(bytes) => ip::v4(bytes, packet)?,
             Layer3::V6(bytes) => ip::v6(bytes, packet)?,
         };
+        packet.content = content::number(packet.protocol, inside.identification, inside.bytes.bytes);
         match inside.part {
             PacketPart::Whole => {
                 transport::read(inside.bytes.bytes, packet);

@@ -76,8 +76,6 @@ struct TableLimits {
     idle: u64,
     /// A packet after a silence of this length is looked at closely: the idle timeout, or a little less.
     pause: u64,
-    /// How long after the end of a part its timer rings at the earliest, so that a quiet flow is known to be quiet.
-    settling: u64,
     grace: u64,
     biflow: bool,
     sampling: u32,
@@ -102,6 +100,12 @@ impl TableLimits {
         hot.last().saturating_add(if hot.is(ENDED) { self.grace } else { self.idle })
     }
 
+    /// Whether a flow is silent up to a time for so long that another meter may think that it has ended.
+    fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
+        let pause = if hot.is(ENDED) { self.grace / 2 } else { self.pause };
+        at_ns.saturating_sub(hot.last()) >= pause
+    }
+
     /// Why a flow ends that is reported because nothing more comes.
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.deadline(hot) {
@@ -115,7 +119,7 @@ impl TableLimits {
     fn timer(&self, hot: &HotSlot) -> TimerSetting {
         let due = self.deadline(hot);
         let (at_ns, wait) = match due.reason {
-            EndReason::Active => (due.at_ns.saturating_add(self.settling), TimerReason::Part),
+            EndReason::Active => (due.at_ns, TimerReason::Part),
             _ => (due.at_ns, TimerReason::Silence),
         };
         TimerSetting { tick: wheel::tick_after(at_ns), wait }
@@ -134,15 +138,13 @@ impl<H: MemoryHints> FlowTable<H> {
     pub fn new(options: &TableOptions) -> Self {
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
-        let active = options.active.as_u64();
         let limits = TableLimits {
-            active: if options.group.is_some() { FlowHistories::part(active) } else { active },
+            active: options.active.as_u64(),
             idle: options.idle.as_u64(),
             pause: match options.group {
                 Some(_) => FlowHistories::pause(options.idle.as_u64()),
                 None => options.idle.as_u64(),
             },
-            settling: options.group.map_or(0, |_| FlowHistories::QUIET_NS),
             grace: options.grace.as_u64(),
             biflow: options.biflow,
             sampling: options.sampling,
@@ -178,6 +180,9 @@ impl<H: MemoryHints> FlowTable<H> {
             // Flows of one batch may all end within it.
             self.set_time(first.at_ns.min(now_ns));
         }
+        if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
+            histories.look(first.at_ns);
+        }
         for batch in packets.chunks(BATCH) {
             self.batch(batch, outlet);
             let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
@@ -203,7 +208,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
-                self.tell_end(slot, u64::MAX, outlet);
+                self.tell_end(slot, outlet);
                 let reason = self.limits.last_reason(&self.hot[slot], now_ns);
                 self.report(slot, reason, outlet);
                 self.remove(slot);
@@ -212,8 +217,17 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Packets were lost before the table: every flow alive now will say so.
-    pub const fn mark_loss(&mut self) {
+    pub fn mark_loss(&mut self) {
         self.losses = self.losses.wrapping_add(1);
+        if let Some(histories) = &mut self.histories {
+            histories.mark_loss();
+        }
+    }
+
+    /// Flows of a meter of a group that other meters may not recognise yet: it came while they were going on. While there are any,
+    /// it cannot stand in for the others.
+    pub fn strange_flows(&self) -> usize {
+        self.histories.as_ref().map_or(0, FlowHistories::strange)
     }
 
     /// Where packets went; `seen` and `ignored` are the caller's.
@@ -246,9 +260,6 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Moves the clock of the table.
     #[inline]
     fn set_time(&mut self, now_ns: u64) {
-        if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
-            histories.set_back(before_ns, now_ns);
-        }
         match self.now_ns {
             None => {
                 self.wheel.begin(wheel::tick(now_ns));
@@ -364,7 +375,8 @@ impl<H: MemoryHints> FlowTable<H> {
         // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
         let due = at_ns >= hot.last().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active;
-        if due || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
+        let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot));
+        if due || has_lost || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
             self.add_at_boundary(slot, look, packet, outlet);
         } else {
             self.count(slot, look.flipped, packet);
@@ -381,22 +393,16 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
-        let end_ns = self.limits.end(&self.hot[slot]);
+        let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
         let mut goes_on = self.settle(slot, packet.at_ns, outlet);
         if !goes_on {
-            self.tell_end(slot, packet.at_ns, outlet);
-        }
-        if let Some(histories) = &mut self.histories {
-            if !goes_on {
-                let ended_ns = histories.ends_everywhere(slot, &self.hot[slot], end_ns);
-                histories.resume(slot, ended_ns, packet.at_ns);
-            }
-            histories.hear(slot, end_ns, packet.at_ns);
+            self.tell_end(slot, outlet);
         }
         if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
             self.report(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
         }
+        self.follow(slot, is_pause || !goes_on, packet.at_ns, outlet);
         if !goes_on {
             self.begin_flow(slot, look, packet, outlet);
         } else if self.hot[slot].is_empty() {
@@ -408,6 +414,16 @@ impl<H: MemoryHints> FlowTable<H> {
         // A FIN or RST brings the end forward. Any other packet moves it back, which the timer finds out when it rings.
         let timer = self.limits.timer(hot);
         self.wheel.bring_forward(number(slot), timer.tick, timer.wait);
+    }
+
+    /// Notes before a packet of a known flow that it comes after a silence, or after a loss.
+    fn follow(&mut self, slot: usize, is_after_silence: bool, at_ns: u64, outlet: &mut impl FlowOutlet) {
+        if self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot)) {
+            self.report(slot, EndReason::Active, outlet);
+            self.histories.as_mut().into_iter().for_each(|histories| histories.restart(slot, at_ns));
+        } else if let Some(histories) = self.histories.as_mut().filter(|_| is_after_silence) {
+            histories.resume(slot);
+        }
     }
 
     #[inline]
@@ -427,6 +443,10 @@ impl<H: MemoryHints> FlowTable<H> {
             hot.move_over(direction, &mut self.rare[slot]);
             let fits = hot.add(direction, packet);
             debug_assert!(fits, "the counters were just emptied");
+        }
+        if let Some(histories) = &mut self.histories {
+            let rare = &self.rare[slot];
+            histories.see(slot, flipped, packet, || hot.counted(direction, rare));
         }
         self.counts.metered += 1;
         self.counts.live += 1;

@@ -10,8 +10,8 @@ use packetrig_flow::export::{
 };
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{
-    CountTotals, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, FlowSince, GroupMark,
-    GroupMembership, MAPPED, MeterLedger, PacketCounts, TunnelKind,
+    CountTotals, DirectionHistory, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, GroupMark,
+    GroupMembership, Landmark, LandmarkKind, MAPPED, MeterLedger, PacketCounts, TunnelKind,
 };
 use packetrig_units::Nanos;
 use proptest::prelude::*;
@@ -191,10 +191,19 @@ proptest! {
         flags in any::<(bool, bool, u32, u16)>(),
     ) {
         let counts = |at: usize| CountTotals { packets: numbers[at], bytes: numbers[at + 1], frame_bytes: numbers[at + 2] };
-        let since = |at: usize| FlowSince { at_ns: numbers[at], forward: counts(at + 1), reverse: counts(at + 4) };
+        let landmark = |at: usize| Landmark {
+            content: flags.2,
+            kind: if flags.0 { LandmarkKind::First } else { LandmarkKind::Last },
+            at_ns: numbers[at].max(1),
+            alone_us: u32::MAX >> (numbers[at] % 32),
+            since: counts(at + 1),
+        };
+        let mut forward = DirectionHistory { followed: counts(0), ..DirectionHistory::default() };
+        let reverse = DirectionHistory { followed: counts(3), ..forward };
+        forward.landmarks[..3].copy_from_slice(&[landmark(6), landmark(10), landmark(14)]);
         let mark = GroupMark { group: numbers[21], meter: flags.2, lane: flags.3 };
-        let (began, resumed, cut) = (since(0), since(7), since(14));
-        let history = FlowHistory { mark, flipped: flags.0, is_whole: flags.1, began, resumed, cut };
+        let since_ns = numbers[20];
+        let history = FlowHistory { mark, flipped: flags.0, is_strange: flags.1, since_ns, forward, reverse };
         let of_group = |record: FlowRecord| FlowRecord { history: Some(Box::new(history)), ..record };
         let records: Vec<FlowRecord> = records.into_iter().map(of_group).collect();
         let sent = export(&records, ExportOptions { has_history: true, ..biflow() });

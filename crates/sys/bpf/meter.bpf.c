@@ -31,13 +31,15 @@ struct header {
 	u16 vlan;
 	u16 inner_vlan;
 	u8 macs[12];	/* as in the frame */
+	u32 content;	/* see parse/content.rs of `flow` */
 	u8 addresses[];	/* source, destination: 8 bytes of IPv4, 32 of IPv6 */
 };
 
-#define HEADER_V4 36u
-#define HEADER_V6 60u
+#define HEADER_V4 40u
+#define HEADER_V6 64u
 
 #define BE16(at) __builtin_bswap16(*(const u16 *)(at))
+#define BE32(at) __builtin_bswap32(*(const u32 *)(at))
 #define WORD(to, from) (*(u32 *)(to) = *(const u32 *)(from))
 #define LONG(to, from) (*(u64 *)(to) = *(const u64 *)(from))
 
@@ -55,14 +57,30 @@ struct link {
 struct transport {
 	u16 source_port, destination_port;
 	u8 flags;
+	u32 content;
 };
 
+/* Of the payload of an IP packet, of which there are eight bytes at least. */
+INLINE u32 content(const u8 *at, const u8 *end, u8 protocol, u64 identification, u32 bytes)
+{
+	u64 word = 0, last = 0;
+	if (at + 12 <= end && bytes >= 12)
+		word = BE32(at + 8);
+	if (protocol != TCP && at + 16 <= end && bytes >= 16)
+		last = BE32(at + 12);
+	u64 first = (identification << 32 | BE32(at + 4)) * 0x9e3779b97f4a7c15ull;
+	u64 second = (first ^ first >> 32 ^ (word << 32 | last)) * 0xd6e8feb86659fd93ull;
+	return second >> 32;
+}
+
 /* Reads ports and the like; zero if that is for user space. `bytes` are those of the packet from `at` on. */
-INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u32 bytes, struct transport *t)
+INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u64 identification, u32 bytes,
+	struct transport *t)
 {
 	if (at + 8 > end || bytes < 8)
 		return 0;
 	t->flags = 0;
+	t->content = content(at, end, protocol, identification, bytes);
 	/* Type and code stand in the destination port, as in NetFlow. */
 	if (protocol == ICMP || protocol == ICMPV6) {
 		t->source_port = 0;
@@ -97,6 +115,7 @@ INLINE struct header *begin(struct ring *ring, const struct link *l, const struc
 	h->destination_port = t->destination_port;
 	h->vlan = l->vlan;
 	h->inner_vlan = l->inner_vlan;
+	h->content = t->content;
 	LONG(h->macs, l->frame);
 	WORD(h->macs + 8, l->frame + 8);
 	return h;
@@ -118,7 +137,7 @@ INLINE int v4(const u8 *ip, struct ring *ring, const struct link *l)
 	u32 total = BE16(ip + 2);
 	if (total < 28 || ip - l->frame + total > l->full)
 		return 0;
-	if (!read_transport(ip + 20, l->end, ip[9], total - 20, &t))
+	if (!read_transport(ip + 20, l->end, ip[9], BE16(ip + 4), total - 20, &t))
 		return 0;
 	struct header *h = begin(ring, l, &t, HEADER_V4);
 	if (!h)
@@ -141,7 +160,7 @@ INLINE int v6(const u8 *ip, struct ring *ring, const struct link *l)
 	u32 payload = BE16(ip + 4);
 	if (payload < 8 || payload > 0xffff - 40 || ip - l->frame + 40 + payload > l->full)
 		return 0;
-	if (!read_transport(ip + 40, l->end, ip[6], payload, &t))
+	if (!read_transport(ip + 40, l->end, ip[6], 0, payload, &t))
 		return 0;
 	struct header *h = begin(ring, l, &t, HEADER_V6);
 	if (!h)

@@ -64,6 +64,11 @@ impl Dispatcher {
         self.inlet.takeovers.add_one();
     }
 
+    /// Packets come at other meters and not at this one: workers do not know what they missed.
+    pub(super) fn announce_blindness(&self) {
+        self.inlet.blind_looks.add_one();
+    }
+
     /// How long the end may take.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger

@@ -31,6 +31,8 @@ const MOST_AT_ONCE: usize = 64;
 pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
 const APART: Nanos = Nanos::from_millis(500);
+/// What this meter knows of running flows, the active one has told the collector after this time.
+const TOLD: Nanos = Nanos::from_secs(1);
 /// Targets that have not taken what was offered this long ago are stuck.
 const STALL: Nanos = Nanos::from_secs(1);
 /// After a loss, another meter that is fit should export for so long.
@@ -53,7 +55,7 @@ impl ExportGate {
             kept: KeptBatches::new(keep_bytes),
             role: GroupRole::Standby,
             delivery: DeliveryWatch::default(),
-            coverage: CoverageWatch { ready_after, last: WorkerProgress::default() },
+            coverage: CoverageWatch { ready_after, ..CoverageWatch::default() },
         }
     }
 
@@ -95,6 +97,9 @@ impl ExportGate {
             dispatcher.drop_kept(&batch);
         }
         let progress = dispatcher.progress();
+        if self.seat.is_blind() {
+            dispatcher.announce_blindness();
+        }
         self.coverage.look(&self.seat, progress);
         // Last: what was handed over above is in its counts.
         self.delivery.look(&self.seat, self.role.term(), dispatcher, progress);
@@ -155,10 +160,12 @@ impl ExportGate {
 }
 
 /// Tells the group how complete this meter's records are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CoverageWatch {
-    /// All flows have been seen from a beginning on that other meters know after this time.
+    /// Not before this time is it known which flows began before the meter was there.
     ready_after: Nanos,
+    /// Since when no flow is strange.
+    recognises_from_ns: Option<u64>,
     last: WorkerProgress,
 }
 
@@ -172,12 +179,15 @@ impl CoverageWatch {
         // A gap in what was seen is like a new start: running flows lack packets.
         if has_lost || seat.is_blind() {
             seat.set_coverage(MeterCoverage::since(now_ns));
-            return;
         }
         let coverage = seat.coverage();
-        let complete_ns = coverage.seen_since_ns.saturating_add(self.ready_after.as_u64());
-        if coverage.complete_from_ns.is_none() && now_ns >= complete_ns {
-            seat.set_ready(complete_ns);
+        let is_settled = now_ns >= coverage.seen_since_ns.saturating_add(self.ready_after.as_u64());
+        let recognises = is_settled && progress.strange_flows == 0;
+        self.recognises_from_ns = recognises.then(|| self.recognises_from_ns.unwrap_or(now_ns));
+        if let Some(from_ns) = self.recognises_from_ns.filter(|_| coverage.complete_from_ns.is_none())
+            && now_ns >= from_ns.saturating_add(TOLD.as_u64())
+        {
+            seat.set_ready(from_ns);
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct GroupExport {
     pub member: GroupOptions,
     /// Memory for what a standby keeps, in bytes.
     pub keep_bytes: usize,
-    /// When the meter's records are as whole as those of one that was there before.
+    /// Not before this time is it known which flows began before the meter was there.
     pub ready_after: Nanos,
 }
 

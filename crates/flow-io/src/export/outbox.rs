@@ -38,6 +38,8 @@ pub struct WorkerProgress {
     pub packets: u64,
     /// Packets that its ring had no room for.
     pub ring_dropped: u64,
+    /// See [`FlowTable::strange_flows`](packetrig_flow::table::FlowTable::strange_flows).
+    pub strange_flows: usize,
 }
 
 /// The progress of all workers that have an outbox.
@@ -62,15 +64,16 @@ impl SharedProgress {
             settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
             packets: workers.iter().map(|worker| worker.packets).sum(),
             ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),
+            strange_flows: workers.iter().map(|worker| worker.strange_flows).sum(),
         }
     }
 }
 
-/// How often this meter has begun to export for its group. Targets of events do not know the flows that go on then.
+/// How often something has happened that workers are to know of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TakeoverCount(Arc<AtomicU64>);
+pub(super) struct SharedCount(Arc<AtomicU64>);
 
-impl TakeoverCount {
+impl SharedCount {
     pub(super) fn add_one(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
@@ -87,15 +90,16 @@ pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInl
     let accounts = TargetAccounts::default();
     let patience = patience.clone();
     let progress = SharedProgress::default();
-    let takeovers = TakeoverCount::default();
+    let [takeovers, blind_looks] = [SharedCount::default(), SharedCount::default()];
     let queue = WorkerQueue {
         sender,
         accounts: accounts.clone(),
         patience: patience.clone(),
         progress: progress.clone(),
         takeovers: takeovers.clone(),
+        blind_looks: blind_looks.clone(),
     };
-    (queue, ExportInlet { batches: receiver, accounts, patience, progress, takeovers })
+    (queue, ExportInlet { batches: receiver, accounts, patience, progress, takeovers, blind_looks })
 }
 
 /// The workers' end of the queue.
@@ -105,7 +109,8 @@ pub struct WorkerQueue {
     accounts: TargetAccounts,
     patience: SharedPatience,
     progress: SharedProgress,
-    takeovers: TakeoverCount,
+    takeovers: SharedCount,
+    blind_looks: SharedCount,
 }
 
 impl WorkerQueue {
@@ -119,6 +124,8 @@ impl WorkerQueue {
             progress: self.progress.clone(),
             takeovers: self.takeovers.clone(),
             takeovers_noted: 0,
+            blind_looks: self.blind_looks.clone(),
+            blind_looks_noted: 0,
             records: Vec::new(),
             events: Vec::new(),
         }
@@ -132,7 +139,10 @@ pub struct ExportInlet {
     pub(super) accounts: TargetAccounts,
     pub(super) patience: SharedPatience,
     pub(super) progress: SharedProgress,
-    pub(super) takeovers: TakeoverCount,
+    /// How often this meter has begun to export for its group. Targets of events do not know the flows that go on then.
+    pub(super) takeovers: SharedCount,
+    /// How often it was seen that packets come at other meters and not at this one.
+    pub(super) blind_looks: SharedCount,
 }
 
 #[cfg(test)]
@@ -154,9 +164,11 @@ pub struct WorkerOutbox {
     progress: SharedProgress,
     /// Of this worker, in the progress of all.
     number: usize,
-    takeovers: TakeoverCount,
+    takeovers: SharedCount,
     /// Of these, the ones that the worker knows of.
     takeovers_noted: u64,
+    blind_looks: SharedCount,
+    blind_looks_noted: u64,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
@@ -198,6 +210,12 @@ impl WorkerOutbox {
         if !self.events.is_empty() {
             self.offer_events();
         }
+    }
+
+    /// Whether packets came at other meters of the group and not at this one since this was asked for the last time.
+    pub fn was_blind(&mut self) -> bool {
+        let count = self.blind_looks.count();
+        std::mem::replace(&mut self.blind_looks_noted, count) != count
     }
 
     /// Offers incomplete batches, and then says how far the worker has come.

@@ -104,6 +104,7 @@ impl RecordDraft {
             | FieldMeaning::Statistic(_)
             | FieldMeaning::Boot
             | FieldMeaning::Account(_) => {}
+            FieldMeaning::Track => self.history.get_or_insert_default().set_track(bytes),
             FieldMeaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
                 end(&mut key.source, &mut record.outer_source, bytes);

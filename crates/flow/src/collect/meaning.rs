@@ -104,6 +104,8 @@ pub(super) enum FieldMeaning {
     Observed,
     /// Of the [history](crate::FlowHistory) of a flow or the [membership](crate::GroupMembership) of a meter, by its number.
     History(u16),
+    /// What a meter says of a flow, in bytes.
+    Track,
     /// Of the whole ledger of an exporter of ours, by its number.
     Account(u16),
 }
@@ -286,6 +288,7 @@ fn of_ours(id: u16) -> Option<FieldMeaning> {
         own::OUTER_DESTINATION => FieldMeaning::OuterDestination,
         own::SECOND_TTL => FieldMeaning::MplsTtl(1),
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
+        own::TRACK => FieldMeaning::Track,
         id if own::OF_GROUP.contains(&id) => FieldMeaning::History(id),
         id if by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,

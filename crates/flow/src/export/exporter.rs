@@ -87,7 +87,7 @@ impl MessageExporter {
                 sets.refresh(&self.options, now_ns, sink);
                 let template = &sets.templates[RecordShape::of(record).index()];
                 let kind = OpenRecordKind::Flow(carried);
-                let place = RecordPlace { set: template.id, length: template.length, kind };
+                let place = RecordPlace { set: template.id, length: template.length_of(record), kind };
                 sets.open.add(place, now_ns, sink, |out| template.encode(record, out));
             }
         }

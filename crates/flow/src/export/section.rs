@@ -5,7 +5,8 @@
 
 use super::write::ValueWriter;
 use crate::account::ENTERPRISE;
-use crate::history::FlowHistory;
+use crate::history::{FlowHistory, GroupMark};
+use crate::narrow::fitting_u16;
 use crate::packet::TunnelKind;
 use crate::record::{FlowHalf, FlowRecord};
 
@@ -50,28 +51,6 @@ pub(crate) mod own {
     pub(crate) const METER: u16 = 10;
     /// Which of its interfaces, in their order: 16 bits.
     pub(crate) const LANE: u16 = 11;
-    /// Whether the source is the end that comes second in the order of ends: boolean.
-    pub(crate) const FLIPPED: u16 = 12;
-    /// When the flow began, nanoseconds since 1970; the elements with this prefix count from then: 64 bits.
-    pub(crate) const BEGAN: u16 = 13;
-    /// The same after a silence of the timeout: 64 bits.
-    pub(crate) const RESUMED: u16 = 14;
-    pub(crate) const BEGAN_PACKETS: u16 = 15;
-    pub(crate) const BEGAN_BYTES: u16 = 16;
-    pub(crate) const BEGAN_FRAME_BYTES: u16 = 17;
-    pub(crate) const RESUMED_PACKETS: u16 = 18;
-    pub(crate) const RESUMED_BYTES: u16 = 19;
-    pub(crate) const RESUMED_FRAME_BYTES: u16 = 20;
-    pub(crate) const BEGAN_PACKETS_BACK: u16 = 21;
-    pub(crate) const BEGAN_BYTES_BACK: u16 = 22;
-    pub(crate) const BEGAN_FRAME_BYTES_BACK: u16 = 23;
-    pub(crate) const RESUMED_PACKETS_BACK: u16 = 24;
-    pub(crate) const RESUMED_BYTES_BACK: u16 = 25;
-    pub(crate) const RESUMED_FRAME_BYTES_BACK: u16 = 26;
-    /// Whether the meter surely saw the flow's beginning: boolean.
-    pub(crate) const WHOLE: u16 = 27;
-    /// The last moment at which a part of the flow was cut while the flow was quiet, nanoseconds since 1970, or 0: 64 bits.
-    pub(crate) const CUT: u16 = 28;
     /// The term in which a meter is the active one of its group, or 0: 64 bits.
     pub(crate) const TERM: u16 = 29;
     /// Since when it is active, or not, nanoseconds since 1970: 64 bits.
@@ -84,16 +63,12 @@ pub(crate) mod own {
     pub(crate) const REPLAYED: u16 = 33;
     /// Packets of its copy of the link: 64 bits.
     pub(crate) const COPY: u16 = 34;
-    pub(crate) const CUT_PACKETS: u16 = 35;
-    pub(crate) const CUT_BYTES: u16 = 36;
-    pub(crate) const CUT_FRAME_BYTES: u16 = 37;
-    pub(crate) const CUT_PACKETS_BACK: u16 = 38;
-    pub(crate) const CUT_BYTES_BACK: u16 = 39;
-    pub(crate) const CUT_FRAME_BYTES_BACK: u16 = 40;
-    /// All elements of groups of meters.
-    pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=CUT_FRAME_BYTES_BACK;
+    /// What the meter says of the flow, see [`FlowHistory`](crate::FlowHistory): bytes.
+    pub(crate) const TRACK: u16 = 41;
+    /// All numbers of groups of meters.
+    pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=COPY;
 
-    /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
+    /// Each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
     pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
         (PART, "flowPart", 2, 0),
@@ -107,35 +82,13 @@ pub(crate) mod own {
         (GROUP, "meterGroup", 4, 4),
         (METER, "meterNumber", 3, 4),
         (LANE, "meterLane", 2, 4),
-        (FLIPPED, "flowFlipped", 11, 0),
-        (BEGAN, "flowBeganNanoseconds", 4, 0),
-        (RESUMED, "flowResumedNanoseconds", 4, 0),
-        (BEGAN_PACKETS, "flowBeganPackets", 4, 3),
-        (BEGAN_BYTES, "flowBeganOctets", 4, 3),
-        (BEGAN_FRAME_BYTES, "flowBeganLayer2Octets", 4, 3),
-        (RESUMED_PACKETS, "flowResumedPackets", 4, 3),
-        (RESUMED_BYTES, "flowResumedOctets", 4, 3),
-        (RESUMED_FRAME_BYTES, "flowResumedLayer2Octets", 4, 3),
-        (BEGAN_PACKETS_BACK, "reverseFlowBeganPackets", 4, 3),
-        (BEGAN_BYTES_BACK, "reverseFlowBeganOctets", 4, 3),
-        (BEGAN_FRAME_BYTES_BACK, "reverseFlowBeganLayer2Octets", 4, 3),
-        (RESUMED_PACKETS_BACK, "reverseFlowResumedPackets", 4, 3),
-        (RESUMED_BYTES_BACK, "reverseFlowResumedOctets", 4, 3),
-        (RESUMED_FRAME_BYTES_BACK, "reverseFlowResumedLayer2Octets", 4, 3),
-        (WHOLE, "flowBeginningSeen", 11, 0),
-        (CUT, "flowCutNanoseconds", 4, 0),
         (TERM, "groupTerm", 4, 4),
         (SINCE, "groupRoleSinceNanoseconds", 4, 0),
         (SILENT, "groupSilenceNanoseconds", 4, 0),
         (REPLAY_FROM, "groupReplayFromNanoseconds", 4, 0),
         (REPLAYED, "groupReplayedRecords", 4, 3),
         (COPY, "groupCopyPackets", 4, 3),
-        (CUT_PACKETS, "flowCutPackets", 4, 3),
-        (CUT_BYTES, "flowCutOctets", 4, 3),
-        (CUT_FRAME_BYTES, "flowCutLayer2Octets", 4, 3),
-        (CUT_PACKETS_BACK, "reverseFlowCutPackets", 4, 3),
-        (CUT_BYTES_BACK, "reverseFlowCutOctets", 4, 3),
-        (CUT_FRAME_BYTES_BACK, "reverseFlowCutLayer2Octets", 4, 3),
+        (TRACK, "flowTrack", 0, 0),
     ];
 }
 
@@ -147,15 +100,18 @@ pub(crate) struct TemplateSection {
 }
 
 impl TemplateSection {
-    /// How many bytes it takes of a record.
-    pub(crate) const fn length(&self) -> usize {
-        let mut length = 0;
-        let mut at = 0;
-        while at < self.fields.len() {
-            length += self.fields[at].length as usize;
-            at += 1;
-        }
-        length
+    /// How many bytes its fields of fixed length take of a record.
+    pub(crate) fn fixed_length(&self) -> usize {
+        self.fields
+            .iter()
+            .map(|field| field.length)
+            .filter(|length| *length != VARIABLE)
+            .map(usize::from)
+            .sum()
+    }
+
+    pub(crate) fn has_variable(&self) -> bool {
+        self.fields.iter().any(|field| field.length == VARIABLE)
     }
 }
 
@@ -220,37 +176,41 @@ section!(OWN, "What IANA has no element for.", |record, out| {
     0 @ENTERPRISE #LOSS 1: out.u8(if record.loss { 1 } else { 2 });
 });
 
-section!(HISTORY, "What the flow had since it began, of a meter of a group.", |record, out| {
-    0 @ENTERPRISE #GROUP 8: out.u64(history(record).mark.group);
-    0 @ENTERPRISE #METER 4: out.u32(history(record).mark.meter);
-    0 @ENTERPRISE #LANE 2: out.u16(history(record).mark.lane);
-    0 @ENTERPRISE #FLIPPED 1: out.u8(if history(record).flipped { 1 } else { 2 });
-    0 @ENTERPRISE #WHOLE 1: out.u8(if history(record).is_whole { 1 } else { 2 });
-    0 @ENTERPRISE #CUT 8: out.u64(history(record).cut.at_ns);
-    0 @ENTERPRISE #BEGAN 8: out.u64(history(record).began.at_ns);
-    0 @ENTERPRISE #RESUMED 8: out.u64(history(record).resumed.at_ns);
-    0 @ENTERPRISE #BEGAN_PACKETS 8: out.u64(history(record).began.forward.packets);
-    0 @ENTERPRISE #BEGAN_BYTES 8: out.u64(history(record).began.forward.bytes);
-    0 @ENTERPRISE #BEGAN_FRAME_BYTES 8: out.u64(history(record).began.forward.frame_bytes);
-    0 @ENTERPRISE #RESUMED_PACKETS 8: out.u64(history(record).resumed.forward.packets);
-    0 @ENTERPRISE #RESUMED_BYTES 8: out.u64(history(record).resumed.forward.bytes);
-    0 @ENTERPRISE #RESUMED_FRAME_BYTES 8: out.u64(history(record).resumed.forward.frame_bytes);
-    0 @ENTERPRISE #CUT_PACKETS 8: out.u64(history(record).cut.forward.packets);
-    0 @ENTERPRISE #CUT_BYTES 8: out.u64(history(record).cut.forward.bytes);
-    0 @ENTERPRISE #CUT_FRAME_BYTES 8: out.u64(history(record).cut.forward.frame_bytes);
-});
+/// How many bytes the history of a record takes, with those that say so.
+pub(super) fn track_length(record: &FlowRecord) -> usize {
+    LONG_LENGTH + history(record).encode().len()
+}
 
-section!(HISTORY_BACK, "The same of the reverse direction.", |record, out| {
-    0 @ENTERPRISE #BEGAN_PACKETS_BACK 8: out.u64(history(record).began.reverse.packets);
-    0 @ENTERPRISE #BEGAN_BYTES_BACK 8: out.u64(history(record).began.reverse.bytes);
-    0 @ENTERPRISE #BEGAN_FRAME_BYTES_BACK 8: out.u64(history(record).began.reverse.frame_bytes);
-    0 @ENTERPRISE #RESUMED_PACKETS_BACK 8: out.u64(history(record).resumed.reverse.packets);
-    0 @ENTERPRISE #RESUMED_BYTES_BACK 8: out.u64(history(record).resumed.reverse.bytes);
-    0 @ENTERPRISE #RESUMED_FRAME_BYTES_BACK 8: out.u64(history(record).resumed.reverse.frame_bytes);
-    0 @ENTERPRISE #CUT_PACKETS_BACK 8: out.u64(history(record).cut.reverse.packets);
-    0 @ENTERPRISE #CUT_BYTES_BACK 8: out.u64(history(record).cut.reverse.bytes);
-    0 @ENTERPRISE #CUT_FRAME_BYTES_BACK 8: out.u64(history(record).cut.reverse.frame_bytes);
-});
+/// RFC 7011 section 7: a first byte of 255 announces a length of two bytes.
+const LONG_LENGTH: usize = 3;
+
+fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
+    let track = history(record).encode();
+    out.u8(u8::MAX);
+    out.u16(fitting_u16(track.len()));
+    out.bytes(&track);
+}
+
+/// Which packets of the flow the record has, of a meter of a group. Not by the macro: its last field states its own length.
+pub(crate) const HISTORY: TemplateSection = TemplateSection {
+    fields: &[
+        of_ours(own::GROUP, 8),
+        of_ours(own::METER, 4),
+        of_ours(own::LANE, 2),
+        of_ours(own::TRACK, VARIABLE),
+    ],
+    write: |record, out| {
+        let GroupMark { group, meter, lane } = history(record).mark;
+        out.u64(group);
+        out.u32(meter);
+        out.u16(lane);
+        write_track(record, out);
+    },
+};
+
+const fn of_ours(id: u16, length: u16) -> SectionField {
+    SectionField { id, enterprise: ENTERPRISE, length }
+}
 
 section!(BACK, "The reverse direction (RFC 5103).", |record, out| {
     152 @REVERSE 8: out.millis(reverse(record).first_ns);

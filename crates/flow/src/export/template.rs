@@ -83,7 +83,7 @@ impl RecordShape {
         }
         sections.push(section::OWN);
         if has_history && biflow {
-            sections.extend([section::HISTORY, section::HISTORY_BACK]);
+            sections.push(section::HISTORY);
         }
         if format == ExportFormat::NetFlow9 {
             sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
@@ -95,8 +95,9 @@ impl RecordShape {
 #[derive(Clone, Debug)]
 pub struct ExportTemplate {
     pub id: u16,
-    /// Length of its records.
-    pub length: usize,
+    /// Of its records, what is in fields of fixed length.
+    fixed_length: usize,
+    has_track: bool,
     sections: Vec<TemplateSection>,
 }
 
@@ -105,7 +106,8 @@ impl ExportTemplate {
     pub fn all(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
         let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
             let sections = shape.sections(format, biflow && format.has_biflow(), has_history);
-            Self { id, length: sections.iter().map(TemplateSection::length).sum(), sections }
+            let fixed_length = sections.iter().map(TemplateSection::fixed_length).sum();
+            Self { id, fixed_length, has_track: sections.iter().any(TemplateSection::has_variable), sections }
         });
         made.collect()
     }
@@ -115,7 +117,12 @@ impl ExportTemplate {
         self.sections.iter().flat_map(|section| section.fields)
     }
 
-    /// Appends a record, [length](Self::length) bytes.
+    /// How many bytes it takes of a record.
+    pub fn length_of(&self, record: &FlowRecord) -> usize {
+        self.fixed_length + if self.has_track { section::track_length(record) } else { 0 }
+    }
+
+    /// Appends a record, [that many](Self::length_of) bytes.
     pub fn encode(&self, record: &FlowRecord, out: &mut Vec<u8>) {
         for section in &self.sections {
             (section.write)(record, out);
@@ -142,8 +149,8 @@ mod tests {
             for template in ExportTemplate::all(format, biflow, biflow) {
                 let mut bytes = Vec::new();
                 template.encode(&FlowRecord::default(), &mut bytes);
-                let said: usize = template.fields().map(|field| usize::from(field.length)).sum();
-                assert_eq!((bytes.len(), said), (template.length, template.length), "{}", template.id);
+                let said = template.length_of(&FlowRecord::default());
+                assert_eq!(bytes.len(), said, "{}", template.id);
                 let foreign = template.fields().any(|field| field.enterprise != 0);
                 assert_eq!(foreign, format == ExportFormat::Ipfix);
             }

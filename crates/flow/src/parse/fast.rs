@@ -3,6 +3,7 @@
 //!
 //! Invariant: it gives the same packet as the general parser, and leaves everything unusual to that one.
 
+use super::content;
 use super::link::is_vlan;
 use super::{FrameArrival, mapped};
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
@@ -87,6 +88,7 @@ fn v4(
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
+        content: content::number(ip[9], u16::from_be_bytes([ip[4], ip[5]]), packet_end(behind, total - 20)),
         ..PacketInfo::default()
     };
     true
@@ -128,9 +130,16 @@ fn v6(
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
+        content: content::number(ip[6], 0, packet_end(behind, payload)),
         ..PacketInfo::default()
     };
     true
+}
+
+/// What is there of a packet's payload, without what follows the packet in its frame.
+#[inline]
+fn packet_end(behind: &[u8], payload: u16) -> &[u8] {
+    &behind[..behind.len().min(payload.into())]
 }
 
 struct FastTransport {

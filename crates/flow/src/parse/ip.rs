@@ -41,6 +41,8 @@ pub(super) enum PacketPart {
 pub(super) struct IpPayload<'a> {
     pub(super) bytes: FrameSpan<'a>,
     pub(super) part: PacketPart,
+    /// Of IPv4; else 0.
+    pub(super) identification: u16,
 }
 
 /// Reads an IPv4 header into `packet`.
@@ -64,13 +66,14 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     packet.ttl = head[8];
     packet.protocol = head[9];
     packet.flags = if packet_bytes.missing > 0 { flags::CUT } else { 0 };
-    let id = FragmentId { id: be16(head, 4).into(), protocol: head[9] };
+    let identification = be16(head, 4);
+    let id = FragmentId { id: identification.into(), protocol: head[9] };
     let offset = be16(head, 6);
     // Options may reach beyond the end of a cut frame: then nothing behind them is here, but the packet still counts.
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.cut());
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
-        return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id) });
+        return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id), identification });
     }
     let part = if offset & 0x2000 == 0 { PacketPart::Whole } else { PacketPart::First(id) };
     if matches!(part, PacketPart::First(_)) {
@@ -79,9 +82,9 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     // Of the headers that `extensions` knows, only the authentication header exists behind IPv4 (RFC 4302).
     if packet.protocol == AUTHENTICATION {
         let IpPayload { bytes, .. } = extensions(rest, packet)?;
-        return Ok(IpPayload { bytes, part });
+        return Ok(IpPayload { bytes, part, identification });
     }
-    Ok(IpPayload { bytes: rest, part })
+    Ok(IpPayload { bytes: rest, part, identification })
 }
 
 /// Reads an IPv6 header and those that extend it into `packet`.
@@ -121,17 +124,17 @@ fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPay
                 part = found.map_or(part, |found| found.part);
                 found.map(|found| found.next)
             }
-            _ => return Ok(IpPayload { bytes, part }),
+            _ => return Ok(IpPayload { bytes, part, identification: 0 }),
         };
         let Some(next) = next else {
             packet.flags |= flags::CUT;
-            return Ok(IpPayload { bytes: bytes.cut(), part });
+            return Ok(IpPayload { bytes: bytes.cut(), part, identification: 0 });
         };
         packet.protocol = next.protocol;
         bytes = next.bytes;
         // A later fragment begins somewhere inside the packet: its first bytes are no header.
         if matches!(part, PacketPart::Later(_)) {
-            return Ok(IpPayload { bytes, part });
+            return Ok(IpPayload { bytes, part, identification: 0 });
         }
     }
     Err(IgnoredReason::TooDeep)

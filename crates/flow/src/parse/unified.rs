@@ -10,10 +10,10 @@ use super::{length, mapped};
 use crate::{PacketInfo, flags};
 
 /// Bytes of a record of IPv4; of one of IPv6.
-pub const LENGTHS: [usize; 2] = [36, 60];
+pub const LENGTHS: [usize; 2] = [40, 64];
 
 /// What is in front of the addresses. Numbers are in the machine's own order.
-const HEAD: usize = 28;
+const HEAD: usize = 32;
 
 /// The packet of a record. `full_len` and `at_ns` stand beside it in the ring. False if it is no record.
 #[inline]
@@ -51,6 +51,7 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         flags: version,
         destination_mac: [head[16], head[17], head[18], head[19], head[20], head[21]],
         source_mac: [head[22], head[23], head[24], head[25], head[26], head[27]],
+        content: u32::from_ne_bytes([head[28], head[29], head[30], head[31]]),
         ..PacketInfo::default()
     };
     true
@@ -103,6 +104,8 @@ mod tests {
             let numbers = [packet.source_port, packet.destination_port, packet.vlan, packet.inner_vlan];
             assert_eq!(numbers, ["source_port", "destination_port", "vlan", "inner_vlan"].map(number));
             assert_eq!(packet.bytes, u32::from(number("bytes")));
+            let content = &record[at["content"]..at["content"] + 4];
+            assert_eq!(packet.content.to_ne_bytes(), content);
             let macs = [packet.destination_mac, packet.source_mac].concat();
             assert_eq!(macs, record[at["macs"]..at["macs"] + 12]);
             let own = if version == 4 { 4 } else { 16 };
@@ -115,7 +118,7 @@ mod tests {
     fn what_is_no_record_is_refused() {
         let at = layout();
         let mut packet = PacketInfo::default();
-        for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 27), (4, 37)] {
+        for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 31), (4, 41)] {
             assert!(!read(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
         }
     }

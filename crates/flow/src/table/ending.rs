@@ -27,7 +27,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 return true;
             }
             // A report moves the deadline, so this ends: a part without packets has no end of its own, only the silence.
-            self.report_at(slot, due.reason, at_ns, outlet);
+            self.report(slot, due.reason, outlet);
             if due.reason != EndReason::Active {
                 return false;
             }
@@ -74,8 +74,9 @@ impl<H: MemoryHints> FlowTable<H> {
             self.wheel.set(number(slot), timer.tick, timer.wait);
             return;
         }
-        self.tell_end(slot, now_ns, outlet);
-        if let Some(until_ns) = self.lingers(slot, now_ns) {
+        self.tell_end(slot, outlet);
+        let until_ns = self.limits.end(&self.hot[slot]).saturating_add(FlowHistories::LINGER_NS);
+        if self.histories.is_some() && now_ns < until_ns {
             self.wheel.set(number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
         } else {
             self.release(slot);
@@ -83,38 +84,25 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Gives the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module there.
-    pub(super) fn tell_end(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub(super) fn tell_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
-        let is_untold =
-            self.histories.as_ref().is_some_and(|histories| histories.is_untold(slot, hot, now_ns));
+        let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_untold(slot));
         if is_untold && hot.is_empty() {
             let end = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
-            self.give_out(slot, end, 0, outlet);
+            self.give_out(slot, end, outlet);
         }
-    }
-
-    /// When the timer of a flow that has ended is to ring, if it is kept for what its history says.
-    fn lingers(&self, slot: usize, now_ns: u64) -> Option<u64> {
-        let hot = &self.hot[slot];
-        let ended_ns = self.histories.as_ref()?.ends_everywhere(slot, hot, self.limits.end(hot));
-        [ended_ns, FlowHistories::kept_until(ended_ns)].into_iter().find(|at_ns| now_ns < *at_ns)
     }
 
     /// Reports what came since the last report. Returns whether there was anything.
     pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
-        self.report_at(slot, end, 0, outlet)
-    }
-
-    /// The same because of what happened at `at_ns`.
-    fn report_at(&mut self, slot: usize, end: EndReason, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
-            self.give_out(slot, end, at_ns, outlet);
+            self.give_out(slot, end, outlet);
         }
         is_due
     }
 
-    fn give_out(&mut self, slot: usize, end: EndReason, at_ns: u64, outlet: &mut impl FlowOutlet) {
+    fn give_out(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
         let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
         let mut record =
@@ -122,7 +110,7 @@ impl<H: MemoryHints> FlowTable<H> {
         record.flow_id = self.ids.of(&record.key);
         record.sampling = self.limits.sampling;
         if let Some(histories) = &mut self.histories {
-            let cut_ns = if end == EndReason::Active { histories.quiet_cut(slot, hot, at_ns) } else { 0 };
+            let cut_ns = (end == EndReason::Active).then(|| hot.start.saturating_add(self.limits.active));
             record.history = Some(Box::new(histories.report(slot, hot, &record, cut_ns)));
             if record.packets() == 0 {
                 (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());
@@ -146,6 +134,9 @@ impl<H: MemoryHints> FlowTable<H> {
     fn release(&mut self, slot: usize) {
         let hash = self.keys.hash(self.hot[slot].key_words());
         self.index.remove(hash, number(slot));
+        if let Some(histories) = &mut self.histories {
+            histories.end(slot);
+        }
         self.hot[slot] = HotSlot::FREE;
         self.free.push(number(slot));
     }

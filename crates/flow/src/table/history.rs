@@ -1,59 +1,79 @@
-//! What the flows of a table had since they began, if the meter is one of a group.
+//! What a meter of a group says of the flows of a table, see [`FlowHistory`].
 //!
-//! It is brought up to date when a flow is reported, so packets cost nothing more.
+//! Parts of flows end at moments that all meters share: at multiples of the active timeout, moved for each flow by its number. In
+//! each part, the packet of each direction with the smallest number is its landmark; the first packet after a silence of the flow is
+//! one, too, and so is the last one before. So meters choose the same landmarks, but for packets around the moments at which parts end.
 //!
-//! A flow whose timeout has passed is reported, and its slot is kept for a little longer. A packet that comes meanwhile is a
-//! beginning only for meters whose clocks say so: it resumes the flow here, see [`FlowHistory`].
+//! A flow that has ended is kept for a little longer: a packet that comes meanwhile may have come before the end at another meter,
+//! which then reports both together. So does this one, from what it followed before.
 //!
-//! Parts end at moments that all meters share: at multiples of a little less than the active timeout, moved for each flow by its
-//! number. So what one
-//! meter has reported no other one still holds back, but for packets around such a moment. For these every flow has a last record,
-//! even one without packets: a meter that takes over sends it, and it says what the flow had in all.
+//! Every flow has a last record, even one without packets: a packet around the end of a part may be in that part here and in the
+//! next one at a meter that reported all of it.
 //!
-//! If a packet comes around a timeout, one meter may think that a flow has ended and another that it goes on. From then on they
-//! may hear its end at different times, so the last record is given again after the longest timeout.
+//! Invariant: between the packet from which a meter follows a flow and the end of its last record, it has lost nothing that it knows
+//! of. After a loss it follows the flow from the next packet on, as if it had just been started.
 
 use super::slot::{FLIPPED, HotSlot};
-use crate::history::{CountTotals, FlowHistory, FlowSince, GroupMark};
+use crate::history::{self, CountTotals, DirectionHistory, FlowHistory, GroupMark, Landmark, LandmarkKind};
+use crate::packet::PacketInfo;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 
-/// How long a flow is kept after its timeout.
-const LINGER_NS: u64 = 1_000_000_000;
-/// A packet that comes this much before or after a timeout may be on the other side of it for another meter: more than clocks of
-/// meters differ.
+/// Landmarks of a direction that are kept: a record names them and its last packet.
+const LANDMARKS: usize = history::LANDMARKS - 1;
+
+/// How much of the idle timeout a silence may lack for another meter to have taken it for the flow's end.
 const APART_NS: u64 = 500_000_000;
 
-/// Whether the last record of a flow was given, and whether it was for its own sake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum ToldEnd {
-    #[default]
-    No,
-    Once,
-    Again,
+/// A landmark, before it is known what comes after it.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenLandmark {
+    content: u32,
+    /// [`FIRST`] and the microseconds of [`Landmark::alone_us`], to half an hour.
+    alone_us: u32,
+    at_ns: u64,
+    /// What the meter had seen of the direction up to it.
+    seen: CountTotals,
+}
+
+const FIRST: u32 = 1 << 31;
+
+/// A packet that carries the same as one of so many before it is like others.
+const RECENT: usize = 4;
+
+/// In one part, meters whose clocks differ may choose different landmarks.
+const STRANGE_PARTS: u8 = 2;
+
+/// One direction; what each packet needs comes first.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenDirection {
+    /// The end of the part for which the latest landmark is chosen.
+    until_ns: u64,
+    /// What the last packets carry, the latest first.
+    recent: [u32; RECENT],
+    /// When the last packet came.
+    last_ns: u64,
+    /// The latest first.
+    landmarks: [SeenLandmark; LANDMARKS],
+    /// What was reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
+    reported: CountTotals,
 }
 
 /// Directions are in the order of ends, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotHistory {
-    began_ns: u64,
-    resumed_ns: u64,
-    /// Reported since it began.
-    reported: [CountTotals; 2],
-    /// What of this was before it resumed.
-    before: [CountTotals; 2],
-    /// The last moment at which a part was cut while it was quiet, or 0, and what of `reported` was before.
-    cut_ns: u64,
-    before_cut: [CountTotals; 2],
+    directions: [SeenDirection; 2],
+    since_ns: u64,
     /// Its parts end at multiples of their length and this.
     phase: u64,
-    /// What its last record says of its end.
-    end: ToldEnd,
-    /// Other meters may not agree on when it ends.
-    is_doubtful: bool,
-    is_whole: bool,
+    /// Losses that were known when the meter began to follow it.
+    losses: u32,
+    /// The next packet of this direction comes after a silence.
+    awaits_first: [bool; 2],
+    /// A record told that it has ended.
+    is_end_told: bool,
+    /// Parts that the meter is to see whole before other meters surely know a landmark of it.
+    strange_parts: u8,
 }
-
-const _: () = assert!(size_of::<SlotHistory>() <= 192, "three lines of cache");
 
 #[derive(Debug)]
 pub(super) struct FlowHistories {
@@ -62,8 +82,10 @@ pub(super) struct FlowHistories {
     idle: u64,
     /// The table may have missed or forgotten flows until then.
     unsure_ns: u64,
-    /// The clock was set back: moments up to this one come twice.
-    twice_until_ns: u64,
+    losses: u32,
+    has_open_loss: bool,
+    /// Slots that are strange.
+    strange: usize,
     slots: Vec<SlotHistory>,
 }
 
@@ -74,24 +96,23 @@ impl FlowHistories {
             active: active.max(1),
             idle,
             unsure_ns: u64::MAX,
-            twice_until_ns: 0,
+            losses: 0,
+            has_open_loss: false,
+            strange: 0,
             slots: vec![SlotHistory::default(); slots],
         }
     }
 
-    /// The length of a part: a little less than the active timeout. Packets that come once in that time would otherwise come at the
-    /// same moments as the ends of parts, and such a flow would never be quiet then.
-    pub(super) const fn part(active: u64) -> u64 {
-        active - active / 37
-    }
-
-    /// The shortest silence that another meter may take for one of the idle timeout.
+    /// The shortest silence that another meter may take for the end of a flow.
     pub(super) const fn pause(idle: u64) -> u64 {
-        idle.saturating_sub(APART_NS)
+        let least = idle / 2;
+        let most = idle.saturating_sub(APART_NS);
+        if most > least { most } else { least }
     }
 
-    /// A flow is quiet around a moment if nothing came for this long before and after.
-    pub(super) const QUIET_NS: u64 = 10_000_000;
+    /// How long a flow is kept after its end.
+    pub(super) const LINGER_NS: u64 = 1_000_000_000;
+
     /// The memory it takes for a slot.
     pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
 
@@ -106,56 +127,27 @@ impl FlowHistories {
         self.slots[slot].phase = flow_id;
     }
 
-    /// When the last of all meters thinks that a flow has ended which ended here at `end_ns`.
-    pub(super) fn ends_everywhere(&self, slot: usize, hot: &HotSlot, end_ns: u64) -> u64 {
-        if self.slots[slot].is_doubtful { end_ns.max(hot.last().saturating_add(self.idle)) } else { end_ns }
-    }
-
-    /// Whether the last record of a flow that has ended is to be given, for the first time or again.
-    pub(super) fn is_untold(&self, slot: usize, hot: &HotSlot, now_ns: u64) -> bool {
-        let history = &self.slots[slot];
-        let is_again_due = history.is_doubtful
-            && history.end == ToldEnd::Once
-            && now_ns >= hot.last().saturating_add(self.idle);
-        (history.end == ToldEnd::No || is_again_due) && history.reported != [CountTotals::default(); 2]
-    }
-
-    /// A packet comes to a flow whose timeout is or was at `end_ns`.
-    pub(super) fn hear(&mut self, slot: usize, end_ns: u64, at_ns: u64) {
-        self.slots[slot].is_doubtful |= end_ns.abs_diff(at_ns) < APART_NS;
-        self.slots[slot].end = self.slots[slot].end.min(ToldEnd::Once);
-    }
-
-    /// It is `now_ns` after it has been `before_ns`, which is later.
-    pub(super) fn set_back(&mut self, before_ns: u64, now_ns: u64) {
-        // Packets that overtook each other are closer together.
-        if before_ns.saturating_sub(now_ns) >= Self::QUIET_NS {
-            self.twice_until_ns = self.twice_until_ns.max(before_ns);
-        }
-    }
-
-    /// A flow begins with a packet.
+    /// A flow begins in a slot with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
-        let is_whole = at_ns >= Self::kept_until(self.unsure_ns.saturating_add(self.idle));
-        let history = &mut self.slots[slot];
-        *history = SlotHistory {
-            began_ns: at_ns,
-            resumed_ns: at_ns,
-            phase: history.phase,
-            is_whole,
+        let is_strange = at_ns < self.unsure_ns.saturating_add(self.idle);
+        self.strange += usize::from(is_strange);
+        self.slots[slot] = SlotHistory {
+            since_ns: at_ns,
+            losses: self.losses,
+            awaits_first: [!is_strange; 2],
+            strange_parts: if is_strange { STRANGE_PARTS } else { 0 },
             ..SlotHistory::default()
         };
     }
 
-    /// A packet comes to a flow that has ended everywhere by `ended_ns`, or will have by then.
-    pub(super) fn resume(&mut self, slot: usize, ended_ns: u64, at_ns: u64) {
-        if at_ns >= Self::kept_until(ended_ns) {
-            return self.begin(slot, at_ns);
-        }
-        let history = &mut self.slots[slot];
-        history.resumed_ns = at_ns;
-        history.before = history.reported;
-        history.end = ToldEnd::No;
+    /// The flow was silent before its next packet, so that other meters may begin with it.
+    pub(super) fn resume(&mut self, slot: usize) {
+        self.slots[slot].awaits_first = [true; 2];
+    }
+
+    /// The slot is given up.
+    pub(super) fn end(&mut self, slot: usize) {
+        self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
 
     /// Until this time the table was not there, or forgot flows before their time.
@@ -163,58 +155,221 @@ impl FlowHistories {
         self.unsure_ns = if self.unsure_ns == u64::MAX { now_ns } else { self.unsure_ns.max(now_ns) };
     }
 
-    /// Whether the flow was quiet when its part was cut that is reported because of what happened at `at_ns`.
-    pub(super) fn quiet_cut(&self, slot: usize, hot: &HotSlot, at_ns: u64) -> u64 {
-        let cut_ns = hot.start.saturating_add(self.active);
-        // Of a moment that comes twice, another meter may mean the other time. A part that goes back does not end at a moment.
-        let is_shared = cut_ns > self.twice_until_ns && self.part_start(slot, cut_ns) == cut_ns;
-        let is_quiet = is_shared
-            && cut_ns.saturating_sub(hot.last()) >= Self::QUIET_NS
-            && at_ns.saturating_sub(cut_ns) >= Self::QUIET_NS;
-        if is_quiet { cut_ns } else { 0 }
+    /// Packets were lost before the table, up to the next one that comes.
+    pub(super) const fn mark_loss(&mut self) {
+        self.losses = self.losses.wrapping_add(1);
+        self.has_open_loss = true;
     }
 
-    /// Until when a flow is kept that has ended everywhere by `ended_ns`.
-    pub(super) const fn kept_until(ended_ns: u64) -> u64 {
-        ended_ns.saturating_add(LINGER_NS)
+    /// A packet comes, or it is known that there is none, at a time.
+    pub(super) fn look(&mut self, now_ns: u64) {
+        if std::mem::take(&mut self.has_open_loss) {
+            self.forget_until(now_ns);
+        }
     }
 
-    /// Adds what is reported; returns what the record says of the flow's history.
+    /// Flows of which other meters may know no landmark.
+    pub(super) const fn strange(&self) -> usize {
+        self.strange
+    }
+
+    /// Takes a packet that goes from the upper end to the lower or not. `part`: what the slot has counted of this direction and
+    /// not reported yet, with the packet.
+    #[inline]
+    pub(super) fn see(
+        &mut self,
+        slot: usize,
+        flipped: bool,
+        packet: &PacketInfo,
+        part: impl FnOnce() -> CountTotals,
+    ) {
+        let history = &mut self.slots[slot];
+        let direction = &mut history.directions[usize::from(flipped)];
+        let is_alike = direction.recent.contains(&packet.content);
+        let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
+        let is_usual = is_in_part
+            & (packet.content > direction.landmarks[0].content)
+            & !is_alike
+            & !history.awaits_first[usize::from(flipped)];
+        if !is_usual {
+            self.see_landmark(slot, flipped, packet, part);
+        }
+        let direction = &mut self.slots[slot].directions[usize::from(flipped)];
+        direction.recent.rotate_right(1);
+        direction.recent[0] = packet.content;
+        direction.last_ns = packet.at_ns;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn see_landmark(
+        &mut self,
+        slot: usize,
+        flipped: bool,
+        packet: &PacketInfo,
+        part: impl FnOnce() -> CountTotals,
+    ) {
+        let part_start = self.part_start(slot, packet.at_ns);
+        let history = &mut self.slots[slot];
+        let is_first = std::mem::take(&mut history.awaits_first[usize::from(flipped)]);
+        let direction = &mut history.directions[usize::from(flipped)];
+        let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
+        if is_in_part && !is_first && packet.content >= direction.landmarks[0].content {
+            return direction.see_alike(packet);
+        }
+        let seen = direction.reported.plus(part());
+        let mut landmark = direction.landmark(packet, seen, is_first);
+        if history.strange_parts > 0 {
+            // What came before the meter did may be like it.
+            landmark.comes_near(history.since_ns);
+        }
+        if !is_in_part || is_first {
+            direction.landmarks.copy_within(..LANDMARKS - 1, 1);
+            // Of what comes after the first packet, one is chosen as in any part.
+            direction.until_ns = if is_first { 0 } else { part_start.saturating_add(self.active) };
+        }
+        direction.landmarks[0] = landmark;
+    }
+
+    /// Whether packets were lost since the meter follows the flow in a slot.
+    #[inline]
+    pub(super) fn has_lost(&self, slot: usize) -> bool {
+        self.slots[slot].losses != self.losses
+    }
+
+    /// Follows the flow from its next packet on, after all before the loss was reported.
+    pub(super) fn restart(&mut self, slot: usize, at_ns: u64) {
+        let history = &mut self.slots[slot];
+        self.strange += usize::from(history.strange_parts == 0);
+        *history = SlotHistory {
+            directions: history.directions.map(|direction| direction.emptied()),
+            since_ns: at_ns,
+            phase: history.phase,
+            losses: self.losses,
+            strange_parts: STRANGE_PARTS,
+            ..Default::default()
+        };
+    }
+
+    /// Adds what is reported; returns what the record says of the flow's history. `cut_ns`: the end of the part, if that is why.
     pub(super) fn report(
         &mut self,
         slot: usize,
         hot: &HotSlot,
         record: &FlowRecord,
-        cut_ns: u64,
+        cut_ns: Option<u64>,
     ) -> FlowHistory {
         let flipped = hot.is(FLIPPED);
         let history = &mut self.slots[slot];
-        history.end = match (record.end, record.packets()) {
-            (EndReason::Active, _) => ToldEnd::No,
-            // Without packets it is the last one, given for its own sake.
-            (_, 0) => ToldEnd::Again,
-            _ => ToldEnd::Once,
-        };
         for (half, direction) in
             [(&record.forward, usize::from(flipped)), (&record.reverse, usize::from(!flipped))]
         {
-            history.reported[direction] = history.reported[direction].plus(totals(half));
+            history.directions[direction].reported =
+                history.directions[direction].reported.plus(totals(half));
         }
-        if cut_ns > 0 {
-            (history.cut_ns, history.before_cut) = (cut_ns, history.reported);
+        let is_known = cut_ns.is_some_and(|cut_ns| cut_ns.saturating_sub(self.active) >= history.since_ns);
+        if history.strange_parts > 0 && is_known {
+            history.strange_parts -= 1;
+            self.strange -= usize::from(history.strange_parts == 0);
         }
-        let since = |at_ns, before: [CountTotals; 2]| {
-            let counts = |direction: usize| history.reported[direction].less(before[direction]);
-            FlowSince { at_ns, forward: counts(flipped.into()), reverse: counts((!flipped).into()) }
-        };
+        let mut directions = history.directions.map(|direction| direction.told());
+        history.is_end_told = matches!(record.end, EndReason::Idle | EndReason::EndOfFlow);
+        if history.is_end_told {
+            let last_ns = [hot.last[usize::from(flipped)], hot.last[usize::from(!flipped)]];
+            for (at, direction) in directions.iter_mut().enumerate() {
+                direction.add_last(history.directions[at].last(last_ns[at], self.idle));
+            }
+        }
+        let [first, second] = directions;
+        let (forward, reverse) = if flipped { (second, first) } else { (first, second) };
+        let FlowHistories { mark, .. } = *self;
         FlowHistory {
-            mark: self.mark,
+            mark,
             flipped,
-            is_whole: history.is_whole,
-            began: since(history.began_ns, [CountTotals::default(); 2]),
-            resumed: since(history.resumed_ns, history.before),
-            cut: since(history.cut_ns, history.before_cut),
+            is_strange: history.strange_parts > 0,
+            since_ns: history.since_ns,
+            forward,
+            reverse,
         }
+    }
+
+    /// Whether something of the flow was reported since the meter follows it, but not its end.
+    pub(super) fn is_end_untold(&self, slot: usize) -> bool {
+        let SlotHistory { directions, is_end_told, .. } = &self.slots[slot];
+        !is_end_told && directions.iter().any(|direction| direction.reported != CountTotals::default())
+    }
+}
+
+impl SeenDirection {
+    /// A packet that is no landmark may carry the same as one.
+    fn see_alike(&mut self, packet: &PacketInfo) {
+        let is_same = |landmark: &&mut SeenLandmark| {
+            landmark.at_ns > 0 && landmark.content == packet.content && !landmark.is_first()
+        };
+        self.landmarks.iter_mut().filter(is_same).for_each(|landmark| landmark.comes_near(packet.at_ns));
+    }
+
+    fn landmark(&mut self, packet: &PacketInfo, seen: CountTotals, is_first: bool) -> SeenLandmark {
+        let first = if is_first { FIRST } else { 0 };
+        let mut landmark =
+            SeenLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
+        // The silence before it tells a packet from those that came after none.
+        let is_same = |other: &&mut SeenLandmark| other.at_ns > 0 && other.content == packet.content;
+        for other in self.landmarks.iter_mut().filter(is_same) {
+            if is_first || !other.is_first() {
+                other.comes_near(packet.at_ns);
+            }
+            if other.is_first() || !is_first {
+                landmark.comes_near(other.at_ns);
+            }
+        }
+        if !is_first && self.recent.contains(&packet.content) {
+            // It is one of the last ones that carries the same: no nearer than the last of all.
+            landmark.comes_near(self.last_ns);
+        }
+        landmark
+    }
+
+    /// Nothing is known of it but what its last packets carry.
+    fn emptied(&self) -> Self {
+        Self { recent: self.recent, last_ns: self.last_ns, ..Self::default() }
+    }
+
+    /// The packet before a silence.
+    fn last(&self, at_ns: u64, silence_ns: u64) -> Landmark {
+        let alone_us = u32::try_from(silence_ns / 1000).unwrap_or(u32::MAX);
+        let kind = LandmarkKind::Last;
+        Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
+    }
+
+    fn told(&self) -> DirectionHistory {
+        let tell = |seen: SeenLandmark| match seen.at_ns {
+            0 => Landmark::default(),
+            at_ns => Landmark {
+                content: seen.content,
+                kind: if seen.is_first() { LandmarkKind::First } else { LandmarkKind::Smallest },
+                at_ns,
+                alone_us: seen.alone_us & !FIRST,
+                since: self.reported.less(seen.seen),
+            },
+        };
+        let mut landmarks = [Landmark::default(); history::LANDMARKS];
+        for (to, seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
+            *to = tell(seen);
+        }
+        DirectionHistory { followed: self.reported, landmarks }
+    }
+}
+
+impl SeenLandmark {
+    const fn is_first(&self) -> bool {
+        self.alone_us & FIRST != 0
+    }
+
+    /// A packet that cannot be told from it but by its time.
+    fn comes_near(&mut self, at_ns: u64) {
+        let apart_us = u32::try_from(self.at_ns.abs_diff(at_ns) / 1000).unwrap_or(!FIRST).min(!FIRST);
+        self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::look::{KIND, KeyLookup, STATE};
 use crate::canonical::CanonicalKey;
+use crate::history::CountTotals;
 use crate::key::FlowKey;
 use crate::packet::PacketInfo;
 use crate::packet::protocol::TCP;
@@ -210,6 +211,19 @@ impl HotSlot {
         *self = Self { words: self.words, start: self.start, last: self.last, ..Self::FREE };
         if let Some(rare) = rare {
             rare[..WIDE_COUNTS].fill(0);
+        }
+    }
+
+    /// What was counted of a direction and not reported yet.
+    pub(super) fn counted(&self, direction: usize, rare: &RareCounts) -> CountTotals {
+        if self.begins(direction) {
+            return CountTotals::default();
+        }
+        let rare = self.is(HAS_RARE).then_some(rare);
+        CountTotals {
+            packets: u64::from(self.packets[direction]) + rare_word(rare, direction),
+            bytes: u64::from(self.bytes[direction]) + rare_word(rare, 2 + direction),
+            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_word(rare, 4 + direction),
         }
     }
 

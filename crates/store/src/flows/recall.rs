@@ -88,7 +88,8 @@ fn ends(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(chunk.column(OTHERS).word(row)).ok()?;
-    let history = FlowHistory::of_fields(|name| fields.get(name)?.as_u64())?;
+    let history =
+        FlowHistory::of_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number(row);
     let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(END));
     let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
@@ -114,17 +115,23 @@ mod tests {
     use super::super::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use super::*;
     use packetrig_flow::collect::{GroupOptions, GroupedFlows};
-    use packetrig_flow::{CountTotals, FlowSince, GroupMark};
+    use packetrig_flow::{CountTotals, DirectionHistory, GroupMark, Landmark, LandmarkKind};
 
     /// Record `number` as a meter of a group reports it, with so many packets since its flow began.
     fn of_group(number: u16, meter: u32, packets: u64) -> FlowRecord {
         let totals = |packets| CountTotals { packets, bytes: 100 * packets, frame_bytes: 114 * packets };
         let mut record = record(number);
-        let since = FlowSince { at_ns: record.first_ns(), forward: totals(packets), reverse: totals(0) };
+        let mut forward = DirectionHistory { followed: totals(packets), ..DirectionHistory::default() };
+        forward.landmarks[0] = Landmark {
+            content: number.into(),
+            kind: LandmarkKind::First,
+            at_ns: record.first_ns(),
+            alone_us: u32::MAX,
+            since: totals(packets - 1),
+        };
         (record.forward.packets, record.reverse) = (packets, FlowHalf::default());
         let mark = GroupMark { group: u64::MAX - 3, meter, lane: 0 };
-        let history =
-            FlowHistory { mark, is_whole: true, began: since, resumed: since, ..FlowHistory::default() };
+        let history = FlowHistory { mark, since_ns: record.first_ns(), forward, ..FlowHistory::default() };
         FlowRecord { history: Some(Box::new(history)), ..record }
     }
 

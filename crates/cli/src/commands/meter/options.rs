@@ -88,13 +88,12 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     Ok(has_history.then(|| GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
 }
 
-/// How long after its start a meter can report what the others can.
+/// How long after its start a meter knows which flows began before.
 fn ready_after(arguments: &Arguments) -> Nanos {
     match arguments.format {
         // From its first packet on, but the clocks of the others may be ahead.
         MeterFormat::Sim => CLOCKS,
-        // By then each part of a flow that was running has ended, at a moment that all meters share.
-        _ => arguments.active + CLOCKS,
+        _ => arguments.idle + CLOCKS,
     }
 }
 

@@ -113,7 +113,12 @@ fn the_watermark_is_what_all_targets_have() {
     let mut rig = GateRig::new(1 << 20);
     rig.become_active(0);
     rig.keep(seconds(10));
-    rig.outbox.settle(WorkerProgress { settled_ns: seconds(11), packets: 5, ring_dropped: 0 });
+    rig.outbox.settle(WorkerProgress {
+        settled_ns: seconds(11),
+        packets: 5,
+        ring_dropped: 0,
+        ..WorkerProgress::default()
+    });
     rig.gate.look(&rig.dispatcher);
     let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), Some(0), "nothing was settled at the takeover");
@@ -136,7 +141,12 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
     assert!(rig.seat.inputs().can_export);
     let handed = rig.handed.recv().unwrap();
     rig.account.refused(handed.batch.carried());
-    rig.outbox.settle(WorkerProgress { settled_ns: seconds(11), packets: 5, ring_dropped: 0 });
+    rig.outbox.settle(WorkerProgress {
+        settled_ns: seconds(11),
+        packets: 5,
+        ring_dropped: 0,
+        ..WorkerProgress::default()
+    });
     rig.gate.look(&rig.dispatcher);
     rig.gate.look(&rig.dispatcher);
     assert_eq!(rig.seat.inputs().exported, Some((TERM, 0)));
@@ -152,12 +162,33 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
 #[test]
 fn lost_packets_and_a_cut_copy_make_records_incomplete() {
     let mut rig = GateRig::new(1 << 20);
-    rig.gate.look(&rig.dispatcher);
-    assert!(rig.seat.coverage().complete_from_ns.is_some());
-    rig.outbox.settle(WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3 });
+    await_ready(&mut rig);
+    rig.outbox.settle(WorkerProgress {
+        settled_ns: 1,
+        packets: 5,
+        ring_dropped: 3,
+        ..WorkerProgress::default()
+    });
     rig.gate.look(&rig.dispatcher);
     let coverage = rig.seat.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
+    // As long as a flow is strange, it stays so.
+    let progress = WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3, strange_flows: 1 };
+    rig.outbox.settle(progress);
+    for _ in 0..60 {
+        rig.gate.look(&rig.dispatcher);
+        clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
+    }
+    assert!(rig.seat.coverage().complete_from_ns.is_none());
+    rig.outbox.settle(WorkerProgress { strange_flows: 0, ..progress });
+    await_ready(&mut rig);
+}
+
+fn await_ready(rig: &mut GateRig) {
+    while rig.seat.coverage().complete_from_ns.is_none() {
+        rig.gate.look(&rig.dispatcher);
+        clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
+    }
 }
 
 #[test]
@@ -203,7 +234,12 @@ fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
     assert!(rig.outbox.has_taken_over(), "the worker is to tell of the flows that go on");
     assert!(!rig.outbox.has_taken_over());
     assert_eq!(rig.account.counts().left_to_others.packets, 6);
-    rig.outbox.settle(WorkerProgress { settled_ns: seconds(21), packets: 10, ring_dropped: 0 });
+    rig.outbox.settle(WorkerProgress {
+        settled_ns: seconds(21),
+        packets: 10,
+        ring_dropped: 0,
+        ..WorkerProgress::default()
+    });
     rig.gate.look(&rig.dispatcher);
     let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), None, "nothing has reached the target");

@@ -3,6 +3,7 @@
 
 use super::counts::{METERS, SWITCHES};
 use super::*;
+use crate::history::{DirectionHistory, Landmark, LandmarkKind};
 use crate::packet::{PacketInfo, protocol};
 use crate::table::{FlowTable, TableOptions};
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ const STEP: u64 = 200 * MILLI;
 /// Before the first packet, for longer than flows are silent.
 const THERE: u64 = BEGIN - 10 * SECOND;
 /// From here on a standby sends again what the former meter may not have sent.
-const MARGIN: u64 = SECOND;
+const MARGIN: u64 = 4 * SECOND;
 
 /// A record and when it left the table.
 type Left = (u64, FlowRecord);
@@ -25,8 +26,6 @@ struct Meter {
     table: FlowTable<()>,
     left: Vec<Left>,
     now_ns: u64,
-    /// By how much its clock was set back.
-    set_back_ns: u64,
 }
 
 impl Meter {
@@ -42,17 +41,11 @@ impl Meter {
         };
         let mut table = FlowTable::new(&options);
         table.advance(from_ns, &mut Vec::new());
-        Self { table, left: Vec::new(), now_ns: from_ns, set_back_ns: 0 }
+        Self { table, left: Vec::new(), now_ns: from_ns }
     }
 
     fn note(&mut self, at_ns: u64, records: Vec<FlowRecord>) {
-        let left_ns = at_ns + self.set_back_ns;
-        self.left.extend(records.into_iter().map(|record| (left_ns, record)));
-    }
-
-    fn set_back(&mut self, by_ns: u64) {
-        self.now_ns -= by_ns;
-        self.set_back_ns += by_ns;
+        self.left.extend(records.into_iter().map(|record| (at_ns, record)));
     }
 
     /// Looks at the timers.
@@ -92,7 +85,7 @@ fn packets() -> impl Strategy<Value = Vec<(u8, bool, u64, u8)>> {
     prop::collection::vec((0..4_u8, any::<bool>(), pause, flags), 1..120)
 }
 
-fn packet(flow: u8, is_back: bool, flags: u8, at_ns: u64) -> PacketInfo {
+fn packet(flow: u8, is_back: bool, flags: u8, number: usize, at_ns: u64) -> PacketInfo {
     let (one, other) = ([flow + 1; 16], [200 - flow; 16]);
     let (source, destination) = if is_back { (other, one) } else { (one, other) };
     let protocol = if flow.is_multiple_of(2) { protocol::TCP } else { 17 };
@@ -105,6 +98,7 @@ fn packet(flow: u8, is_back: bool, flags: u8, at_ns: u64) -> PacketInfo {
         bytes: 100,
         frame_bytes: 114,
         at_ns,
+        content: u32::try_from(number).unwrap_or(0).wrapping_mul(0x9e37_79b9),
         ..PacketInfo::default()
     }
 }
@@ -145,10 +139,10 @@ proptest! {
     ) {
         let mut meters = [1, 2].map(|meter| Meter::new(meter, THERE));
         let mut at_ns = BEGIN;
-        for ((flow, is_back, pause, flags), jitter) in packets.iter().zip(jitter) {
+        for (number, ((flow, is_back, pause, flags), jitter)) in packets.iter().zip(jitter).enumerate() {
             at_ns += pause;
-            meters[0].meter(packet(*flow, *is_back, *flags, at_ns));
-            meters[1].meter(packet(*flow, *is_back, *flags, at_ns + offset + jitter));
+            meters[0].meter(packet(*flow, *is_back, *flags, number, at_ns));
+            meters[1].meter(packet(*flow, *is_back, *flags, number, at_ns + offset + jitter));
         }
         for meter in &mut meters {
             meter.finish(at_ns + 10 * MILLI);
@@ -172,11 +166,24 @@ proptest! {
     }
 }
 
-/// A record with this much since its beginning.
-fn record(meter: u32, began_ns: u64, own: u64, since: u64) -> FlowRecord {
+/// A record of a meter that saw this much since the first packet.
+fn record(meter: u32, began_ns: u64, own: u64, followed: u64) -> FlowRecord {
     let counts = |packets| CountTotals { packets, bytes: 100 * packets, frame_bytes: 114 * packets };
-    let began = FlowSince { at_ns: began_ns, forward: counts(since), reverse: CountTotals::default() };
-    let mark = GroupMark { group: 5, meter, lane: 0 };
+    let first = Landmark {
+        content: 3,
+        kind: LandmarkKind::First,
+        at_ns: began_ns,
+        alone_us: u32::MAX,
+        since: counts(followed - 1),
+    };
+    let mut direction = DirectionHistory { followed: counts(followed), ..DirectionHistory::default() };
+    direction.landmarks[0] = first;
+    let history = FlowHistory {
+        mark: GroupMark { group: 5, meter, lane: 0 },
+        since_ns: began_ns,
+        forward: direction,
+        ..FlowHistory::default()
+    };
     let forward = FlowHalf {
         packets: own,
         bytes: 100 * own,
@@ -185,9 +192,7 @@ fn record(meter: u32, began_ns: u64, own: u64, since: u64) -> FlowRecord {
         last_ns: began_ns + 1,
         tcp_flags: 0,
     };
-    let history =
-        Some(Box::new(FlowHistory { mark, is_whole: true, began, resumed: began, ..FlowHistory::default() }));
-    FlowRecord { flow_id: 7, forward, history, ..FlowRecord::default() }
+    FlowRecord { flow_id: 7, forward, history: Some(Box::new(history)), ..FlowRecord::default() }
 }
 
 #[test]
@@ -253,78 +258,6 @@ fn memory_is_bounded_whatever_senders_say() {
     assert_eq!(grouped.groups().count(), GROUPS);
     assert!(grouped.groups().all(|(_, counts)| counts.meters.len() <= METERS));
     assert!(grouped.memory() > memory / 16, "{}", grouped.memory());
-}
-
-/// A meter comes while flows are going on; both send. Then the first one ends by force: what it had not sent is in the records of
-/// the other, which was placed when the flows were quiet.
-#[test]
-fn a_meter_that_comes_late_takes_over_once_flows_were_quiet_at_a_cut() {
-    let mut meters = [Meter::new(1, THERE), Meter::new(2, BEGIN + 16 * SECOND)];
-    let (late_from, killed, end) = (16, 40, 50);
-    let mut sent = 0;
-    for step in 0..end * 10 {
-        // Not a divisor of the active timeout, so that a flow is not cut at the same distance from its packets each time.
-        let at_ns = BEGIN + step * 97 * MILLI;
-        for flow in 0..4 {
-            meters[0].meter(packet(flow, step % 3 == 0, 16, at_ns));
-            if at_ns > BEGIN + late_from * SECOND {
-                meters[1].meter(packet(flow, step % 3 == 0, 16, at_ns + 2 * MILLI));
-            }
-            sent += 1;
-        }
-    }
-    meters[1].finish(BEGIN + end * SECOND);
-    let [first, late] = &meters;
-    let of_first = first.left.iter().filter(|(at_ns, _)| *at_ns < BEGIN + killed * SECOND);
-    let mut all: Vec<&Left> = of_first.chain(&late.left).collect();
-    all.sort_by_key(|(at_ns, _)| *at_ns);
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    let joined: Vec<FlowRecord> =
-        all.iter().filter_map(|(_, record)| grouped.take(record.clone(), 1)).collect();
-    assert_eq!(joined.iter().map(FlowRecord::packets).sum::<u64>(), sent);
-    let (_, counts) = grouped.groups().next().unwrap();
-    assert!(counts.unplaced_packets > 0 && counts.meters[&2].new_packets > 0, "{counts:?}");
-}
-
-/// A meter comes while flows are going on and is placed in them while they are slow. Then they are never quiet again, and the clock
-/// is set back after one meter has looked at its timers and before the other has: their parts end at other packets for a while. The
-/// first meter ends by force then, long after the standby has left the record that placed it.
-#[test]
-fn a_meter_that_was_placed_long_before_it_takes_over_keeps_its_place() {
-    for after in 0..70 {
-        let joined = joined_after_step(BEGIN + 45 * SECOND + after * STEP / 2);
-        assert_eq!(joined, 4 * (SLOW + BUSY), "the clock is set back after {after}");
-    }
-}
-
-/// Packets of a flow while it is slow, and afterwards.
-const SLOW: u64 = 413;
-const BUSY: u64 = 3000;
-
-/// What is stored of two meters, of which the second comes late and takes over half a second after the clock was set back.
-fn joined_after_step(step_ns: u64) -> u64 {
-    let (late_ns, back_ns) = (BEGIN + 16 * SECOND, 2 * SECOND);
-    let [mut first, mut late] = [Meter::new(1, THERE), Meter::new(2, late_ns)];
-    let slow = (0..SLOW).map(|step| BEGIN + step * 97 * MILLI);
-    let busy = (0..BUSY).map(|step| BEGIN + SLOW * 97 * MILLI + step * 9 * MILLI);
-    for at_ns in slow.chain(busy) {
-        if at_ns >= step_ns && late.set_back_ns == 0 {
-            first.look(at_ns);
-            first.set_back(back_ns);
-            late.set_back(back_ns);
-        }
-        for flow in 0..4 {
-            let packet = packet(flow, false, 16, at_ns - late.set_back_ns);
-            first.meter(packet);
-            if at_ns > late_ns {
-                late.meter(packet);
-            }
-        }
-    }
-    late.finish(BEGIN + 70 * SECOND);
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    let sent = sent(&[first, late], &[0, step_ns + SECOND / 2]);
-    sent.into_iter().filter_map(|record| grouped.take(record, 1)).map(|record| record.packets()).sum()
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn assert_as_judged(frame: &[u8]) {
         (ours.source_port, ours.destination_port) = (0, 0);
     }
     ours.flags &= flags::IPV6;
+    ours.content = 0;
     (ours.frame_bytes, ours.input, ours.source_mac, ours.destination_mac) = (0, 0, [0; 6], [0; 6]);
     assert_eq!(ours, judged(frame), "{frame:02x?}");
 }

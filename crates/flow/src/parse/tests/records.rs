@@ -5,7 +5,7 @@ use super::*;
 fn record(version: u8, addresses: &[u8]) -> Vec<u8> {
     let head = [version, 6, 0x12, 63, 0xb8, 0];
     let numbers = [1500_u16, 1000, 443, 5, 6].map(u16::to_ne_bytes).concat();
-    [&head[..], &numbers, &[2; 6], &[1; 6], addresses].concat()
+    [&head[..], &numbers, &[2; 6], &[1; 6], &7_u32.to_ne_bytes(), addresses].concat()
 }
 
 fn expected() -> PacketInfo {
@@ -24,6 +24,7 @@ fn expected() -> PacketInfo {
         input: 3,
         source_mac: [1; 6],
         destination_mac: [2; 6],
+        content: 7,
         ..PacketInfo::default()
     }
 }
@@ -44,9 +45,9 @@ fn other_bytes_are_no_record() {
     for len in 0..80 {
         for version in [0, 4, 5, 6] {
             let bytes = record(version, &[0; 60]);
-            let is_record = matches!((version, len), (4, 36) | (6, 60));
+            let is_record = matches!((version, len), (4, 40) | (6, 64));
             assert_eq!(unified::read(&bytes[..len], 60, 0, 0, &mut packet), is_record, "{version} {len}");
         }
     }
-    assert_eq!(unified::LENGTHS, [36, 60]);
+    assert_eq!(unified::LENGTHS, [40, 64]);
 }

@@ -1,57 +1,99 @@
-//! Where parts of the flows of a group end.
+//! What meters of a group say of the same flows.
 
 use super::*;
-use crate::history::GroupMark;
+use crate::history::{CountTotals, DirectionHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
 
-/// Of two meters, one has cut a part before the clock was set back and the other has not: a collector that took the moment for the
-/// same one would place the second where the first was.
-#[test]
-fn a_moment_that_comes_twice_because_the_clock_was_set_back_is_not_named_again() {
-    let moments = |is_cut_before: bool| {
-        let group = Some(GroupMark { group: 9, meter: 1, lane: 0 });
-        let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::from_secs(2), group, ..small() });
-        // Halfway between two packets.
-        let moment = moment_after(1000 * SECOND, &table, &packet(1, 2, 0), 2 * SECOND);
-        let from = |at_ns: u64| (0..).map(move |n| packet(1, 2, at_ns + (2 * n + 1) * SECOND / 20));
-        let mut records = metered(&mut table, &from(moment - SECOND).take(10).collect::<Vec<_>>());
-        table.advance(if is_cut_before { moment + 2 * TICK } else { moment + 1 }, &mut records);
-        assert_eq!(records.len(), usize::from(is_cut_before));
-        // Set back by less than a part: the moment comes again.
-        records.extend(metered(&mut table, &from(moment - SECOND).take(50).collect::<Vec<_>>()));
-        (moment, cuts(&records).collect::<Vec<_>>())
+fn of_group(meter: u32) -> FlowTable<()> {
+    let group = Some(GroupMark { group: 9, meter, lane: 0 });
+    FlowTable::new(&TableOptions { active: Nanos::from_secs(4), idle: Nanos::from_secs(2), group, ..small() })
+}
+
+/// A packet each tenth of a second, each with another content.
+fn flow(from: u64, to: u64) -> Vec<PacketInfo> {
+    let at = |number: u64| PacketInfo {
+        content: (number as u32).wrapping_mul(0x9e37_79b9),
+        ..packet(1, 2, 1000 * SECOND + number * SECOND / 10)
     };
-    let (moment, cuts) = moments(true);
-    assert_eq!(cuts.iter().filter(|at_ns| **at_ns == moment).count(), 1, "{cuts:?}");
-    assert!(cuts.iter().any(|at_ns| *at_ns > moment), "later ones are named again: {cuts:?}");
-    let (moment, cuts) = moments(false);
-    assert!(!cuts.contains(&moment), "{cuts:?}");
+    (from..to).map(at).collect()
 }
 
-/// The moments at which records were made while their flow was quiet.
-fn cuts(records: &[FlowRecord]) -> impl Iterator<Item = u64> {
-    let histories = records.iter().filter_map(|record| record.history.as_ref());
-    histories.map(|history| history.cut).filter(|cut| cut.forward.packets == 0).map(|cut| cut.at_ns)
+fn directions(records: &[FlowRecord]) -> Vec<DirectionHistory> {
+    records.iter().filter_map(|record| Some(record.history.as_ref()?.forward)).collect()
 }
 
-/// The first moment from a time on at which parts of a packet's flow end.
-fn moment_after(at_ns: u64, table: &FlowTable<()>, packet: &PacketInfo, active: u64) -> u64 {
-    let part = FlowHistories::part(active);
-    let phase = table.flow_id(packet) % part;
-    at_ns + (part + phase - at_ns % part) % part
+fn landmarks(direction: &DirectionHistory) -> Vec<Landmark> {
+    direction.landmarks.iter().copied().filter(|landmark| landmark.at_ns > 0).collect()
 }
 
-/// A flow with a packet each active timeout, a moment after a part ends: it was cut at a packet each time, and no meter that came
-/// late was ever placed in it.
 #[test]
-fn a_flow_with_the_period_of_the_active_timeout_is_quiet_when_its_parts_are_cut() {
-    let group = Some(GroupMark { group: 9, meter: 1, lane: 0 });
-    let active = 2 * SECOND;
-    let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::new(active), group, ..small() });
-    let from = 1000 * SECOND + table.flow_id(&packet(1, 2, 0)) % active;
-    let mut records =
-        metered(&mut table, &(0..4).map(|n| packet(1, 2, from + n * active + 1)).collect::<Vec<_>>());
-    table.advance(from + 4 * active, &mut records);
-    let mut cuts =
-        records.iter().filter_map(|record| record.history.as_ref()).map(|history| history.cut.at_ns);
-    assert!(cuts.any(|at_ns| at_ns > 0), "{records:?}");
+fn meters_that_began_at_different_times_name_the_same_packets() {
+    let [mut first, mut later] = [1, 2].map(of_group);
+    let whole = directions(&metered(&mut first, &flow(0, 300)));
+    let late = directions(&metered(&mut later, &flow(77, 300)));
+    let [whole, late] = [whole, late].map(|all| all.last().copied().unwrap());
+    assert_eq!(landmarks(&whole).len(), LANDMARKS - 1);
+    for (one, other) in landmarks(&whole).iter().zip(landmarks(&late)) {
+        assert_eq!((one.content, one.at_ns, one.since), (other.content, other.at_ns, other.since));
+    }
+    assert!(whole.followed.packets > late.followed.packets);
+}
+
+#[test]
+fn a_flow_is_strange_until_two_parts_of_it_were_seen_whole_and_after_a_loss() {
+    let mut table = of_group(1);
+    let strange: Vec<usize> = (0..30)
+        .map(|second| {
+            if second == 15 {
+                table.mark_loss();
+            }
+            metered(&mut table, &flow(10 * second, 10 * second + 10));
+            table.strange_flows()
+        })
+        .collect();
+    assert_eq!((strange[0], strange[14], strange[15], strange[29]), (1, 0, 1, 0), "{strange:?}");
+    let known_after = strange.iter().position(|count| *count == 0).unwrap();
+    assert!(
+        (8..=13).contains(&known_after),
+        "two parts of four seconds, and the one that it came into: {strange:?}"
+    );
+}
+
+#[test]
+fn after_a_loss_a_record_says_nothing_of_what_was_before() {
+    let mut table = of_group(1);
+    let mut records = metered(&mut table, &flow(0, 50));
+    table.mark_loss();
+    records.extend(metered(&mut table, &flow(53, 60)));
+    table.finish(&mut records);
+    let [.., before, after] = &directions(&records)[..] else { panic!("{records:?}") };
+    assert_eq!((before.followed.packets, after.followed.packets), (50, 7));
+    let begin = 1000 * SECOND + 53 * SECOND / 10;
+    assert!(landmarks(after).iter().all(|landmark| landmark.at_ns >= begin), "{after:?}");
+}
+
+#[test]
+fn packets_that_carry_the_same_say_how_far_apart_they_are() {
+    let mut table = of_group(1);
+    let same: Vec<PacketInfo> =
+        flow(0, 300).into_iter().map(|packet| PacketInfo { content: 5, ..packet }).collect();
+    let records = metered(&mut table, &same);
+    let last = directions(&records).last().copied().unwrap();
+    let of_parts: Vec<Landmark> =
+        landmarks(&last).into_iter().filter(|landmark| landmark.kind == LandmarkKind::Smallest).collect();
+    assert!(!of_parts.is_empty() && of_parts.iter().all(|landmark| landmark.alone_us == 100_000), "{last:?}");
+}
+
+#[test]
+fn the_packets_around_a_silence_are_landmarks() {
+    let mut table = of_group(1);
+    let mut records = metered(&mut table, &flow(0, 10));
+    records.extend(metered(&mut table, &flow(50, 60)));
+    table.finish(&mut records);
+    let ended = records.iter().find(|record| record.end == EndReason::Idle).unwrap();
+    let last = ended.history.as_ref().unwrap().forward.landmarks[0];
+    assert_eq!((last.kind, last.at_ns), (LandmarkKind::Last, ended.last_ns()));
+    assert_eq!(last.since, CountTotals::default());
+    let resumed = directions(&records).last().copied().unwrap();
+    let first = landmarks(&resumed).into_iter().find(|landmark| landmark.kind == LandmarkKind::First);
+    assert_eq!(first.map(|first| first.at_ns), Some(1005 * SECOND));
 }

@@ -1,0 +1,92 @@
+//! How far the clocks of a group's meters are apart, from packets that several of them saw.
+//!
+//! A packet that carries what no other near it does is recognised at any clock. It tells how far two clocks are apart, so packets that
+//! are alike can be told by their times.
+
+use std::collections::BTreeMap;
+
+/// Packets by which the distance of two clocks is judged: the middle of so many.
+const SAMPLES: usize = 15;
+/// Of so few it is not known yet.
+const LEAST: usize = 5;
+/// Meters that have a clock: senders choose their numbers.
+const METERS: usize = super::counts::METERS;
+
+/// The clocks of one group. Times of the first meter are the common time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MeterClocks {
+    reference: Option<u32>,
+    ahead: BTreeMap<u32, ClockSamples>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ClockSamples {
+    last: [i64; SAMPLES],
+    count: usize,
+}
+
+impl MeterClocks {
+    /// A time of a meter in common time, as far as that is known.
+    pub(super) fn common(&self, meter: u32, at_ns: u64) -> u64 {
+        at_ns.saturating_add_signed(self.ahead_of_common(meter).unwrap_or(0).saturating_neg())
+    }
+
+    /// Whether it is known how far the clock of a meter is from the common time.
+    pub(super) fn knows(&self, meter: u32) -> bool {
+        self.ahead_of_common(meter).is_some()
+    }
+
+    fn ahead_of_common(&self, meter: u32) -> Option<i64> {
+        if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.middle() }
+    }
+
+    /// A packet that came to one meter at one time and to another at the other.
+    pub(super) fn learn(&mut self, (meter, at_ns): (u32, u64), (other, other_ns): (u32, u64)) {
+        if meter == other {
+            return;
+        }
+        let reference = *self.reference.get_or_insert(other);
+        if meter == reference {
+            return self.learn((other, other_ns), (meter, at_ns));
+        }
+        let has_room = self.ahead.len() < METERS || self.ahead.contains_key(&meter);
+        let Some(other_ahead) = self.ahead_of_common(other).filter(|_| has_room) else { return };
+        let apart = at_ns.wrapping_sub(other_ns).cast_signed();
+        self.ahead.entry(meter).or_default().add(apart.saturating_add(other_ahead));
+    }
+}
+
+impl ClockSamples {
+    const fn add(&mut self, sample: i64) {
+        self.last[self.count % SAMPLES] = sample;
+        self.count += 1;
+    }
+
+    fn middle(&self) -> Option<i64> {
+        let mut sorted = self.last;
+        let sorted = &mut sorted[..self.count.min(SAMPLES)];
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().filter(|_| self.count >= LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_known_after_some_packets_by_the_middle_of_the_last() {
+        let mut clocks = MeterClocks::default();
+        for n in 0..6_u64 {
+            assert_eq!(clocks.knows(2), n >= 5);
+            clocks.learn((2, 1000 * n + 700), (1, 1000 * n));
+        }
+        // One that was late.
+        clocks.learn((1, 90_000), (2, 99_000));
+        assert_eq!((clocks.common(2, 10_700), clocks.common(1, 10_700)), (10_000, 10_700));
+        for n in 0..5 {
+            clocks.learn((3, 50_000 + n), (2, 50_900 + n));
+        }
+        assert_eq!(clocks.common(3, 50_000), 50_200);
+    }
+}

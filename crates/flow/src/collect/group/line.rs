@@ -1,0 +1,279 @@
+//! Positions of packets among all of one direction.
+
+use super::clocks::MeterClocks;
+use super::side::SideReport;
+use crate::history::{CountTotals, Landmark, LandmarkKind};
+
+/// Landmarks of known position, the latest.
+const LANDMARKS: usize = 6;
+/// Meters and their starts whose first packet has a known position.
+const ORIGINS: usize = 4;
+/// Intervals that are kept apart. Beyond that, what is between the first two counts as stored.
+const SPANS: usize = 4;
+
+/// Clocks of meters may be so far apart before that is known. A packet that is alone for twice as long is recognised without that.
+const APART_NS: u64 = 1_500_000_000;
+/// As if it were alone for so long: one meter knows a silence before or after it, which says nothing to the other.
+const OTHER_KIND_US: u32 = 80_000;
+/// Packets that come closer together than that cannot be told by their times.
+const CLOSE_US: u32 = 2_000;
+
+/// From one position up to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: CountTotals,
+    pub(super) to: CountTotals,
+}
+
+/// A landmark of a known position: so much came before it.
+#[derive(Clone, Copy, Debug)]
+struct KnownLandmark {
+    landmark: Landmark,
+    meter: u32,
+    position: CountTotals,
+}
+
+/// The packet from which a meter follows the direction.
+#[derive(Clone, Copy, Debug)]
+struct KnownOrigin {
+    meter: u32,
+    since_ns: u64,
+    position: CountTotals,
+    /// That holds for what it reported from then on, and for packets behind so many of its own: before, it lost some unnoticed.
+    from_ns: u64,
+    behind: CountTotals,
+    /// The last packet of its last record, by its own clock.
+    last_ns: u64,
+}
+
+/// Where a record ends, told by a packet whose position is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedEnd {
+    pub(super) position: CountTotals,
+    /// What its meter saw since that packet.
+    since: CountTotals,
+}
+
+/// Positions that have known distances from each other. Only differences matter, so they may be below zero.
+///
+/// Invariant: no position is greater than the true one. A meter may have lost packets between two landmarks, so it may say too
+/// little of what is between them, and never too much.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// What is stored: apart, and in order.
+    stored: Vec<Span>,
+    /// In common time.
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+    landmarks: Vec<KnownLandmark>,
+    origins: Vec<KnownOrigin>,
+}
+
+/// How surely two meters mean the same packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LandmarkMatch {
+    /// No other one near it carries the same.
+    ByContent,
+    /// Others carry the same, but came at other times.
+    ByTime,
+}
+
+impl Line {
+    pub(super) const HEAP_BYTES: usize = LANDMARKS * size_of::<KnownLandmark>()
+        + ORIGINS * size_of::<KnownOrigin>()
+        + SPANS * size_of::<Span>();
+
+    /// Where on this line a record ends, if that can be told.
+    pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
+        let by_origin = self.origin_of(report).map(|origin| origin.end(report.direction.followed));
+        let by = |kind| self.ends_by(report, clocks, kind);
+        let sure = by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::most);
+        sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::most))
+    }
+
+    fn origin_of(&self, report: &SideReport) -> Option<&KnownOrigin> {
+        let of_report = self.origins.iter().filter(|origin| origin.is_of(report));
+        of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
+    }
+
+    fn ends_by(
+        &self,
+        report: &SideReport,
+        clocks: &MeterClocks,
+        kind: LandmarkMatch,
+    ) -> impl Iterator<Item = PlacedEnd> {
+        let pairs =
+            self.landmarks.iter().flat_map(move |known| report.landmarks().map(move |seen| (known, seen)));
+        let matching =
+            pairs.filter(move |(known, seen)| known.matches(report.meter, seen, clocks) == Some(kind));
+        matching
+            .map(|(known, seen)| PlacedEnd { position: known.position.plus(seen.since), since: seen.since })
+    }
+
+    /// Stores a record that ends at a position, as far as it has not been; `claim` is how much it has. Returns what is new.
+    pub(super) fn store(
+        &mut self,
+        report: &SideReport,
+        end: CountTotals,
+        claim: CountTotals,
+        clocks: &MeterClocks,
+    ) -> CountTotals {
+        let new = self.store_span(Span { from: end.less(claim), to: end });
+        if report.own.packets > 0 {
+            let [first_ns, last_ns] = report.times(clocks);
+            let is_new = self.last_ns == 0;
+            self.first_ns = if is_new { first_ns } else { self.first_ns.min(first_ns) };
+            self.last_ns = self.last_ns.max(last_ns);
+        }
+        new
+    }
+
+    /// What of an interval is not stored yet.
+    pub(super) fn lacks(&self, report_end: CountTotals, claim: CountTotals) -> bool {
+        self.clone().store_span(Span { from: report_end.less(claim), to: report_end }).packets > 0
+    }
+
+    fn store_span(&mut self, span: Span) -> CountTotals {
+        let (mut new, mut from, mut joined) = (CountTotals::default(), span.from, span);
+        let mut apart = Vec::with_capacity(SPANS);
+        for old in std::mem::take(&mut self.stored) {
+            if span.from.is_beyond(old.to) || old.from.is_beyond(span.to) {
+                apart.push(old);
+                continue;
+            }
+            new = new.plus(old.from.beyond(from));
+            from = from.most(old.to);
+            joined = Span { from: joined.from.least(old.from), to: joined.to.most(old.to) };
+        }
+        new = new.plus(span.to.beyond(from));
+        let at = apart.iter().position(|old| old.from.is_beyond(joined.from)).unwrap_or(apart.len());
+        apart.insert(at, joined);
+        if apart.len() > SPANS {
+            let first = apart.remove(0);
+            apart[0].from = first.from;
+        }
+        self.stored = apart;
+        new
+    }
+
+    /// Notes which packets a record names. Of those before the packet by which it was placed, its meter may say too little.
+    pub(super) fn note(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
+        let is_behind = |seen: &&Landmark| !seen.since.is_beyond(end.since);
+        for seen in report.landmarks().filter(is_behind) {
+            self.note_landmark(report.meter, seen, end.position.less(seen.since), clocks);
+        }
+        let position = end.position.less(report.direction.followed);
+        for origin in self.origins.iter_mut().filter(|origin| origin.is_of(report)) {
+            origin.last_ns = origin.last_ns.max(report.last_ns);
+        }
+        if self.origin_of(report).is_none_or(|origin| position.is_beyond(origin.position)) {
+            if self.origins.len() == ORIGINS {
+                self.origins.remove(0);
+            }
+            let SideReport { meter, since_ns, last_ns, .. } = *report;
+            let behind = report.direction.followed.less(end.since);
+            self.origins.push(KnownOrigin { meter, since_ns, position, from_ns: last_ns, behind, last_ns });
+        }
+    }
+
+    fn note_landmark(
+        &mut self,
+        meter: u32,
+        seen: &Landmark,
+        position: CountTotals,
+        clocks: &mut MeterClocks,
+    ) {
+        let mut is_known = false;
+        for known in &mut self.landmarks {
+            match known.matches(meter, seen, clocks) {
+                Some(LandmarkMatch::ByContent) => {
+                    clocks.learn((meter, seen.at_ns), (known.meter, known.landmark.at_ns))
+                }
+                Some(LandmarkMatch::ByTime) => {}
+                None => continue,
+            }
+            known.position = known.position.most(position);
+            is_known = true;
+        }
+        if !is_known {
+            let at = self.landmarks.iter().position(|known| known.position.is_beyond(position));
+            self.landmarks.insert(
+                at.unwrap_or(self.landmarks.len()),
+                KnownLandmark { landmark: *seen, meter, position },
+            );
+            if self.landmarks.len() > LANDMARKS {
+                self.landmarks.remove(0);
+            }
+        }
+    }
+
+    /// Takes over another line whose positions are smaller by a distance.
+    pub(super) fn join(&mut self, other: Self, distance: CountTotals) {
+        for Span { from, to } in other.stored {
+            self.store_span(Span { from: from.plus(distance), to: to.plus(distance) });
+        }
+        let landmarks = other.landmarks.into_iter();
+        self.landmarks.extend(
+            landmarks.map(|known| KnownLandmark { position: known.position.plus(distance), ..known }),
+        );
+        self.landmarks.sort_by_key(|known| known.position.packets.cast_signed());
+        self.landmarks.drain(..self.landmarks.len().saturating_sub(LANDMARKS));
+        let origins = other.origins.into_iter();
+        self.origins
+            .extend(origins.map(|origin| KnownOrigin { position: origin.position.plus(distance), ..origin }));
+        self.origins.sort_by_key(|origin| origin.last_ns);
+        self.origins.drain(..self.origins.len().saturating_sub(ORIGINS));
+        self.first_ns = self.first_ns.min(other.first_ns);
+        self.last_ns = self.last_ns.max(other.last_ns);
+    }
+
+    /// When the last packet came that a meter reported on this line, by its own clock.
+    pub(super) fn last_of(&self, meter: u32) -> Option<u64> {
+        self.origins.iter().filter(|origin| origin.meter == meter).map(|origin| origin.last_ns).max()
+    }
+}
+
+impl PlacedEnd {
+    fn most(self, other: Self) -> Self {
+        if other.position.is_beyond(self.position) { other } else { self }
+    }
+
+    /// Of a record that begins a line.
+    pub(super) const fn first(report: &SideReport) -> Self {
+        Self { position: report.direction.followed, since: report.direction.followed }
+    }
+}
+
+impl KnownOrigin {
+    const fn end(&self, followed: CountTotals) -> PlacedEnd {
+        PlacedEnd { position: self.position.plus(followed), since: followed.less(self.behind) }
+    }
+
+    const fn is_of(&self, report: &SideReport) -> bool {
+        self.meter == report.meter && self.since_ns == report.since_ns
+    }
+}
+
+impl KnownLandmark {
+    fn matches(&self, meter: u32, seen: &Landmark, clocks: &MeterClocks) -> Option<LandmarkMatch> {
+        let known = &self.landmark;
+        if known.content != seen.content {
+            return None;
+        }
+        let apart_ns = clocks.common(self.meter, known.at_ns).abs_diff(clocks.common(meter, seen.at_ns));
+        // One that came before or after a silence is told by that from all others but such.
+        let alone_us = match (known.kind, seen.kind) {
+            (one, other) if one == other => known.alone_us.min(seen.alone_us),
+            (_, LandmarkKind::Smallest) => seen.alone_us.min(OTHER_KIND_US),
+            (LandmarkKind::Smallest, _) => known.alone_us.min(OTHER_KIND_US),
+            _ => return None,
+        };
+        let alone_ns = u64::from(alone_us) * 1000;
+        if alone_ns >= 2 * APART_NS {
+            return (apart_ns < APART_NS).then_some(LandmarkMatch::ByContent);
+        }
+        let has_clocks = meter == self.meter || clocks.knows(meter) && clocks.knows(self.meter);
+        let is_near = alone_us >= CLOSE_US && has_clocks && apart_ns <= alone_ns / 4;
+        is_near.then_some(LandmarkMatch::ByTime)
+    }
+}

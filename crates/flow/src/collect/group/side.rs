@@ -1,0 +1,213 @@
+//! What is known of one direction of a flow of a group.
+
+use super::clocks::MeterClocks;
+use super::line::{Line, PlacedEnd};
+use crate::history::{CountTotals, DirectionHistory, Landmark};
+
+/// Lines that are kept of one direction, the latest. A new one begins after a silence.
+const LINES: usize = 3;
+/// Records that wait until their position can be told.
+const WAITING: usize = 2;
+
+/// Times of one packet at two meters whose clocks are known differ by less.
+const JITTER_NS: u64 = 20_000_000;
+/// The same if their clocks are not known.
+const APART_NS: u64 = 1_500_000_000;
+/// A flow that begins after a silence was silent for longer.
+const SILENCE_NS: u64 = 400_000_000;
+
+/// What a record says of a direction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SideReport {
+    pub(super) meter: u32,
+    /// See [`FlowHistory`](crate::FlowHistory).
+    pub(super) since_ns: u64,
+    pub(super) is_strange: bool,
+    pub(super) direction: DirectionHistory,
+    /// What the record has for itself.
+    pub(super) own: CountTotals,
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+    /// Of what came later, all that was stored is known.
+    pub(super) known_from_ns: u64,
+    /// It is among what was stored.
+    pub(super) was_stored: bool,
+    /// Another meter of the group was heard a short time ago: it will tell of the same packets.
+    pub(super) has_others: bool,
+}
+
+/// What a record brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SideNews {
+    New(CountTotals),
+    /// Its position cannot be told.
+    Unplaced,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownSide {
+    lines: Vec<Line>,
+    /// Lines up to this time were forgotten: what comes of that time was stored.
+    forgotten_until_ns: u64,
+    waiting: Vec<SideReport>,
+}
+
+impl SideReport {
+    pub(super) fn landmarks(&self) -> impl Iterator<Item = &Landmark> {
+        self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
+    }
+
+    /// Of its first and last packet, in common time.
+    pub(super) fn times(&self, clocks: &MeterClocks) -> [u64; 2] {
+        [self.first_ns, self.last_ns].map(|at_ns| clocks.common(self.meter, at_ns))
+    }
+
+    /// How much of the direction it vouches for, up to its end: all that it knows of, from when on all that was stored is known, too.
+    /// With when that began.
+    fn claim(&self) -> (CountTotals, u64) {
+        let known = |at_ns: u64| at_ns > self.known_from_ns;
+        let followed = known(self.since_ns).then_some((self.direction.followed, self.since_ns));
+        let since = self.landmarks().filter(|landmark| known(landmark.at_ns));
+        let landmark = since.map(|landmark| (landmark.since, landmark.at_ns)).reduce(larger);
+        let own = (self.own, self.first_ns);
+        [followed, landmark].into_iter().flatten().fold(own, larger)
+    }
+}
+
+fn larger(one: (CountTotals, u64), other: (CountTotals, u64)) -> (CountTotals, u64) {
+    if other.0.is_beyond(one.0) { other } else { one }
+}
+
+impl KnownSide {
+    pub(super) const HEAP_BYTES: usize = size_of::<Line>() + Line::HEAP_BYTES;
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// What of a record is new.
+    pub(super) fn take(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
+        let mut new = CountTotals::default();
+        if !report.has_others && self.find_line(report, clocks).is_none() {
+            // Nobody else will tell where they belong that wait.
+            new = self.place_waiting(false, clocks);
+        }
+        let Some(placed) = self.place(report, clocks) else {
+            self.waiting.retain(|waiting| waiting.meter != report.meter);
+            if self.waiting.len() == WAITING {
+                self.waiting.remove(0);
+            }
+            self.waiting.push(*report);
+            return if new.packets > 0 { SideNews::New(new) } else { SideNews::Unplaced };
+        };
+        // It may have told where those belong that wait.
+        SideNews::New(new.plus(placed).plus(self.place_waiting(true, clocks)))
+    }
+
+    fn place_waiting(&mut self, has_others: bool, clocks: &mut MeterClocks) -> CountTotals {
+        let mut new = CountTotals::default();
+        for waiting in std::mem::take(&mut self.waiting) {
+            match self.place(&SideReport { has_others, ..waiting }, clocks) {
+                Some(more) => new = new.plus(more),
+                None => self.waiting.push(waiting),
+            }
+        }
+        new
+    }
+
+    fn place(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<CountTotals> {
+        if report.direction.followed.packets == 0 && report.own.packets == 0 {
+            return Some(CountTotals::default());
+        }
+        let (at, end) = match self.find_line(report, clocks) {
+            Some(found) => found,
+            None if report.times(clocks)[1] <= self.forgotten_until_ns => return Some(CountTotals::default()),
+            None => (self.begin_line(report, clocks)?, PlacedEnd::first(report)),
+        };
+        let claim = self.undisputed_claim(at, report, clocks);
+        let line = &mut self.lines[at];
+        line.note(report, end, clocks);
+        let new = match claim {
+            Some(claim) => Some(line.store(report, end.position, claim, clocks)),
+            None if line.lacks(end.position, report.own) => None,
+            None => Some(CountTotals::default()),
+        };
+        self.forget();
+        new
+    }
+
+    /// The line on which a record has a place. If it has one on several, these are one.
+    fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
+        let ends = |lines: &[Line]| lines.iter().rposition(|line| line.end_of(report, clocks).is_some());
+        let mut at = ends(&self.lines)?;
+        let end = self.lines[at].end_of(report, clocks)?;
+        while let Some(other) = ends(&self.lines[..at]) {
+            let other_end = self.lines[other].end_of(report, clocks)?;
+            let joined = self.lines.remove(other);
+            at -= 1;
+            self.lines[at].join(joined, end.position.less(other_end.position));
+        }
+        Some((at, end))
+    }
+
+    /// Begins a line with a record that has nothing in common with what is known, if that is sure.
+    fn begin_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<usize> {
+        let latest_ns = self.lines.iter().map(|line| line.last_ns).max().unwrap_or(0);
+        let [first_ns, _] = report.times(clocks);
+        let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { APART_NS };
+        let is_behind = if report.is_strange {
+            let is_later = first_ns > latest_ns.saturating_add(margin_ns);
+            !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
+        } else {
+            let since_ns = clocks.common(report.meter, report.since_ns);
+            if clocks.knows(report.meter) {
+                since_ns > latest_ns.saturating_add(SILENCE_NS / 2)
+            } else {
+                since_ns.saturating_add(SILENCE_NS) > latest_ns
+            }
+        };
+        let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
+        if !is_first && !is_behind && !report.was_stored {
+            return None;
+        }
+        self.lines.push(Line::default());
+        Some(self.lines.len() - 1)
+    }
+
+    /// Forgets the oldest line if there are too many.
+    fn forget(&mut self) {
+        if self.lines.len() > LINES {
+            let oldest = (0..self.lines.len()).min_by_key(|at| self.lines[*at].last_ns).unwrap_or(0);
+            self.forgotten_until_ns = self.forgotten_until_ns.max(self.lines.remove(oldest).last_ns);
+        }
+    }
+
+    /// Whether the latest that is known is of the same meter, which reports no packet twice.
+    fn follows_its_own(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
+        let last_ns = self.lines.iter().filter_map(|line| line.last_of(report.meter)).max();
+        last_ns.is_some_and(|last_ns| {
+            last_ns < report.first_ns && latest_ns <= clocks.common(report.meter, last_ns)
+        })
+    }
+
+    /// How much of a record may be stored on a line: what no other line may have. `None`: nothing.
+    fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<CountTotals> {
+        let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { SILENCE_NS };
+        let last_ns = clocks.common(report.meter, report.last_ns).saturating_add(margin_ns);
+        let is_disputed = |since_ns: u64| {
+            let since_ns = clocks.common(report.meter, since_ns);
+            if self.forgotten_until_ns > 0 && since_ns <= self.forgotten_until_ns + margin_ns {
+                return true;
+            }
+            let others = self.lines.iter().enumerate().filter(|(other, _)| *other != at);
+            others
+                .map(|(_, line)| line)
+                .any(|line| since_ns <= line.last_ns + margin_ns && line.first_ns <= last_ns)
+        };
+        let (claim, since_ns) = report.claim();
+        if !is_disputed(since_ns) {
+            return Some(claim);
+        }
+        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.own)
+    }
+}

@@ -1,0 +1,169 @@
+//! A history in bytes: numbers of seven bits per byte, as most of them are small.
+
+use super::{CountTotals, DirectionHistory, FlowHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
+
+const FLIPPED: u8 = 1;
+const STRANGE: u8 = 2;
+
+impl FlowHistory {
+    /// All of it but the mark.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        out.push(if self.flipped { FLIPPED } else { 0 } | if self.is_strange { STRANGE } else { 0 });
+        number(self.since_ns, &mut out);
+        for direction in [&self.forward, &self.reverse] {
+            counts(direction.followed, &mut out);
+            let there = direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0);
+            out.push(there.clone().count().to_le_bytes()[0]);
+            for landmark in there {
+                out.extend_from_slice(&landmark.content.to_be_bytes());
+                signed(landmark.at_ns.wrapping_sub(self.since_ns), &mut out);
+                number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
+                counts(landmark.since, &mut out);
+            }
+        }
+        out
+    }
+
+    /// `None`: it is none, or not whole.
+    pub(crate) fn decode(mark: GroupMark, mut bytes: &[u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let flags = *from.split_off_first()?;
+        let since_ns = take_number(from)?;
+        let mut history = Self {
+            mark,
+            flipped: flags & FLIPPED != 0,
+            is_strange: flags & STRANGE != 0,
+            since_ns,
+            ..Self::default()
+        };
+        for direction in [&mut history.forward, &mut history.reverse] {
+            *direction = take_direction(since_ns, from)?;
+        }
+        Some(history)
+    }
+}
+
+fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
+    let mut direction = DirectionHistory { followed: take_counts(from)?, ..DirectionHistory::default() };
+    let there = usize::from(*from.split_off_first()?);
+    for landmark in direction.landmarks.get_mut(..there)? {
+        let content = u32::from_be_bytes(from.split_off(..4)?.try_into().ok()?);
+        let at_ns = since_ns.wrapping_add(take_signed(from)?);
+        let alone = take_number(from)?;
+        *landmark = Landmark {
+            content,
+            kind: kind(alone & 3)?,
+            at_ns,
+            alone_us: u32::try_from(alone >> 2).ok()?,
+            since: take_counts(from)?,
+        };
+    }
+    Some(direction)
+}
+
+const fn kind(number: u64) -> Option<LandmarkKind> {
+    match number {
+        0 => Some(LandmarkKind::Smallest),
+        1 => Some(LandmarkKind::First),
+        2 => Some(LandmarkKind::Last),
+        _ => None,
+    }
+}
+
+fn counts(counts: CountTotals, out: &mut Vec<u8>) {
+    number(counts.packets, out);
+    number(counts.bytes, out);
+    // Mostly a few bytes more for each packet.
+    signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
+}
+
+fn take_counts(from: &mut &[u8]) -> Option<CountTotals> {
+    let (packets, bytes) = (take_number(from)?, take_number(from)?);
+    Some(CountTotals { packets, bytes, frame_bytes: bytes.wrapping_add(take_signed(from)?) })
+}
+
+fn number(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+fn take_number(from: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *from.split_off_first()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Small numbers below zero are small, too.
+fn signed(value: u64, out: &mut Vec<u8>) {
+    let value = value.cast_signed();
+    number((value << 1 ^ value >> 63).cast_unsigned(), out);
+}
+
+fn take_signed(from: &mut &[u8]) -> Option<u64> {
+    let value = take_number(from)?;
+    Some(value >> 1 ^ 0_u64.wrapping_sub(value & 1))
+}
+
+const _: () = assert!(LANDMARKS < 256, "their number is one byte");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counts_of(packets: u64) -> CountTotals {
+        CountTotals { packets, bytes: packets.wrapping_mul(100), frame_bytes: packets.wrapping_mul(114) }
+    }
+
+    fn history(numbers: &[u64; 10], flags: [bool; 3], there: usize) -> FlowHistory {
+        let landmark = |at: usize| Landmark {
+            content: numbers[at].to_le_bytes()[..4].iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)),
+            kind: if flags[2] { LandmarkKind::First } else { LandmarkKind::Last },
+            at_ns: numbers[at].max(1),
+            alone_us: u32::MAX >> (numbers[at] % 32),
+            since: counts_of(numbers[at]),
+        };
+        let mut direction = DirectionHistory { followed: counts_of(numbers[9]), ..Default::default() };
+        for at in 0..there {
+            direction.landmarks[at] = landmark(at);
+        }
+        FlowHistory {
+            flipped: flags[0],
+            is_strange: flags[1],
+            since_ns: numbers[8],
+            forward: direction,
+            reverse: DirectionHistory { followed: counts_of(numbers[7]), ..direction },
+            ..FlowHistory::default()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(numbers: [u64; 10], flags: [bool; 3], there in 0..=LANDMARKS) {
+            let history = history(&numbers, flags, there);
+            prop_assert_eq!(FlowHistory::decode(history.mark, &history.encode()), Some(history));
+        }
+
+        #[test]
+        fn bytes_of_strangers_do_no_harm(bytes: Vec<u8>) {
+            let _ = FlowHistory::decode(GroupMark::default(), &bytes);
+        }
+
+        #[test]
+        fn what_is_cut_is_none(numbers: [u64; 10], at in 0_usize..100) {
+            let whole = history(&numbers, [true; 3], LANDMARKS).encode();
+            let cut = &whole[..at.min(whole.len() - 1)];
+            prop_assert_eq!(FlowHistory::decode(GroupMark::default(), cut), None);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What a packet carries, as a number by which meters that see copies of it recognise it.
+//!
+//! It is made of what no copy changes and all sources see: the identification of IPv4, and up to twelve bytes behind the ports: of
+//! TCP the numbers of bytes, of UDP the checksum and the first bytes of data. `bpf/meter.bpf.c` in `sys` makes the same number.
+
+use crate::packet::protocol::TCP;
+
+const FIRST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const SECOND_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// Of an IP packet with that identification (0 in IPv6), whose payload begins so.
+#[inline]
+pub(super) fn number(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
+    let word = |at: usize| {
+        let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))
+    };
+    // Cards that merge packets change TCP's flags.
+    let last = if protocol == TCP { 0 } else { word(12) };
+    let first = (u64::from(identification) << 32 | word(4)).wrapping_mul(FIRST_FACTOR);
+    let second = (first ^ first >> 32 ^ (word(8) << 32 | last)).wrapping_mul(SECOND_FACTOR);
+    (second >> 32) as u32
+}

@@ -1,0 +1,70 @@
+//! The collector: what it stored is all that it knows after a restart.
+
+use super::traffic::Random;
+use packetrig_flow::FlowRecord;
+use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+use std::collections::HashMap;
+
+/// A flow's number and the end that sends.
+pub(crate) type Side = (u64, [u8; 16]);
+
+pub(crate) struct Collector {
+    groups: GroupedFlows,
+    began_ns: u64,
+    /// With when it was stored.
+    stored: Vec<(u64, FlowRecord)>,
+    pub(crate) unplaced: u64,
+}
+
+impl Collector {
+    pub(crate) fn new(began_ns: u64) -> Self {
+        Self {
+            groups: GroupedFlows::new(GroupOptions::default(), began_ns),
+            began_ns,
+            stored: Vec::new(),
+            unplaced: 0,
+        }
+    }
+
+    pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
+        // As it is after its way through a message.
+        if let Some(new) = self.groups.take(record.clone(), now_ns) {
+            let stored = FlowRecord { history: record.history.clone(), ..new };
+            self.stored.push((now_ns, stored));
+        }
+    }
+
+    fn note_unplaced(&mut self) {
+        self.unplaced += self.groups.groups().map(|(_, counts)| counts.unplaced_packets).sum::<u64>();
+    }
+
+    /// Dies, and is started again: what it had taken in the last time is not in its files.
+    pub(crate) fn restart(&mut self, unsaved_ns: u64, now_ns: u64, random: &mut Random) {
+        self.note_unplaced();
+        self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);
+        self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
+        let mut order: Vec<usize> = (0..self.stored.len()).collect();
+        if random.is_one_in(2) {
+            for at in (1..order.len()).rev() {
+                order.swap(at, random.between(0, at as u64 + 1) as usize);
+            }
+        }
+        for at in order {
+            self.groups.recall(self.stored[at].1.clone(), now_ns);
+        }
+    }
+
+    /// Packets and bytes by direction.
+    pub(crate) fn sums(&mut self) -> HashMap<Side, (u64, u64)> {
+        self.note_unplaced();
+        let mut sums = HashMap::new();
+        for (_, record) in &self.stored {
+            let halves = [(record.key.source, &record.forward), (record.key.destination, &record.reverse)];
+            for (end, half) in halves {
+                let sum: &mut (u64, u64) = sums.entry((record.flow_id, end)).or_default();
+                (sum.0, sum.1) = (sum.0 + half.packets, sum.1 + half.bytes);
+            }
+        }
+        sums
+    }
+}

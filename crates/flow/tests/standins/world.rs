@@ -1,0 +1,397 @@
+//! What happens in one run.
+
+use super::collector::{Collector, Side};
+use super::meter::{IDLE, Meter};
+use super::traffic::{FlowContent, FlowPlan, MILLI, Random, SECOND};
+use packetrig_flow::{FlowRecord, PacketInfo, TableOptions, table::FlowTable};
+use std::collections::HashMap;
+
+const BEGIN: u64 = 1_790_000_000 * SECOND;
+const STEP: u64 = 50 * MILLI;
+/// Another meter takes over after that.
+const DETECTION: u64 = 300 * MILLI;
+/// A standby sends what left its table so long before the time up to which the active meter is known to have sent.
+const MARGIN: u64 = 4 * SECOND;
+/// Longer than all that happens.
+const MOST: u64 = 120 * SECOND;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Kill {
+        for_ns: u64,
+    },
+    /// It ends as it should, and is started again.
+    Stop {
+        for_ns: u64,
+    },
+    /// It stands still; its ring keeps the packets or loses them.
+    Freeze {
+        for_ns: u64,
+        is_lost: bool,
+    },
+    /// Its copy of the link carries nothing.
+    Cut {
+        for_ns: u64,
+    },
+    Collector {
+        for_ns: u64,
+        unsaved_ns: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    random: Random,
+    flows: Vec<FlowPlan>,
+    ahead_ns: Vec<i64>,
+    has_election: bool,
+    /// Packets come up to so late.
+    jitter_ns: u64,
+    /// How many faults follow each other, each when all meters are ready again and have been for so long.
+    faults: Vec<(u64, usize, Fault)>,
+    last_fault_ends_all: bool,
+    /// With when it was, in ms.
+    happened: Vec<(u64, usize, Fault)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) summary: String,
+    /// Of directions whose packets differ: number of the flow, sent, stored.
+    missing: Vec<(u8, u64, u64)>,
+    /// With whether packets differ.
+    twice: Vec<(u8, bool, u64, u64)>,
+    /// Of packets that are alike, missing and not said to be unplaced.
+    pub(crate) unstated: u64,
+    bytes_wrong: u64,
+}
+
+impl Outcome {
+    /// What is wrong with it.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let is_exact =
+            self.missing.is_empty() && self.twice.is_empty() && self.unstated == 0 && self.bytes_wrong == 0;
+        let Self { summary, missing, twice, unstated, bytes_wrong } = self;
+        (!is_exact).then(|| {
+            format!("{summary}: missing {missing:?}, twice {twice:?}, unstated {unstated}, wrong bytes {bytes_wrong}")
+        })
+    }
+}
+
+struct Running {
+    meters: Vec<Option<Meter>>,
+    /// Up to when a meter stands still, and what came meanwhile; `None`: its ring is lost.
+    frozen: Vec<Option<(u64, Option<Vec<PacketInfo>>)>>,
+    cut_until: Vec<u64>,
+    /// When it is started again.
+    returns: Vec<Option<u64>>,
+    sent: Vec<Vec<FlowRecord>>,
+    active: Option<usize>,
+    active_gone_ns: Option<u64>,
+    collector: Collector,
+    collector_down_until: u64,
+}
+
+impl World {
+    pub(crate) fn drawn(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        let meters = if random.is_one_in(3) { 3 } else { 2 };
+        let apart = [0, 10 * MILLI, 900 * MILLI][random.between(0, 3) as usize];
+        let ahead_ns = (0..meters).map(|_| (random.between(0, apart + 1)).cast_signed()).collect();
+        let faults = random.between(1, 4);
+        let fault = |random: &mut Random| {
+            let for_ns = random.between(1, 30) * 100 * MILLI;
+            match random.between(0, 9) {
+                0..3 => Fault::Kill { for_ns },
+                3 => Fault::Stop { for_ns },
+                4..6 => Fault::Freeze { for_ns, is_lost: random.is_one_in(2) },
+                6..8 => Fault::Cut { for_ns },
+                _ => Fault::Collector { for_ns, unsaved_ns: random.between(0, 2000) * MILLI },
+            }
+        };
+        let has_election = random.is_one_in(2);
+        let faults = (0..faults)
+            .map(|_| {
+                (random.between(0, 25) * 100 * MILLI, random.between(0, meters) as usize, fault(&mut random))
+            })
+            // Without peers, a meter does not know that its copy of the link carries nothing.
+            .filter(|(.., fault)| has_election || !matches!(fault, Fault::Cut { .. }))
+            .collect();
+        let flows =
+            (0..random.between(2, 7)).map(|number| FlowPlan::drawn(number as u8, &mut random)).collect();
+        Self {
+            flows,
+            ahead_ns,
+            has_election,
+            jitter_ns: random.between(1, 400) * 1000,
+            faults,
+            last_fault_ends_all: random.is_one_in(2),
+            random,
+            happened: Vec::new(),
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Outcome {
+        let mut packets = Vec::new();
+        for flow in &self.flows {
+            flow.packets(BEGIN + 3 * SECOND, BEGIN + MOST, &mut self.random, &mut packets);
+        }
+        packets.sort_by_key(|packet| packet.at_ns);
+        let count = self.ahead_ns.len();
+        let mut running = Running {
+            meters: (0..count).map(|at| Some(Meter::new(at as u32 + 1, self.ahead_ns[at], BEGIN))).collect(),
+            frozen: vec![None; count],
+            cut_until: vec![0; count],
+            returns: vec![None; count],
+            sent: vec![Vec::new(); count],
+            active: Some(0),
+            active_gone_ns: None,
+            collector: Collector::new(BEGIN - 10 * SECOND),
+            collector_down_until: 0,
+        };
+        let mut sent = HashMap::new();
+        let mut faults = std::mem::take(&mut self.faults).into_iter();
+        let mut next = faults.next();
+        let mut ready_since: Option<u64> = None;
+        let mut ends_at: Option<u64> = None;
+        let ids: FlowTable<()> = FlowTable::new(&TableOptions { capacity: 1, ..TableOptions::default() });
+        let mut now_ns = BEGIN;
+        let mut rest = &packets[..];
+        loop {
+            now_ns += STEP;
+            let count = rest.partition_point(|packet| packet.at_ns < now_ns);
+            let (come, later) = rest.split_at(count);
+            rest = later;
+            for packet in come {
+                let side: Side = (ids.flow_id(packet), packet.source);
+                let sum: &mut (u64, u64) = sent.entry(side).or_default();
+                (sum.0, sum.1) = (sum.0 + 1, sum.1 + u64::from(packet.bytes));
+                for at in 0..running.meters.len() {
+                    running.see(at, packet, self.random.between(0, self.jitter_ns));
+                }
+            }
+            running.go_on(now_ns, &mut self);
+            let is_ready = running.is_all_ready(now_ns);
+            ready_since = is_ready.then(|| ready_since.unwrap_or(now_ns));
+            if let (Some((wait_ns, at, fault)), Some(since_ns)) = (next, ready_since)
+                && now_ns >= since_ns + wait_ns
+            {
+                self.happened.push(((now_ns - BEGIN) / MILLI, at, fault));
+                running.fail(at, fault, now_ns, &mut self);
+                next = faults.next();
+                ready_since = None;
+            }
+            if next.is_none() && ends_at.is_none() {
+                // All are ready again, or only the one that stood in is there.
+                let wait_ns = self.random.between(5, 60) * 100 * MILLI;
+                ends_at = Some(now_ns + if self.last_fault_ends_all { wait_ns } else { 2 * IDLE + wait_ns });
+            }
+            if ends_at.is_some_and(|at_ns| now_ns >= at_ns) || now_ns >= BEGIN + MOST - SECOND {
+                break;
+            }
+        }
+        running.end(now_ns, &mut self);
+        self.judge(running, &sent, &ids, now_ns)
+    }
+
+    fn judge(
+        self,
+        mut running: Running,
+        sent: &HashMap<Side, (u64, u64)>,
+        ids: &FlowTable<()>,
+        now_ns: u64,
+    ) -> Outcome {
+        let stored = running.collector.sums();
+        let mut outcome = Outcome {
+            summary: format!("{:?} ", self.happened)
+                + &format!(
+                    "{} meters, ahead {:?}, election {}, {} ms, jitter {} ns, unplaced {}",
+                    self.ahead_ns.len(),
+                    self.ahead_ns,
+                    self.has_election,
+                    (now_ns - BEGIN) / MILLI,
+                    self.jitter_ns,
+                    running.collector.unplaced,
+                ),
+            ..Outcome::default()
+        };
+        for flow in &self.flows {
+            let mut sample = Vec::new();
+            flow.packets(0, 2 * SECOND, &mut Random(1), &mut sample);
+            for packet in [sample.first(), sample.last()].into_iter().flatten() {
+                let side = (ids.flow_id(packet), packet.source);
+                let [was, is] = [sent, &stored].map(|sums| sums.get(&side).copied().unwrap_or_default());
+                let is_distinct = flow.content == FlowContent::Distinct;
+                // Packets that are alike are told by their times, which are not exact.
+                let spare = if is_distinct { 0 } else { 1 + was.0 / 200 };
+                if is.0 > was.0 + spare {
+                    outcome.twice.push((flow.number, is_distinct, was.0, is.0));
+                }
+                // Clocks that are far apart for the length of parts choose other landmarks.
+                let is_sure =
+                    is_distinct && self.ahead_ns.iter().all(|ahead_ns| *ahead_ns <= 10 * MILLI as i64);
+                if is.0 < was.0 && is_sure {
+                    outcome.missing.push((flow.number, was.0, is.0));
+                } else if is.0 < was.0 && running.collector.unplaced < was.0 - is.0 {
+                    outcome.unstated += was.0 - is.0;
+                }
+                outcome.bytes_wrong += u64::from(is_distinct && is.0 == was.0 && is.1 != was.1);
+            }
+        }
+        outcome
+    }
+}
+
+impl Running {
+    fn see(&mut self, at: usize, packet: &PacketInfo, late_ns: u64) {
+        if packet.at_ns < self.cut_until[at] {
+            return;
+        }
+        match (&mut self.frozen[at], &mut self.meters[at]) {
+            (Some((_, Some(ring))), Some(_)) => ring.push(*packet),
+            (Some((_, None)), _) | (_, None) => {}
+            (None, Some(meter)) => meter.meter(packet, late_ns),
+        }
+    }
+
+    fn is_all_ready(&self, now_ns: u64) -> bool {
+        now_ns >= self.collector_down_until + 5 * SECOND
+            && (0..self.meters.len()).all(|at| {
+                self.frozen[at].is_none()
+                    && self.cut_until[at] == 0
+                    && self.meters[at].as_ref().is_some_and(|meter| meter.is_ready(now_ns))
+            })
+    }
+
+    fn fail(&mut self, at: usize, fault: Fault, now_ns: u64, world: &mut World) {
+        match fault {
+            Fault::Kill { for_ns } => {
+                self.meters[at] = None;
+                self.active.take_if(|active| *active == at);
+                self.returns[at] = Some(now_ns + for_ns);
+            }
+            Fault::Stop { for_ns } => {
+                self.stop(at, now_ns, world);
+                self.returns[at] = Some(now_ns + for_ns);
+            }
+            Fault::Freeze { for_ns, is_lost } => {
+                self.frozen[at] = Some((now_ns + for_ns, (!is_lost).then(Vec::new)));
+            }
+            Fault::Cut { for_ns } => self.cut_until[at] = now_ns + for_ns,
+            Fault::Collector { for_ns, unsaved_ns } => {
+                self.collector_down_until = now_ns + for_ns;
+                self.collector.restart(unsaved_ns, now_ns, &mut world.random);
+            }
+        }
+    }
+
+    /// A meter ends as it should.
+    fn stop(&mut self, at: usize, now_ns: u64, world: &World) {
+        let Some(mut meter) = self.meters[at].take() else { return };
+        meter.finish(now_ns);
+        if !world.has_election || self.active == Some(at) {
+            let records = meter.kept.drain(..).map(|(_, record)| record).collect();
+            self.send(at, records, now_ns);
+        }
+        self.active.take_if(|active| *active == at);
+    }
+
+    fn send(&mut self, at: usize, records: Vec<FlowRecord>, now_ns: u64) {
+        if now_ns >= self.collector_down_until {
+            for record in &records {
+                self.collector.take(record, now_ns);
+            }
+        }
+        self.sent[at].extend(records);
+    }
+
+    fn go_on(&mut self, now_ns: u64, world: &mut World) {
+        if self.collector_down_until > 0 && now_ns >= self.collector_down_until {
+            self.collector_down_until = 0;
+            // Whoever connects sends again.
+            for at in 0..self.meters.len() {
+                if self.meters[at].is_some() {
+                    let again = std::mem::take(&mut self.sent[at]);
+                    self.send(at, again, now_ns);
+                }
+            }
+        }
+        for at in 0..self.meters.len() {
+            self.wake(at, now_ns, world);
+        }
+        self.elect(now_ns, world);
+        for at in 0..self.meters.len() {
+            let (is_frozen, sends) =
+                (self.frozen[at].is_some(), !world.has_election || self.active == Some(at));
+            let Some(meter) = self.meters[at].as_mut().filter(|_| !is_frozen) else { continue };
+            meter.look(now_ns);
+            if sends {
+                let records = meter.kept.drain(..).map(|(_, record)| record).collect();
+                self.send(at, records, now_ns);
+            } else if self.active_gone_ns.is_none() {
+                while meter.kept.front().is_some_and(|(left_ns, _)| left_ns + MARGIN < now_ns) {
+                    meter.kept.pop_front();
+                }
+            }
+        }
+    }
+
+    /// What a meter does whose fault is over.
+    fn wake(&mut self, at: usize, now_ns: u64, world: &mut World) {
+        if self.returns[at].is_some_and(|returns_ns| now_ns >= returns_ns) {
+            self.returns[at] = None;
+            self.sent[at].clear();
+            self.meters[at] = Some(Meter::new(at as u32 + 1, world.ahead_ns[at], now_ns));
+        }
+        let Some(meter) = &mut self.meters[at] else { return };
+        if let Some((until_ns, ring)) = self.frozen[at].take_if(|(until_ns, _)| now_ns >= *until_ns) {
+            match ring {
+                Some(ring) => ring.iter().for_each(|packet| meter.meter(packet, 0)),
+                None => meter.lose(until_ns),
+            }
+        }
+        if self.cut_until[at] > 0 && now_ns >= self.cut_until[at] {
+            self.cut_until[at] = 0;
+            // It knows from its peers that packets came elsewhere.
+            meter.lose(now_ns);
+        }
+    }
+
+    fn elect(&mut self, now_ns: u64, world: &World) {
+        let is_there =
+            |at: usize| self.meters[at].is_some() && self.frozen[at].is_none() && self.cut_until[at] == 0;
+        let is_ready = |at: &usize| {
+            is_there(*at) && self.meters[*at].as_ref().is_some_and(|meter| meter.is_ready(now_ns))
+        };
+        let others = (0..self.meters.len()).filter(is_ready).count();
+        let is_fit = |at: usize| is_there(at) && (is_ready(&at) || others == 0);
+        if !world.has_election || self.active.is_some_and(is_fit) {
+            self.active_gone_ns = None;
+            return;
+        }
+        let gone_ns = *self.active_gone_ns.get_or_insert(now_ns);
+        if now_ns < gone_ns + DETECTION {
+            return;
+        }
+        let there: Vec<usize> = (0..self.meters.len()).filter(|at| is_there(*at)).collect();
+        self.active = there.iter().copied().find(is_ready).or(there.first().copied());
+    }
+
+    /// All meters end at the same time.
+    fn end(&mut self, now_ns: u64, world: &mut World) {
+        if self.collector_down_until > 0 {
+            self.collector_down_until = now_ns;
+            self.go_on(now_ns, world);
+        }
+        let first = world.random.between(0, self.meters.len() as u64) as usize;
+        for at in 0..self.meters.len() {
+            let at = (first + at) % self.meters.len();
+            self.frozen[at] = None;
+            // Another one takes over from one that ends first.
+            self.stop(at, now_ns, world);
+            if world.has_election && self.active.is_none() {
+                self.active = (0..self.meters.len()).find(|other| self.meters[*other].is_some());
+            }
+        }
+    }
+}
