@@ -37,6 +37,13 @@ struct SeenLandmark {
 
 const FIRST: u32 = 1 << 31;
 
+/// Nobody knows what other packets carry if there was but one, so it is expected to be alone for so long.
+const SINGLE_US: u32 = 80_000;
+
+/// A pause between packets that are alike is one from here on, and if it is so many times as long as those before it.
+const PAUSE_US: u32 = 20_000;
+const LONGER: u32 = 4;
+
 /// A packet that carries the same as one of so many before it is like others.
 const RECENT: usize = 4;
 
@@ -52,6 +59,8 @@ struct SeenDirection {
     recent: [u32; RECENT],
     /// When the last packet came.
     last_ns: u64,
+    /// Packets that came shortly after each other carried the same.
+    has_alike: bool,
     /// The latest first.
     landmarks: [SeenLandmark; LANDMARKS],
     /// What was reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
@@ -214,15 +223,11 @@ impl FlowHistories {
         let is_first = std::mem::take(&mut history.awaits_first[usize::from(flipped)]);
         let direction = &mut history.directions[usize::from(flipped)];
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
-        if is_in_part && !is_first && packet.content >= direction.landmarks[0].content {
-            return direction.see_alike(packet);
+        if is_in_part && !is_first && !direction.is_smaller(packet) {
+            return direction.see_alike(packet, part);
         }
         let seen = direction.reported.plus(part());
-        let mut landmark = direction.landmark(packet, seen, is_first);
-        if history.strange_parts > 0 {
-            // What came before the meter did may be like it.
-            landmark.comes_near(history.since_ns);
-        }
+        let landmark = direction.landmark(packet, seen, is_first);
         if !is_in_part || is_first {
             direction.landmarks.copy_within(..LANDMARKS - 1, 1);
             // Of what comes after the first packet, one is chosen as in any part.
@@ -272,7 +277,9 @@ impl FlowHistories {
             history.strange_parts -= 1;
             self.strange -= usize::from(history.strange_parts == 0);
         }
-        let mut directions = history.directions.map(|direction| direction.told());
+        // Of a flow that was going on, what came before may be like what the meter saw.
+        let since_ns = if history.strange_parts > 0 { history.since_ns } else { 0 };
+        let mut directions = history.directions.map(|direction| direction.told(since_ns));
         history.is_end_told = matches!(record.end, EndReason::Idle | EndReason::EndOfFlow);
         if history.is_end_told {
             let last_ns = [hot.last[usize::from(flipped)], hot.last[usize::from(!flipped)]];
@@ -301,8 +308,29 @@ impl FlowHistories {
 }
 
 impl SeenDirection {
-    /// A packet that is no landmark may carry the same as one.
-    fn see_alike(&mut self, packet: &PacketInfo) {
+    /// Whether a packet is rather the landmark of its part than the one that there is.
+    const fn is_smaller(&self, packet: &PacketInfo) -> bool {
+        let latest = &self.landmarks[0];
+        packet.content < latest.content && !latest.is_first()
+    }
+
+    /// A packet that is no landmark may carry the same as one. Of packets that are alike, one is told from the others by a much longer
+    /// pause before it.
+    fn see_alike(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
+        self.has_alike |= self.recent.contains(&packet.content);
+        let pause_us = microseconds_between(self.last_ns, packet.at_ns);
+        let least_us = (LONGER.saturating_mul(self.landmarks[0].alone_us & !FIRST)).max(PAUSE_US);
+        if pause_us >= least_us && self.recent.contains(&packet.content) {
+            let seen = self.reported.plus(part());
+            let Self { landmarks: [latest, ..], .. } = self;
+            *latest = SeenLandmark {
+                content: packet.content,
+                alone_us: pause_us | FIRST,
+                at_ns: packet.at_ns,
+                seen,
+            };
+            return;
+        }
         let is_same = |landmark: &&mut SeenLandmark| {
             landmark.at_ns > 0 && landmark.content == packet.content && !landmark.is_first()
         };
@@ -310,6 +338,7 @@ impl SeenDirection {
     }
 
     fn landmark(&mut self, packet: &PacketInfo, seen: CountTotals, is_first: bool) -> SeenLandmark {
+        self.has_alike |= self.recent.contains(&packet.content);
         let first = if is_first { FIRST } else { 0 };
         let mut landmark =
             SeenLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
@@ -332,7 +361,7 @@ impl SeenDirection {
 
     /// Nothing is known of it but what its last packets carry.
     fn emptied(&self) -> Self {
-        Self { recent: self.recent, last_ns: self.last_ns, ..Self::default() }
+        Self { recent: self.recent, last_ns: self.last_ns, has_alike: self.has_alike, ..Self::default() }
     }
 
     /// The packet before a silence.
@@ -342,7 +371,8 @@ impl SeenDirection {
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    fn told(&self) -> DirectionHistory {
+    /// `since_ns`: nothing is known of what came before.
+    fn told(&self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: SeenLandmark| match seen.at_ns {
             0 => Landmark::default(),
             at_ns => Landmark {
@@ -354,7 +384,15 @@ impl SeenDirection {
             },
         };
         let mut landmarks = [Landmark::default(); history::LANDMARKS];
-        for (to, seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
+        for (to, mut seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
+            if since_ns > 0 && !seen.is_first() {
+                if self.has_alike {
+                    seen.comes_near(since_ns);
+                }
+                if self.reported.packets == 1 {
+                    seen.alone_us = seen.alone_us.min(SINGLE_US);
+                }
+            }
             *to = tell(seen);
         }
         DirectionHistory { followed: self.reported, landmarks }
@@ -368,9 +406,13 @@ impl SeenLandmark {
 
     /// A packet that cannot be told from it but by its time.
     fn comes_near(&mut self, at_ns: u64) {
-        let apart_us = u32::try_from(self.at_ns.abs_diff(at_ns) / 1000).unwrap_or(!FIRST).min(!FIRST);
+        let apart_us = microseconds_between(self.at_ns, at_ns);
         self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;
     }
+}
+
+fn microseconds_between(one_ns: u64, other_ns: u64) -> u32 {
+    u32::try_from(one_ns.abs_diff(other_ns) / 1000).unwrap_or(!FIRST).min(!FIRST)
 }
 
 const fn totals(half: &FlowHalf) -> CountTotals {

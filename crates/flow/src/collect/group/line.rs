@@ -13,8 +13,12 @@ const SPANS: usize = 4;
 
 /// Clocks of meters may be so far apart before that is known. A packet that is alone for twice as long is recognised without that.
 const APART_NS: u64 = 1_500_000_000;
+/// Times of one packet at two meters whose clocks are as near to each other as clocks mostly are differ by less.
+pub(super) const JITTER_NS: u64 = 20_000_000;
 /// As if it were alone for so long: one meter knows a silence before or after it, which says nothing to the other.
 const OTHER_KIND_US: u32 = 80_000;
+/// The same if nothing is known of the meters' clocks.
+const UNKNOWN_CLOCK_US: u32 = 40_000;
 /// Packets that come closer together than that cannot be told by their times.
 const CLOSE_US: u32 = 2_000;
 
@@ -273,7 +277,9 @@ impl KnownLandmark {
             return (apart_ns < APART_NS).then_some(LandmarkMatch::ByContent);
         }
         let has_clocks = meter == self.meter || clocks.knows(meter) && clocks.knows(self.meter);
-        let is_near = alone_us >= CLOSE_US && has_clocks && apart_ns <= alone_ns / 4;
+        // Clocks of which nothing is known are expected to be as near as clocks mostly are.
+        let least_us = if has_clocks { CLOSE_US } else { UNKNOWN_CLOCK_US };
+        let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(JITTER_NS);
         is_near.then_some(LandmarkMatch::ByTime)
     }
 }

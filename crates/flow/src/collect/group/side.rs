@@ -1,7 +1,7 @@
 //! What is known of one direction of a flow of a group.
 
 use super::clocks::MeterClocks;
-use super::line::{Line, PlacedEnd};
+use super::line::{JITTER_NS, Line, PlacedEnd};
 use crate::history::{CountTotals, DirectionHistory, Landmark};
 
 /// Lines that are kept of one direction, the latest. A new one begins after a silence.
@@ -9,8 +9,6 @@ const LINES: usize = 3;
 /// Records that wait until their position can be told.
 const WAITING: usize = 2;
 
-/// Times of one packet at two meters whose clocks are known differ by less.
-const JITTER_NS: u64 = 20_000_000;
 /// The same if their clocks are not known.
 const APART_NS: u64 = 1_500_000_000;
 /// A flow that begins after a silence was silent for longer.
