@@ -1,7 +1,7 @@
 //! The frame level: batches of frames in and out, each with its time and the kind of that time.
 
 pub use packetrig_plan::PortLocation;
-pub use packetrig_sys::packet::{RingProgress, RingRest};
+pub use packetrig_sys::packet::{MergedFrame, RingProgress, RingRest};
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
@@ -24,6 +24,17 @@ pub struct RxFrame<'a> {
     /// When it arrived, converted to the monotonic clock.
     pub at: MonoTime,
     pub stamp: StampKind,
+    /// Whether this machine sent it.
+    pub is_outgoing: bool,
+    /// Set if it is several packets on the wire, where the receiver knows that.
+    pub merged: Option<MergedFrame>,
+}
+
+impl<'a> RxFrame<'a> {
+    /// A frame that arrived, as it was on the wire.
+    pub const fn single(bytes: &'a [u8], full_len: usize, at: MonoTime, stamp: StampKind) -> Self {
+        Self { bytes, full_len, at, stamp, is_outgoing: false, merged: None }
+    }
 }
 
 /// The transmit half of a port.

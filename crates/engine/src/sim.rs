@@ -200,7 +200,7 @@ impl<C: WorkerClock> FrameRx for SimRx<C> {
             while taken < most
                 && link.deliver(now, |bytes, at| {
                     let at = self.skew.shown(at);
-                    sink(RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::Software });
+                    sink(RxFrame::single(bytes, bytes.len(), at, StampKind::Software));
                 })
             {
                 taken += 1;

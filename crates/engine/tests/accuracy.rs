@@ -349,7 +349,7 @@ impl packetrig_engine::port::FrameRx for Arrivals {
         for bytes in &frames {
             self.at = self.at + Nanos::from_millis(1);
             let stamp = packetrig_stats::port::StampKind::Software;
-            sink(packetrig_engine::port::RxFrame { bytes, full_len: bytes.len(), at: self.at, stamp });
+            sink(packetrig_engine::port::RxFrame::single(bytes, bytes.len(), self.at, stamp));
         }
         Ok(frames.len())
     }

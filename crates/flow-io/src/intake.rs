@@ -1,12 +1,15 @@
 //! Parses frames into packets, one batch at a time.
 //!
-//! Every frame that a source gives is counted as seen; one that is not metered is counted at once, by its reason.
+//! Every frame that a source gives is counted as seen; one that is not metered is counted at once, by its reason. A merged frame counts
+//! as the packets that it was on the wire.
 //!
 //! Invariant: seen = packets in batches + ignored.
 
 use crate::FlowShareFilter;
+use crate::convert::clamp_to_u32;
+use packetrig_flow::parse::merged::{ChosenSegments, MergeNote, PacketSegments};
 use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
-use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo};
+use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
 pub const BATCH: usize = 32;
@@ -63,8 +66,51 @@ impl PacketIntake {
         }
         let packet = &mut self.packets[self.filled];
         match self.parser.parse_as(link, bytes, full_len, at_ns, input, packet) {
-            Ok(()) => self.filled += 1,
+            Ok(()) => {
+                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
+                self.filled += 1;
+            }
             Err(cause) => self.counts.ignore(cause),
+        }
+    }
+
+    /// Takes an Ethernet frame without FCS that was merged from several, as the kernel says. There must be room.
+    pub fn merged(&mut self, bytes: &[u8], full_len: usize, note: MergeNote, at_ns: u64, input: u16) {
+        let Some(segments) = PacketSegments::from_frame(bytes, full_len, note) else {
+            return self.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, input);
+        };
+        let all = segments.all();
+        let count = u64::from(all.count);
+        self.counts.seen += count;
+        self.counts.seen_bytes += segments.frame_bytes() as u64;
+        self.counts.merged += 1;
+        self.counts.merged_packets += count;
+        if self.share.is_some_and(|share| !share.has_frame(bytes, LinkKind::Ethernet)) {
+            return self.counts.ignore_several(IgnoredReason::Elsewhere, count);
+        }
+        let chosen = self.choose(all);
+        if chosen.count == 0 {
+            return;
+        }
+        let packet = &mut self.packets[self.filled];
+        match self.parser.parse(bytes, full_len, at_ns, input, packet) {
+            Ok(()) => {
+                segments.apply(chosen, packet);
+                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
+                self.filled += 1;
+            }
+            Err(cause) => self.counts.ignore_several(cause, chosen.count.into()),
+        }
+    }
+
+    /// Takes a frame that is longer than any on the wire, without knowing what it was merged from: it counts as one packet, and its
+    /// flow is marked. There must be room.
+    pub fn unsplit(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        let before = self.filled;
+        self.frame_as(link, bytes, full_len, at_ns, input);
+        for packet in &mut self.packets[before..self.filled] {
+            self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT == 0);
+            packet.flags |= flags::UNSPLIT;
         }
     }
 
@@ -111,6 +157,16 @@ impl PacketIntake {
         self.counts.seen_bytes += bytes;
     }
 
+    /// Chooses some of the packets of a merged one, as [`Self::is_chosen`] would one after the other.
+    fn choose(&mut self, all: ChosenSegments) -> ChosenSegments {
+        let (passed, count) = (u64::from(self.passed), u64::from(all.count));
+        let sampling = u64::from(self.sampling);
+        let (chosen, rest) = ((passed + count) / sampling, (passed + count) % sampling);
+        self.counts.ignore_several(IgnoredReason::Sampled, count - chosen);
+        self.passed = clamp_to_u32(rest);
+        ChosenSegments { count: u16::try_from(chosen).unwrap_or(u16::MAX), has_last: rest == 0 && chosen > 0 }
+    }
+
     #[inline]
     fn is_chosen(&mut self) -> bool {
         if self.sampling == 1 {
@@ -124,5 +180,63 @@ impl PacketIntake {
         }
         self.passed = 0;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADERS: usize = 14 + 20 + 8;
+
+    /// UDP over IPv4 with so much payload.
+    fn udp(payload: usize) -> Vec<u8> {
+        let length = |more| u16::try_from(payload + more).unwrap().to_be_bytes();
+        let [[i0, i1], [u0, u1]] = [length(28), length(8)];
+        let ip = [0x45, 0, i0, i1, 0, 0, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 1];
+        let mut frame = [&[2; 12][..], &[8, 0], &ip, &[4, 0, 0, 53, u0, u1, 0, 0]].concat();
+        frame.resize(HEADERS + payload, 7);
+        frame
+    }
+
+    /// What an intake gives of packets with these payloads; merged, or one by one.
+    fn taken(sampling: u32, payloads: [&[usize]; 3], is_merged: bool) -> (PacketCounts, u64, u64) {
+        let mut intake = PacketIntake::new(ParseOptions::default(), sampling, None);
+        for payloads in payloads {
+            let note = MergeNote { segment_bytes: u16::try_from(payloads[0]).unwrap(), transport_at: None };
+            if is_merged {
+                let frame = udp(payloads.iter().sum());
+                intake.merged(&frame, frame.len(), note, 1, 1);
+            } else {
+                payloads.iter().map(|&payload| udp(payload)).for_each(|frame| {
+                    intake.frame(&frame, frame.len(), 1, 1);
+                });
+            }
+        }
+        let packets = intake.packets().iter().map(|packet| u64::from(packet.packets())).sum();
+        let bytes = intake.packets().iter().map(|packet| u64::from(packet.bytes)).sum();
+        let counts = PacketCounts { merged: 0, merged_packets: 0, ..*intake.counts() };
+        (counts, packets, bytes)
+    }
+
+    #[test]
+    fn sampling_takes_the_same_packets_whether_they_were_merged_or_not() {
+        let payloads: [&[usize]; 3] = [&[1000, 1000, 1000, 300], &[500, 500], &[900, 900, 900, 900, 1]];
+        for sampling in 1..=13 {
+            assert_eq!(taken(sampling, payloads, true), taken(sampling, payloads, false), "1 in {sampling}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_apart_counts_as_one_and_is_marked() {
+        let mut intake = PacketIntake::new(ParseOptions::default(), 1, None);
+        let frame = udp(4000);
+        intake.merged(&frame, frame.len(), MergeNote { segment_bytes: 0, transport_at: None }, 1, 1);
+        intake.unsplit(LinkKind::Ethernet, &frame, frame.len(), 1, 1);
+        intake.frame(&frame, frame.len(), 1, 1);
+        let marked = intake.packets().iter().map(|packet| packet.flags & flags::UNSPLIT != 0);
+        assert_eq!(marked.collect::<Vec<_>>(), [true, true, false]);
+        let PacketCounts { seen, unsplit, merged, .. } = *intake.counts();
+        assert_eq!((seen, unsplit, merged), (3, 2, 0));
     }
 }

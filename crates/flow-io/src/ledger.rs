@@ -6,19 +6,24 @@
 //!
 //! Invariant: nothing is counted here; an unknown count is absent.
 
+mod account_lines;
+mod arrival;
 mod exposition;
 
+pub use account_lines::{LedgerLine, lines};
+pub use arrival::ArrivalCheck;
+pub(crate) use arrival::InterfaceTotals;
 pub use exposition::exposition;
 
 use crate::export::{self, ExportWatch};
 use crate::group::{GroupReport, GroupSeat};
 use crate::outbox::{OfferedCounts, OutputChannels};
 use crate::patience::{OutputQueue, SharedPatience};
-use crate::source::{InterfaceCounts, ReadCounts};
+use crate::source::{ReadCounts, SharedInterfaceCounts};
 use crate::worker::{WorkerCounts, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::{
-    CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, IgnoredReason, MeterLedger, PacketCounts,
+    CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, MeterLedger, PacketCounts,
 };
 use packetrig_sys::clock;
 use serde::Serialize;
@@ -51,7 +56,7 @@ pub(crate) enum PacketOrigin {
     #[default]
     Nothing,
     Files(Arc<ReadCounts>),
-    Interfaces(Mutex<Vec<InterfaceCounts>>),
+    Interfaces(Vec<SharedInterfaceCounts>),
 }
 
 #[derive(Default)]
@@ -86,6 +91,9 @@ pub struct LedgerReport {
     pub elapsed_ns: u64,
     /// The ledger; its last part is the sum of all outputs.
     pub ledger: MeterLedger,
+    /// Whether the interfaces' own counters agree with the ledger; absent before the end, of files, and of an interface that is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrival: Option<ArrivalCheck>,
     pub outputs: Vec<OutputReport>,
     /// The meter's place in its group, if one meter exports for all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +164,9 @@ impl MeterBooks {
 
     /// All accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
     pub fn report(&self, is_over: bool) -> LedgerReport {
-        let LedgerSnapshot { ledger, outputs, notes } = self.snapshot(is_over);
+        let snapshot = self.snapshot(is_over);
+        let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.remark(&snapshot));
+        let LedgerSnapshot { ledger, arrival, outputs, notes } = snapshot;
         let captured = Arc::clone(&lock(&self.captured));
         let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
@@ -167,10 +177,16 @@ impl MeterBooks {
         LedgerReport {
             elapsed_ns: clock::monotonic_ns().saturating_sub(self.start_ns.load(Ordering::Acquire)),
             ledger,
+            arrival,
             outputs,
             group: self.group(),
             imbalances: found.iter().map(ToString::to_string).collect(),
-            remarks: read.map(|read| read.remarks()).unwrap_or_default(),
+            remarks: read
+                .map(|read| read.remarks())
+                .unwrap_or_default()
+                .into_iter()
+                .chain(arrival_remark)
+                .collect(),
             damages: read.map(|read| read.damages()).unwrap_or_default(),
             stopped: read.is_some_and(|read| read.is_stopped()),
         }
@@ -191,41 +207,56 @@ impl MeterBooks {
         for output in &outputs {
             add(&mut export, &output.counts);
         }
-        let ledger = MeterLedger { capture: self.capture(&notes), packets, export };
-        LedgerSnapshot { ledger, outputs, notes }
+        let mut ledger = MeterLedger { capture: capture_counts(&notes), packets, export };
+        let arrival = self.note_arrivals(&mut ledger, &notes, is_over);
+        LedgerSnapshot { ledger, arrival, outputs, notes }
     }
 
-    fn capture(&self, notes: &[WorkerCounts]) -> CaptureCounts {
-        let mut capture = CaptureCounts {
-            arrived: None,
-            driver_dropped: None,
-            ring_dropped: notes.iter().map(|notes| notes.ring_dropped).sum(),
-            delivered: notes.iter().map(|notes| notes.delivered).sum(),
-        };
-        let captured = Arc::clone(&lock(&self.captured));
-        match &*captured {
-            PacketOrigin::Nothing => {}
+    /// Writes into the ledger what arrived before the parser, and compares it at the end.
+    fn note_arrivals(
+        &self,
+        ledger: &mut MeterLedger,
+        notes: &[WorkerCounts],
+        is_over: bool,
+    ) -> Option<ArrivalCheck> {
+        match &**lock(&self.captured) {
+            PacketOrigin::Nothing => None,
             PacketOrigin::Files(read) => {
                 // Packets that a stopped worker left in its block were read, but never reached the meter.
                 let left: u64 = notes.iter().map(|notes| notes.left).sum();
-                capture.arrived = Some(read.packets().saturating_sub(left));
+                let records = read.packets().saturating_sub(left);
+                ledger.capture.arrived = Some(records + ledger.packets.split_off());
+                None
             }
             PacketOrigin::Interfaces(interfaces) => {
                 // The counters of an interface that is gone are unknown, and so are the sums then.
-                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(InterfaceCounts::read).collect();
-                if let Some(read) = read {
-                    capture.arrived = Some(read.iter().map(|counts| counts.arrived).sum());
-                    capture.driver_dropped = Some(read.iter().map(|counts| counts.dropped).sum());
+                let read: Option<Vec<_>> = interfaces.iter().map(|counts| lock(counts).read()).collect();
+                let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add);
+                if !is_over {
+                    arrival::note(&mut ledger.capture, totals);
+                    return None;
                 }
+                let sent_frames = notes.iter().map(|notes| notes.sent.frames).sum();
+                Some(arrival::settle(ledger, sent_frames, totals))
             }
         }
-        capture
+    }
+}
+
+/// What workers know of packets before the parser.
+fn capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
+    CaptureCounts {
+        ring_dropped: notes.iter().map(|notes| notes.ring_dropped).sum(),
+        delivered: notes.iter().map(|notes| notes.delivered).sum(),
+        sent: notes.iter().map(|notes| notes.sent.packets).sum(),
+        ..CaptureCounts::default()
     }
 }
 
 /// What [`MeterBooks::snapshot`] reads at one time.
 struct LedgerSnapshot {
     ledger: MeterLedger,
+    arrival: Option<ArrivalCheck>,
     outputs: Vec<OutputReport>,
     notes: Vec<WorkerCounts>,
 }
@@ -279,114 +310,20 @@ fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
 fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     // `None` if one of the rings does not count what it put in: then there is nothing to compare with.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
-    let delivered: u64 = notes.iter().map(|notes| notes.delivered).sum();
+    // A merged frame is one in the ring, and several packets delivered.
+    let given: u64 = notes.iter().map(|notes| notes.delivered - notes.counts.split_off()).sum();
     let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
     let rules = [
-        ("rings put in = capture delivered", rings.unwrap_or(delivered), delivered),
+        ("rings put in = frames delivered", rings.unwrap_or(given), given),
         ("live at the end = 0", live, 0),
     ];
     let broken = rules.into_iter().filter(|(_, left, right)| left != right);
     broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
 }
 
-/// An account as a line for people.
-#[derive(Clone, Copy, Debug)]
-pub struct LedgerLine {
-    /// Where in the meter.
-    pub place: &'static str,
-    pub what: &'static str,
-    /// How many packets; `None` if unknown.
-    pub packets: Option<u64>,
-    /// Whether these packets are missing in the records.
-    pub is_loss: bool,
-    /// The whole that these packets are a part of: packets that reached this place, counted once for each output.
-    pub of: u64,
-}
-
-impl LedgerLine {
-    const fn count(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
-        Self { place, what, packets, is_loss: false, of }
-    }
-
-    const fn loss(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
-        Self { place, what, packets, is_loss: true, of }
-    }
-}
-
-/// The ledger as lines, from the wire to the collector.
-pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
-    let MeterLedger { capture, packets, export } = ledger;
-    // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
-    let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
-    let arrived = capture.arrived.unwrap_or(counted).max(counted);
-    let mut lines = vec![
-        LedgerLine::count("capture", "arrived", capture.arrived, arrived),
-        LedgerLine::loss("capture", "dropped by the driver", capture.driver_dropped, arrived),
-        LedgerLine::loss("capture", "dropped, ring full", Some(capture.ring_dropped), arrived),
-        LedgerLine::count("capture", "delivered", Some(capture.delivered), arrived),
-    ];
-    for cause in IgnoredReason::ALL {
-        let count = packets.ignored[cause as usize];
-        if count > 0 {
-            lines.push(LedgerLine::count("parse", ignored(cause), Some(count), arrived));
-        }
-    }
-    lines.extend([
-        LedgerLine::count("table", "metered", Some(packets.metered), arrived),
-        LedgerLine::loss("table", "untracked, table full", Some(packets.untracked), arrived),
-        LedgerLine::count("table", "in flows not ended yet", Some(packets.live), arrived),
-        LedgerLine::count("table", "in records", Some(packets.recorded), arrived),
-    ]);
-    if export.offered.records > 0 {
-        // With several outputs each is offered every packet, so a loss can be larger than what arrived.
-        let offered = export.offered.packets;
-        lines.extend([
-            LedgerLine::count("export", "offered", Some(offered), offered),
-            LedgerLine::loss("export", "dropped, queue full", Some(export.queue_dropped.packets), offered),
-            LedgerLine::loss("export", "refused by the transport", Some(export.refused.packets), offered),
-            LedgerLine::count("export", "waiting", Some(export.waiting.packets), offered),
-        ]);
-        let left = export.left_to_others.packets;
-        if left > 0 {
-            lines.push(LedgerLine::count("export", "left to the active meter", Some(left), offered));
-        }
-        lines.push(LedgerLine::count("export", "sent", Some(export.sent.packets), offered));
-    }
-    lines
-}
-
-const fn ignored(cause: IgnoredReason) -> &'static str {
-    match cause {
-        IgnoredReason::Arp => "ignored: ARP",
-        IgnoredReason::NotIp => "ignored: not IP",
-        IgnoredReason::ShortLink => "ignored: link header cut",
-        IgnoredReason::ShortIp => "ignored: IP header cut",
-        IgnoredReason::BadIp => "ignored: IP header impossible",
-        IgnoredReason::TooDeep => "ignored: nested too deep",
-        IgnoredReason::Sampled => "passed over by sampling",
-        IgnoredReason::Elsewhere => "of another meter's share",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_loss_is_more_than_what_it_is_a_part_of() {
-        let carried = |packets| CarriedRecords { records: 1, packets, bytes: 1 };
-        // Two outputs that refuse everything, and a driver that counts what it dropped as not arrived.
-        let export = ExportCounts { offered: carried(200), refused: carried(200), ..Default::default() };
-        let capture =
-            CaptureCounts { arrived: Some(100), driver_dropped: Some(300), ring_dropped: 0, delivered: 100 };
-        let ledger = MeterLedger { capture, export, ..MeterLedger::default() };
-        let losses: Vec<LedgerLine> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
-        assert!(
-            losses.iter().all(|line| line.packets.is_none_or(|packets| packets <= line.of)),
-            "{losses:?}"
-        );
-        assert!(losses.iter().any(|line| line.packets == Some(200) && line.of == 200), "{losses:?}");
-    }
 
     #[test]
     fn what_a_sink_was_offered_and_has_not_stored_waits() {

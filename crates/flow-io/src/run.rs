@@ -18,14 +18,15 @@ use crate::outbox::{OutputChannels, OutputQueues};
 use crate::placement;
 use crate::reorder::ReorderBuffer;
 use crate::source::{
-    FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, open_files, open_live,
+    FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, SharedInterfaceCounts,
+    open_files, open_live,
 };
 use crate::worker::{MeterWorker, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Where packets come from.
@@ -273,21 +274,24 @@ fn open_interfaces(
     processors: &[Option<usize>],
 ) -> Result<OpenedSources, Error> {
     let of_each = options.workers_of_each()?;
-    let mut interfaces: Vec<InterfaceCounts> =
-        locations.iter().map(InterfaceCounts::open).collect::<Result<_, _>>()?;
+    let interfaces: Vec<SharedInterfaceCounts> = locations
+        .iter()
+        .map(|location| Ok(Arc::new(Mutex::new(InterfaceCounts::open(location)?))))
+        .collect::<Result<_, Error>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
-    for (at, (location, interface)) in locations.iter().zip(&mut interfaces).enumerate() {
-        let input = number(&interface.name, interface.index)?;
+    for (at, (location, interface)) in locations.iter().zip(&interfaces).enumerate() {
+        let input = {
+            let counts = interface.lock().unwrap_or_else(PoisonError::into_inner);
+            number(&counts.name, counts.index)?
+        };
         let processor = processors.get(at * of_each).copied().flatten();
-        sources.extend(placement::on(processor, || open_live(location, input, options))?);
-        // The interface's counters start as close to the ring as possible: a frame that only one of the two counts would
-        // unbalance the ledger.
-        interface.restart()?;
+        sources.extend(placement::on(processor, || open_live(location, interface, input, options))?);
+        interface.lock().unwrap_or_else(PoisonError::into_inner).note_opened()?;
     }
     Ok(OpenedSources {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),
         reader: None,
-        captured: PacketOrigin::Interfaces(interfaces.into()),
+        captured: PacketOrigin::Interfaces(interfaces),
     })
 }
 

@@ -12,13 +12,15 @@
 mod block;
 mod clock;
 mod file;
+mod interface;
 mod live;
 mod pace;
 mod reader;
 pub(crate) mod spread;
 
 pub use file::{FileOptions, FileSource, FileSources, open_files};
-pub use live::{InterfaceCounts, ListenMethod, LiveOptions, LiveSource, open_live};
+pub use interface::{InterfaceCounts, SharedInterfaceCounts};
+pub use live::{ListenMethod, LiveOptions, LiveSource, open_live};
 pub use pace::ReplayPace;
 pub use packetrig_engine::port::PortLocation;
 pub use reader::ReadCounts;
@@ -37,6 +39,15 @@ pub enum TakeOutcome {
     Ended,
 }
 
+/// What this machine sent through an interface that is metered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentCounts {
+    /// Packets on the wire.
+    pub packets: u64,
+    /// Frames, of which a merged one is several packets.
+    pub frames: u64,
+}
+
 pub trait PacketSource: Send {
     /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
@@ -52,21 +63,26 @@ pub trait PacketSource: Send {
     /// Waits until packets may have arrived, but at most this long.
     fn wait(&mut self, within_ns: u64) -> Result<(), Error>;
 
-    /// Packets that its ring has dropped so far.
+    /// Frames that its ring has dropped so far.
     fn ring_dropped(&mut self) -> Result<u64, Error>;
 
     /// Takes in nothing new. What has arrived can still be taken.
     fn stop(&mut self) -> Result<(), Error>;
 
-    /// Packets that it has given.
+    /// Frames that it has given.
     fn delivered(&self) -> u64;
+
+    /// Those of them that this machine sent.
+    fn sent(&self) -> SentCounts {
+        SentCounts::default()
+    }
 
     /// Packets that it did not give because it was stopped.
     fn left(&self) -> u64 {
         0
     }
 
-    /// Packets that the kernel put into its ring, read after the end; `None` if that is not counted.
+    /// Frames that the kernel put into its ring, read after the end; `None` if that is not counted.
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(None)
     }

@@ -54,7 +54,7 @@ impl TopBoard {
                 None if is_full => continue,
                 None => noted.entry(key).or_default(),
             };
-            share.packets += stands_for;
+            share.packets += stands_for * u64::from(packet.packets());
             share.bytes += stands_for * u64::from(packet.bytes);
         }
     }

@@ -18,7 +18,7 @@ use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
 use crate::reorder::ReorderBuffer;
-use crate::source::{PacketSource, TakeOutcome};
+use crate::source::{PacketSource, SentCounts, TakeOutcome};
 use crate::top::TopBoard;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
@@ -43,11 +43,13 @@ const NOTE_NS: u64 = 50_000_000;
 pub struct WorkerCounts {
     /// Counts of parser and table.
     pub counts: PacketCounts,
-    /// Packets that its ring dropped.
+    /// Frames that its ring dropped.
     pub ring_dropped: u64,
-    /// Packets that its source gave.
+    /// Packets on the wire that its source gave: of a merged frame, all.
     pub delivered: u64,
-    /// Packets that the kernel put into its ring; known at the end.
+    /// Those of them that this machine sent.
+    pub sent: SentCounts,
+    /// Frames that the kernel put into its ring; known at the end.
     pub put_in: Option<u64>,
     /// Packets of a file that were read, but not given because the meter was stopped.
     pub left: u64,
@@ -234,7 +236,7 @@ impl MeterWorker {
         }
         let progress = WorkerProgress {
             settled_ns,
-            packets: self.source.delivered(),
+            packets: self.delivered(),
             ring_dropped,
             strange_flows: self.table.strange_flows(),
         };
@@ -242,11 +244,17 @@ impl MeterWorker {
         Ok(())
     }
 
+    /// Packets on the wire that the source gave.
+    fn delivered(&self) -> u64 {
+        self.source.delivered() + self.intake.counts().split_off()
+    }
+
     /// Publishes the counters; returns how many packets the ring has dropped.
     fn note(&mut self, put_in: Option<u64>) -> u64 {
         let ring_dropped = self.source.ring_dropped();
         let mut counts = *self.intake.counts();
         counts.add(self.table.counts());
+        let delivered = self.delivered();
         let mut notes = self.desk.notes.lock().unwrap_or_else(PoisonError::into_inner);
         // A ring that cannot be asked any more, such as that of a removed interface, keeps its last number.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
@@ -256,7 +264,8 @@ impl MeterWorker {
         }
         notes.counts = counts;
         notes.ring_dropped = ring_dropped;
-        notes.delivered = self.source.delivered();
+        notes.delivered = delivered;
+        notes.sent = self.source.sent();
         notes.put_in = put_in;
         notes.left = self.source.left();
         notes.offered.clear();
@@ -277,7 +286,9 @@ fn meter(
     if outbox.wants_events() {
         for packet in packets {
             let flow_id = table.flow_id(packet);
-            outbox.event(SimEvent::Packet { flow_id, bytes: packet.bytes, at_ns: packet.at_ns });
+            for bytes in packet.packet_lengths() {
+                outbox.event(SimEvent::Packet { flow_id, bytes, at_ns: packet.at_ns });
+            }
         }
     }
     if let Some(board) = &desk.board {

@@ -103,6 +103,10 @@ pub const ACCOUNTS: &[LedgerValue] = accounts! {
     140 "exportLeftToOthersRecordTotalCount" export.left_to_others.records;
     141 "exportLeftToOthersPacketTotalCount" export.left_to_others.packets;
     142 "exportLeftToOthersOctetTotalCount" export.left_to_others.bytes;
+    143 "captureSentPacketTotalCount" capture.sent;
+    144 "parserMergedPacketTotalCount" packets.merged;
+    145 "parserMergedOnWirePacketTotalCount" packets.merged_packets;
+    146 "parserUnsplitPacketTotalCount" packets.unsplit;
 };
 
 /// The account of a number.

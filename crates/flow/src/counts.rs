@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Where packets went. Values add up over workers and intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketCounts {
-    /// Packets given to the parser.
+    /// Packets given to the parser. One that was merged on its way counts as the packets that it was on the wire.
     pub seen: u64,
     /// Their bytes on the link, without FCS.
     pub seen_bytes: u64,
@@ -28,6 +28,15 @@ pub struct PacketCounts {
     pub evicted: u64,
     /// Packets whose time lay before that of one already seen in their flow.
     pub backwards: u64,
+    /// Merged packets that were taken apart; in `seen` they are `merged_packets`.
+    #[serde(default)]
+    pub merged: u64,
+    /// What those were on the wire.
+    #[serde(default)]
+    pub merged_packets: u64,
+    /// Packets that are too long for the wire and could not be taken apart: each counts as one.
+    #[serde(default)]
+    pub unsplit: u64,
 }
 
 /// Causes by their names, so that a reader need not know their order.
@@ -63,9 +72,19 @@ impl PacketCounts {
         self.ignored[cause as usize] += 1;
     }
 
+    /// The same of several.
+    pub fn ignore_several(&mut self, cause: IgnoredReason, packets: u64) {
+        self.ignored[cause as usize] += packets;
+    }
+
     /// All that were ignored.
     pub fn ignored(&self) -> u64 {
         self.ignored.iter().sum()
+    }
+
+    /// How many packets more there were on the wire than came from the source.
+    pub const fn split_off(&self) -> u64 {
+        self.merged_packets - self.merged
     }
 
     /// Adds another worker's counts.
@@ -82,6 +101,9 @@ impl PacketCounts {
             flows,
             evicted,
             backwards,
+            merged,
+            merged_packets,
+            unsplit,
         } = self;
         for (mine, theirs) in ignored.iter_mut().zip(other.ignored) {
             *mine += theirs;
@@ -97,6 +119,9 @@ impl PacketCounts {
             (flows, other.flows),
             (evicted, other.evicted),
             (backwards, other.backwards),
+            (merged, other.merged),
+            (merged_packets, other.merged_packets),
+            (unsplit, other.unsplit),
         ] {
             *mine += theirs;
         }

@@ -161,6 +161,8 @@ pub const ELEMENTS: &[FlowElement] = elements! {
         "where the flow came in";
     "observedLoss" "loss" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.loss),
         "packets were lost before the meter while the flow lived";
+    "observedMerge" "merged" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.merged),
+        "packets were merged before the meter and counted as one: too few packets and bytes";
     "egressInterface" "out-if" 14 U32, "", record => number(foreign(record, |of| of.output)),
         "where the flow left the exporter";
     "bgpSourceAsNumber" "src-as" 16 U32, "", record => number(foreign(record, |of| of.source_as)),

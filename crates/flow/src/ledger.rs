@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 /// Packets before the parser. What a source cannot know is absent, never zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureCounts {
-    /// Received, as the interface counts; packets of a file.
+    /// Received, as the interface counts; packets of a file. In packets on the wire, as far as that is known.
     pub arrived: Option<u64>,
+    /// Sent by this machine, and seen at the interface: not in `arrived`.
+    #[serde(default)]
+    pub sent: u64,
     /// Dropped by the interface or its driver.
     pub driver_dropped: Option<u64>,
     /// Dropped because our ring was full.
     pub ring_dropped: u64,
-    /// Given to the parser.
+    /// Given to the parser: packets on the wire.
     pub delivered: u64,
 }
 

@@ -31,10 +31,14 @@ pub mod flags {
     pub const LATER_FRAGMENT: u8 = 4;
     /// The version of IP is 6.
     pub const IPV6: u8 = 8;
+    /// It stands for several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
+    pub const MERGED: u8 = 16;
+    /// It was longer than any packet on the wire, and how it was merged is not known: what is counted of it may be too little.
+    pub const UNSPLIT: u8 = 32;
 }
 
-/// A packet's unified header. Two lines of cache: the first is what every packet is metered by, the second is read only when
-/// it opens a flow.
+/// A packet's unified header. Three lines of cache: the first is what every packet is metered by, the second is read only when
+/// it opens a flow, the third only of merged packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct PacketInfo {
@@ -43,9 +47,9 @@ pub struct PacketInfo {
     pub destination: [u8; 16],
     /// When it arrived, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Length of the metered IP packet, as its header states it.
+    /// Length of the metered IP packet, as its header states it; of all of them if it stands for several.
     pub bytes: u32,
-    /// Length of the whole frame, without FCS.
+    /// Length of the whole frame, without FCS; of all of them if it stands for several.
     pub frame_bytes: u32,
     /// Source port; 0 where there are none.
     pub source_port: u16,
@@ -80,6 +84,38 @@ pub struct PacketInfo {
     pub outer_destination: [u8; 16],
     /// What it carries, as a number: the same at every meter that sees a copy of it.
     pub content: u32,
+    /// How many packets on the wire it stands for, if it is [merged](flags::MERGED).
+    pub segments: u16,
+    /// Length of each of them but the last, which may be shorter.
+    pub segment_bytes: u16,
+}
+
+impl PacketInfo {
+    /// How many packets on the wire it stands for.
+    #[inline]
+    pub const fn packets(&self) -> u16 {
+        if self.flags & flags::MERGED == 0 { 1 } else { self.segments }
+    }
+
+    /// The first of several packets that it stands for, and the others; `None` if it is one.
+    pub(crate) fn split_first(&self) -> Option<(Self, Self)> {
+        let others = self.packets().checked_sub(1).filter(|others| *others > 0)?;
+        let bytes = u32::from(self.segment_bytes);
+        let below_ip = self.frame_bytes.saturating_sub(self.bytes) / u32::from(self.packets());
+        let frame_bytes = bytes + below_ip;
+        let first = Self { bytes, frame_bytes, segments: 1, ..*self };
+        let (bytes, frame_bytes) =
+            (self.bytes.saturating_sub(bytes), self.frame_bytes.saturating_sub(frame_bytes));
+        Some((first, Self { bytes, frame_bytes, segments: others, ..*self }))
+    }
+
+    /// The length of the metered IP packet of each packet on the wire.
+    pub fn packet_lengths(&self) -> impl Iterator<Item = u32> {
+        let longer = u32::from(self.packets()).saturating_sub(1);
+        let length = u32::from(self.segment_bytes);
+        let last = self.bytes.saturating_sub(longer * length);
+        (0..longer).map(move |_| length).chain(std::iter::once(last))
+    }
 }
 
 /// What a metered packet was carried in, innermost.
@@ -154,11 +190,24 @@ impl IgnoredReason {
     }
 }
 
-const _: () = assert!(size_of::<PacketInfo>() == 128, "two lines of cache");
+const _: () = assert!(size_of::<PacketInfo>() == 192, "three lines of cache");
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_merged_packet_is_its_first_one_and_the_others() {
+        let (segments, segment_bytes) = (3, 100);
+        let (bytes, frame_bytes, flags) = (240, 240 + 3 * 14, flags::MERGED);
+        let merged =
+            PacketInfo { bytes, frame_bytes, flags, segments, segment_bytes, ..PacketInfo::default() };
+        let (first, others) = merged.split_first().unwrap();
+        assert_eq!((first.packets(), first.bytes, first.frame_bytes), (1, 100, 114));
+        assert_eq!((others.packets(), others.bytes, others.frame_bytes), (2, 140, 140 + 28));
+        assert_eq!(others.packet_lengths().collect::<Vec<_>>(), [100, 40]);
+        assert!(first.split_first().is_none() && PacketInfo::default().split_first().is_none());
+    }
 
     #[test]
     fn numbers_are_those_of_their_tunnels() {

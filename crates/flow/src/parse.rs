@@ -19,6 +19,7 @@ mod fast;
 mod fragments;
 mod ip;
 mod link;
+pub mod merged;
 mod span;
 mod transport;
 mod tunnel;

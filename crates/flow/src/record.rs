@@ -45,6 +45,8 @@ pub struct FlowRecord {
     pub input: u32,
     /// Whether packets were lost before the meter while it lived.
     pub loss: bool,
+    /// Whether some of its packets were merged before the meter in a way that it could not undo: it counted them as one.
+    pub merged: bool,
     /// What our meter does not tell and others do. Absent in its own records, so that these stay small.
     pub foreign: Option<Arc<ForeignFields>>,
     /// What the flow had since it began; absent unless the meter is one of a group.

@@ -29,7 +29,7 @@ pub use options::{TableOptions, WhenFull};
 use crate::counts::PacketCounts;
 use crate::hash::FlowIds;
 use crate::key::FlowKey;
-use crate::packet::PacketInfo;
+use crate::packet::{PacketInfo, flags};
 use crate::record::EndReason;
 use history::FlowHistories;
 use index::{FlowIndex, NONE};
@@ -428,6 +428,21 @@ impl<H: MemoryHints> FlowTable<H> {
 
     #[inline]
     fn count(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
+        // Another meter may have the packets of a merged one apart: only the first of them is known by what it carries, and what
+        // came up to it does not include the others.
+        if packet.flags & flags::MERGED != 0
+            && self.histories.is_some()
+            && let Some((first, others)) = packet.split_first()
+        {
+            self.count_known(slot, flipped, &first, true);
+            return self.count_known(slot, flipped, &others, false);
+        }
+        self.count_known(slot, flipped, packet, true);
+    }
+
+    /// `is_known`: by what it carries.
+    #[inline]
+    fn count_known(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
         let hot = &mut self.hot[slot];
         let direction = hot.direction(flipped);
         if hot.begins(direction) {
@@ -442,14 +457,16 @@ impl<H: MemoryHints> FlowTable<H> {
         if !hot.add(direction, packet) {
             hot.move_over(direction, &mut self.rare[slot]);
             let fits = hot.add(direction, packet);
-            debug_assert!(fits, "the counters were just emptied");
+            debug_assert!(fits, "the counters were just emptied, and one merged packet fits");
         }
-        if let Some(histories) = &mut self.histories {
+        if let Some(histories) = self.histories.as_mut().filter(|_| is_known) {
             let rare = &self.rare[slot];
             histories.see(slot, flipped, packet, || hot.counted(direction, rare));
         }
-        self.counts.metered += 1;
-        self.counts.live += 1;
+        hot.hears_merge(packet);
+        let packets = u64::from(packet.packets());
+        self.counts.metered += packets;
+        self.counts.live += packets;
     }
 }
 

@@ -111,10 +111,10 @@ fn key() -> impl Strategy<Value = FlowKey> {
 fn record() -> impl Strategy<Value = FlowRecord> {
     let rest = (any::<(u64, u16, u8, u8, u8)>(), 1..=5_u8, any::<[u32; 3]>(), any::<([u8; 6], [u8; 6])>());
     let icmp = prop_oneof![Just(0_u16), Just(0x0800), Just(0x8000), Just(0x8100), any::<u16>()];
-    let own = (1..100_u32, any::<u32>(), any::<bool>(), any::<bool>(), icmp);
+    let own = (1..100_u32, any::<u32>(), any::<[bool; 2]>(), any::<bool>(), icmp);
     (key(), half(), prop::option::of(half()), rest, own).prop_map(
         |(mut key, forward, reverse, (numbers, end, mpls, macs), own)| {
-            let (sampling, input, loss, carried, icmp) = own;
+            let (sampling, input, [loss, merged], carried, icmp) = own;
             let is_icmp = matches!(key.protocol, 1 | 58);
             if is_icmp {
                 // Type and code are in the key or they are not.
@@ -140,6 +140,7 @@ fn record() -> impl Strategy<Value = FlowRecord> {
                 sampling,
                 input,
                 loss,
+                merged,
                 foreign: None,
                 history: None,
             }
@@ -222,6 +223,7 @@ proptest! {
             },
             part: 0,
             loss: false,
+            merged: false,
             mpls: [record.mpls[0], record.mpls[1] & !0xff, record.mpls[2] & !0xff],
             outer_source: [0; 16],
             outer_destination: [0; 16],

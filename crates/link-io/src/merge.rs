@@ -318,5 +318,5 @@ fn captured(record: &CaptureRecord<'_>) -> CapturedPacket {
     let has_fcs = record.has_fcs == Some(true);
     let bytes = if has_fcs { content.bytes } else { record.bytes };
     let full_len = if has_fcs { clamp_to_u32(content.full_len) } else { record.full_len };
-    CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type }
+    CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type, merged: record.merged }
 }

@@ -109,6 +109,7 @@ impl PacketListener {
             retire_ms: 1,
             promiscuous: false,
             outgoing: false,
+            merges: false,
         };
         let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })

@@ -11,6 +11,7 @@
 
 pub mod block;
 mod classic;
+pub mod merged;
 mod ng;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ pub struct CaptureRecord<'a> {
     pub link_type: u16,
     /// Whether the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
     pub has_fcs: Option<bool>,
+    /// Set if it was merged from several packets, and its writer says so ([`merged`]): payload bytes of each of them.
+    pub merged: Option<u16>,
 }
 
 impl CaptureRecord<'_> {

@@ -205,7 +205,7 @@ impl FrameRx for Player {
         let end = (self.next + most).min(self.tape.ends.len());
         for n in self.next..end {
             let (bytes, at) = self.tape.frame(n);
-            sink(RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::Software });
+            sink(RxFrame::single(bytes, bytes.len(), at, StampKind::Software));
         }
         let given = end - self.next;
         self.next = end;
@@ -359,7 +359,7 @@ fn capturing_allocates_nothing() {
     let mut recorder =
         record::DirectionRecorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
     let bytes = [7; 1000];
-    let frame = RxFrame { bytes: &bytes, full_len: 1000, at: start, stamp: StampKind::Software };
+    let frame = RxFrame::single(&bytes, 1000, start, StampKind::Software);
     let made = allocations(|| (0..100_000).for_each(|_| recorder.frame(&frame)));
     assert_eq!(made, 0);
     recorder.finish(start).unwrap();

@@ -132,6 +132,7 @@ fn record(n: u64, start: u64, client: u16, there: (u64, u64), back: (u64, u64)) 
         destination_mac: [2, 0, 0, 0, 0, 2],
         sampling: 1,
         loss: n.is_multiple_of(5),
+        merged: false,
         ..FlowRecord::default()
     }
 }

@@ -4,6 +4,7 @@
 mod files;
 mod live;
 mod losses;
+mod merged;
 mod order;
 mod shares;
 

@@ -90,7 +90,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
     /// How to read from an interface: packet (works everywhere), xdp (faster) or headers (fastest, parsed in the
-    /// driver)
+    /// driver). With all of them, packets that a card or the kernel merges count as what they are on the wire
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
     pub(crate) source: MeterSourceArg,
     /// Read only the first N bytes of each frame, at interfaces

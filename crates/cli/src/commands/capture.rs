@@ -214,6 +214,7 @@ fn result(arguments: &Arguments, summary: &RecordSummary) -> String {
     }
     let mut text = recorded::sums(&arguments.port, counts);
     text.push_str(&table(&["", "frames", "because"], rows));
+    text.push_str(&recorded::merges(counts, spec(arguments, "").map(|spec| spec.format)));
     text.push_str(&files(summary));
     text
 }

@@ -210,6 +210,7 @@ fn result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
             row("dropped: disk", counts.disk_lost),
         ],
     ));
+    text.push_str(&recorded::merges(counts, Some(CaptureFileFormat::Pcapng)));
     text.push_str(&trailers(*numbers));
     text
 }

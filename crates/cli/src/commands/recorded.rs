@@ -4,7 +4,7 @@ use crate::exit::CommandExit;
 use crate::numbers::{count, per_second, scaled};
 use crate::output::{TextStyle, remark};
 use crate::progress::LiveLine;
-use packetrig_engine::capture::record::{RecordCounts, RecordSummary, RecordingOutcome};
+use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
@@ -69,6 +69,24 @@ pub(super) fn sums(at: impl Display, counts: &RecordCounts) -> String {
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
+/// Says of merged frames what they are, and how the files say it; empty if there were none.
+pub(super) fn merges(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
+    let marked = match format {
+        None => "",
+        Some(CaptureFileFormat::Pcapng) => "; in the file, each has a comment that says so",
+        Some(CaptureFileFormat::Pcap | CaptureFileFormat::PcapNanos) => {
+            "; the file does not say which: write pcapng for that"
+        }
+    };
+    match counts.merged {
+        0 => String::new(),
+        merged => format!(
+            "{} of the frames were merged from several packets, by this machine or its card{marked}\n",
+            count(merged)
+        ),
+    }
+}
+
 /// The sums, for programs.
 pub(super) fn value(summary: &RecordSummary) -> Value {
     let counts = &summary.counts;
@@ -76,6 +94,7 @@ pub(super) fn value(summary: &RecordSummary) -> Value {
         "elapsed_ns": counts.elapsed.as_u64(),
         "frames": counts.frames,
         "bytes": counts.bytes,
+        "merged": counts.merged,
         "written": summary.recorded.as_ref().map(|recorded| recorded.written),
         "dropped": {
             "kernel_ring": counts.kernel_dropped,

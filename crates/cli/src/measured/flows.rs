@@ -161,6 +161,7 @@ fn totals_json(totals: &FlowTotals) -> Value {
         "bytes": totals.sum.bytes,
         "frame_bytes": totals.frame_bytes,
         "records_with_loss": totals.records_with_loss,
+        "records_with_merges": totals.records_with_merges,
         "first_ms": totals.first_ns.map(ms),
         "last_ms": totals.last_ns.map(ms),
         "protocols": protocols.collect::<Vec<_>>(),

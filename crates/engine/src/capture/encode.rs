@@ -4,6 +4,7 @@ use packetrig_plan::CaptureFormat;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::ETHERNET;
 use packetrig_wire::pcap::block::{block, low, option, words};
+use packetrig_wire::pcap::merged::{self, MergeComment};
 
 const NO_LIMIT: u32 = 262_144;
 /// Most that [`begin`] and [`end`] add to the texts they are given, for one interface.
@@ -54,7 +55,12 @@ pub(crate) struct FrameRecord {
     pub(crate) full_len: u32,
     /// Number of its interface in the file.
     pub(crate) interface: u32,
+    /// Payload bytes of each packet that it was merged from. Only pcapng has a place for it.
+    pub(crate) merged: Option<u16>,
 }
+
+/// Most that can stand behind the bytes of a frame: three bytes of padding, a comment, the end of options, the repeated length.
+const LONGEST_TAIL: usize = 3 + 4 + merged::LONGEST.next_multiple_of(4) + 4 + 4;
 
 /// What was counted until the end of a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +84,7 @@ pub(super) struct CaptureTotals {
 pub(crate) struct FrameEnvelope {
     head: [u8; 28],
     head_len: usize,
-    tail: [u8; 7],
+    tail: [u8; LONGEST_TAIL],
     tail_len: usize,
 }
 
@@ -102,38 +108,55 @@ impl FrameEnvelope {
             CaptureFileFormat::Pcapng => {
                 // pcapng pads the body of a block to 32 bits and repeats the total length behind it, so that readers
                 // can go backwards: 28 bytes of head, the frame, its padding, and the repeated length.
-                let padding = record.kept.next_multiple_of(4) - record.kept;
-                let total = low(28 + (record.kept + padding) as u64 + 4);
+                let mut envelope = Self::new(&[], record.kept.next_multiple_of(4) - record.kept);
+                if let Some(segment_bytes) = record.merged {
+                    envelope.put_comment(MergeComment::new(segment_bytes).as_bytes());
+                }
+                let total = low((28 + record.kept + envelope.tail_len + 4) as u64);
                 let [high, low] = halves(record.at_ns);
                 let captured = clamp_to_u32(record.kept);
-                Self::new(
-                    &[6, total, record.interface, high, low, captured, record.full_len],
-                    padding,
-                    Some(total),
-                )
+                envelope.put_head(&[6, total, record.interface, high, low, captured, record.full_len]);
+                envelope.put_tail(&total.to_le_bytes());
+                envelope
             }
         }
+    }
+
+    /// A comment, which is option 1 of a block, and the end of options.
+    fn put_comment(&mut self, comment: &[u8]) {
+        let length = u16::try_from(comment.len()).unwrap_or(0);
+        self.put_tail(&1u16.to_le_bytes());
+        self.put_tail(&length.to_le_bytes());
+        self.put_tail(comment);
+        self.tail_len += comment.len().next_multiple_of(4) - comment.len();
+        self.put_tail(&[0; 4]);
+    }
+
+    fn put_tail(&mut self, bytes: &[u8]) {
+        self.tail[self.tail_len..self.tail_len + bytes.len()].copy_from_slice(bytes);
+        self.tail_len += bytes.len();
     }
 
     /// The head of a record in classic pcap; `fraction` is that of the second, in the unit of the file.
     fn classic(record: FrameRecord, fraction: u64) -> Self {
         let seconds = record.at_ns / 1_000_000_000;
         let captured = clamp_to_u32(record.kept);
-        Self::new(&[low(seconds), low(fraction), captured, record.full_len], 0, None)
+        Self::new(&[low(seconds), low(fraction), captured, record.full_len], 0)
     }
 
-    fn new(words: &[u32], padding: usize, last: Option<u32>) -> Self {
-        // 28 and 7 are the most either end can have: seven words of an enhanced packet block, three bytes of padding
-        // and the repeated length. Fixed arrays, because this runs once per captured frame.
-        let mut frame = Self { head: [0; 28], head_len: words.len() * 4, tail: [0; 7], tail_len: padding };
-        for (place, word) in frame.head.chunks_exact_mut(4).zip(words) {
+    fn new(words: &[u32], padding: usize) -> Self {
+        // Fixed arrays, because this runs once per captured frame. Seven words are the most that a head can have: those of an
+        // enhanced packet block.
+        let mut envelope = Self { head: [0; 28], head_len: 0, tail: [0; LONGEST_TAIL], tail_len: padding };
+        envelope.put_head(words);
+        envelope
+    }
+
+    fn put_head(&mut self, words: &[u32]) {
+        self.head_len = words.len() * 4;
+        for (place, word) in self.head.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        if let Some(last) = last {
-            frame.tail[padding..padding + 4].copy_from_slice(&last.to_le_bytes());
-            frame.tail_len += 4;
-        }
-        frame
     }
 }
 
@@ -243,13 +266,50 @@ mod tests {
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
             let frame = FrameEnvelope::around(
                 format,
-                FrameRecord { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 },
+                FrameRecord { at_ns, kept: bytes.len(), full_len: 1518, interface: 0, merged: None },
             );
             out.extend([frame.head(), &bytes, frame.tail()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;
         end(format, CaptureTotals { to_ns, received: 10, dropped: 7, ..CaptureTotals::default() }, &mut out);
         out
+    }
+
+    #[test]
+    fn a_merged_frame_has_a_comment_in_pcapng_and_none_in_pcap() {
+        for kept in 60..64 {
+            let bytes = vec![7; kept];
+            let record = FrameRecord { at_ns: 1, kept, full_len: 9000, interface: 0, merged: Some(1448) };
+            for (format, wanted) in [(CaptureFileFormat::Pcapng, Some(1448)), (CaptureFileFormat::Pcap, None)]
+            {
+                let mut out = Vec::new();
+                begin(format, &CaptureHeader::default(), &mut out);
+                for record in [record, FrameRecord { merged: None, ..record }] {
+                    let envelope = FrameEnvelope::around(format, record);
+                    out.extend([envelope.head(), &bytes, envelope.tail()].concat());
+                }
+                assert_eq!(merges(&out), [wanted, None]);
+            }
+        }
+    }
+
+    /// What the records of a file say of merging.
+    fn merges(mut bytes: &[u8]) -> Vec<Option<u16>> {
+        use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
+        let mut decoder = CaptureDecoder::new();
+        let mut found = Vec::new();
+        while !bytes.is_empty() {
+            let used = match decoder.next(bytes).unwrap() {
+                DecoderStep::Record { record, used } => {
+                    found.push(record.merged);
+                    used
+                }
+                DecoderStep::Skip(used) => usize::try_from(used).unwrap(),
+                DecoderStep::More(_) => panic!("the file is whole"),
+            };
+            bytes = &bytes[used..];
+        }
+        found
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct RecordCounts {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
+    /// Frames of those that reached us that are several packets on the wire.
+    pub merged: u64,
     /// Frames that passed the filter and found the kernel's ring full.
     pub kernel_dropped: u64,
     /// Frames that found our queue full.
@@ -166,6 +168,7 @@ impl RecordSession {
                 return;
             }
             self.counts.frames += 1;
+            self.counts.merged += u64::from(frame.merged.is_some());
             let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
             self.counts.bytes += bytes;
             match &mut self.recorder {

@@ -32,7 +32,7 @@ fn offer(tap: &mut CaptureTap, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let mut bytes = [7; 60];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        tap.offer(&RxFrame { bytes: &bytes, full_len: 60, at: clock.now(), stamp: StampKind::User });
+        tap.offer(&RxFrame::single(&bytes, 60, clock.now(), StampKind::User));
     }
 }
 
@@ -180,7 +180,7 @@ fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
     let arrived = RealClock::new().now();
     serve(&mut tap);
     let show = |tap: &mut CaptureTap, at: MonoTime| {
-        tap.offer(&RxFrame { bytes: &[7; 60], full_len: 60, at, stamp: StampKind::User });
+        tap.offer(&RxFrame::single(&[7; 60], 60, at, StampKind::User));
     };
     let captured = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| capture.stop().unwrap());

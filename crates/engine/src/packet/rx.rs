@@ -57,15 +57,15 @@ impl FrameRx for PacketRx {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let offset = self.converter.offset;
         let given = self.ring.receive(most, &mut |frame| {
-            sink(RxFrame {
-                bytes: frame.bytes,
-                full_len: frame.full_len,
-                at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
-                stamp: match frame.stamp {
+            sink(RxFrame::single(
+                frame.bytes,
+                frame.full_len,
+                MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
+                match frame.stamp {
                     ArrivalStamp::Hardware => StampKind::Hardware,
                     ArrivalStamp::Software | ArrivalStamp::Ring => StampKind::Software,
                 },
-            });
+            ));
         });
         self.seen += given as u64;
         Ok(given)

@@ -75,6 +75,7 @@ impl PacketTap {
             promiscuous: options.promiscuous,
             // A frame on the loopback interface goes out and comes in; once is enough.
             outgoing: options.outgoing && !link.loopback,
+            merges: true,
             ..RxOptions::default()
         };
         let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
@@ -141,6 +142,8 @@ impl FrameRx for PacketTap {
                     ArrivalStamp::Hardware => StampKind::Hardware,
                     ArrivalStamp::Software | ArrivalStamp::Ring => StampKind::Software,
                 },
+                is_outgoing: frame.is_outgoing,
+                merged: frame.merged,
             });
         });
         self.seen += passed;

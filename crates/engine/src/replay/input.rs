@@ -23,6 +23,8 @@ pub(super) struct ReplayPacket<'a> {
     pub(super) at_ns: Option<u64>,
     /// What the file says of the FCS.
     pub(super) has_fcs: Option<bool>,
+    /// Whether the file says that it is several packets on the wire.
+    pub(super) is_merged: bool,
 }
 
 impl<'a> ReplayPacket<'a> {
@@ -54,8 +56,8 @@ impl ReplayInput {
         while !has_taken {
             let ending = packets.next(&mut |record| {
                 if pick(skipped, record) {
-                    let CaptureRecord { bytes, at_ns, has_fcs, .. } = *record;
-                    take(ReplayPacket { bytes, at_ns, has_fcs });
+                    let CaptureRecord { bytes, at_ns, has_fcs, merged, .. } = *record;
+                    take(ReplayPacket { bytes, at_ns, has_fcs, is_merged: merged.is_some() });
                     has_taken = true;
                 }
             })?;

@@ -10,6 +10,8 @@ use packetrig_wire::foreign::{FrameRewrite, TagPlace};
 use std::fs::File;
 use std::path::Path;
 
+/// Ports have an MTU of at most 14 000; whatever is longer was no packet on an Ethernet.
+const LONGEST_ON_A_WIRE: u32 = 14_000 + 18 + 4;
 /// The type that says that an 802.1Q tag follows.
 const VLAN: [u8; 2] = [0x81, 0];
 
@@ -42,6 +44,9 @@ pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error
     if sums.frames == 0 {
         return Err(refused(path, empty(&input.skipped, &ending)));
     }
+    if sums.merged > 0 {
+        return Err(refused(path, sums.merged_frames()));
+    }
     Ok(ReplaySurvey {
         facts: sums.facts(input.size()),
         untaggable: sums.untaggable,
@@ -66,6 +71,9 @@ struct SurveySums {
     largest: u32,
     largest_untagged: u32,
     untaggable: u64,
+    /// Frames that stand for several packets on the wire.
+    merged: u64,
+    longest_merged: u32,
     /// Of the first frame, and the latest of all.
     times: Option<(u64, u64)>,
     has_fcs: bool,
@@ -88,10 +96,24 @@ impl SurveySums {
         self.largest = self.largest.max(size);
         let tag = if self.scratch.get(12..14) == Some(&VLAN) { VLAN_TAG } else { 0 };
         self.largest_untagged = self.largest_untagged.max(size - tag);
+        if picked.is_merged || size > LONGEST_ON_A_WIRE {
+            self.merged += 1;
+            self.longest_merged = self.longest_merged.max(size);
+        }
         self.untaggable += u64::from(TagPlace::of(&self.scratch).is_none());
         if let Some(at) = picked.at_ns {
             self.times = Some(self.times.map_or((at, at), |(first, latest)| (first, latest.max(at))));
         }
+    }
+
+    /// Why a file with merged frames is not replayed, and what to do.
+    fn merged_frames(&self) -> String {
+        let Self { merged, longest_merged, .. } = self;
+        format!(
+            "{merged} of its packets are several packets on the wire, merged by a card or the kernel when they were \
+            captured (the longest has {longest_merged} B), and no link carries them like that; capture again with merging \
+            off (`ethtool -K IF gro off lro off tso off gso off`), or on another machine that the traffic passes"
+        )
     }
 
     fn facts(&self, file_size: u64) -> RecordingFacts {

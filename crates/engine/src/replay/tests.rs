@@ -179,7 +179,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
         let frames: Vec<Vec<u8>> = (0..50u8).map(|n| vec![n; 60 + usize::from(n)]).collect();
         for (n, bytes) in frames.iter().enumerate() {
             let at = begin + Nanos::new(5_000 * n as u64);
-            tap.offer(&RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::User });
+            tap.offer(&RxFrame::single(bytes, bytes.len(), at, StampKind::User));
         }
         drop(tap);
         let path = capture.stop().unwrap().file;

@@ -48,12 +48,12 @@ impl FrameRx for XdpFrames {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let stamp = self.stamp;
         let given = self.rings.receive(most, &mut |frame| {
-            sink(RxFrame {
-                bytes: frame.bytes,
-                full_len: frame.full_len,
-                at: MonoTime::from_nanos(frame.monotonic_ns),
+            sink(RxFrame::single(
+                frame.bytes,
+                frame.full_len,
+                MonoTime::from_nanos(frame.monotonic_ns),
                 stamp,
-            });
+            ));
         });
         self.seen += given as u64;
         Ok(given)

@@ -159,7 +159,7 @@ fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
     // Some drivers count what they dropped as arrived, others do not: the larger number is the one without a gap.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
-    capture.arrived.unwrap_or(counted).max(counted)
+    capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted)
 }
 
 impl ExporterLedger {

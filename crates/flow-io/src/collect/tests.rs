@@ -89,6 +89,7 @@ fn ledger(count: u64) -> MeterLedger {
         driver_dropped: Some(0),
         ring_dropped: 5,
         delivered: metered + 10,
+        ..CaptureCounts::default()
     };
     MeterLedger { capture, packets, ..MeterLedger::default() }
 }

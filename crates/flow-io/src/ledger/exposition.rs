@@ -7,7 +7,7 @@ use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, MeterLedger};
 /// A number of the ledger: name, help text, kind, and how to read it.
 type LedgerMetric = (&'static str, &'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
 
-const METRICS: [LedgerMetric; 11] = [
+const METRICS: [LedgerMetric; 15] = [
     ("arrived_packets_total", "Packets at the interface or in the file.", COUNTER, |l| l.capture.arrived),
     ("delivered_packets_total", "Packets given to the parser.", COUNTER, |l| Some(l.capture.delivered)),
     ("seen_bytes_total", "Bytes of frames given to the parser.", COUNTER, |l| Some(l.packets.seen_bytes)),
@@ -21,6 +21,12 @@ const METRICS: [LedgerMetric; 11] = [
     }),
     ("backwards_packets_total", "Packets older than the one before.", COUNTER, |l| Some(l.packets.backwards)),
     ("seen_packets_total", "Packets the parser looked at.", COUNTER, |l| Some(l.packets.seen)),
+    ("sent_packets_total", "Packets that this machine sent.", COUNTER, |l| Some(l.capture.sent)),
+    ("merged_packets_total", "Merged packets that were taken apart.", COUNTER, |l| Some(l.packets.merged)),
+    ("merged_on_wire_packets_total", "What merged packets were on the wire.", COUNTER, |l| {
+        Some(l.packets.merged_packets)
+    }),
+    ("unsplit_packets_total", "Merged packets that count as one.", COUNTER, |l| Some(l.packets.unsplit)),
 ];
 
 const COUNTER: &str = "counter";

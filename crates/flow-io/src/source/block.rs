@@ -14,6 +14,8 @@ pub(super) struct PacketPlace {
     pub(super) len: u32,
     pub(super) full_len: u32,
     pub(super) input: u16,
+    /// Payload bytes of each packet on the wire, if the file says that it was merged from several; 0 otherwise.
+    pub(super) merged: u16,
     /// Kind of its link header.
     pub(super) link: LinkKind,
 }

@@ -11,6 +11,8 @@ use crate::Error;
 use crate::intake::PacketIntake;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, bounded};
 use packetrig_flow::IgnoredReason;
+use packetrig_flow::parse::LinkKind;
+use packetrig_flow::parse::merged::MergeNote;
 use packetrig_sys::clock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// A jumbo frame of 9216 bytes with two VLAN tags: whatever is longer in a file was merged before it was captured.
+const LONGEST_ON_A_WIRE: usize = 9216 + 14 + 2 * 4;
 /// Most blocks that wait for a worker.
 const AHEAD: usize = 4;
 /// How often a waiting reader thread checks whether it is to end.
@@ -255,8 +259,8 @@ impl FileSource {
             {
                 return TakeOutcome::Nothing;
             }
-            let PacketPlace { at_ns, full_len, input, link, .. } = *place;
-            intake.frame_as(link, place.of(&block.bytes), full_len as usize, at_ns, input);
+            give_packet(*place, place.of(&block.bytes), intake);
+            let PacketPlace { at_ns, .. } = *place;
             self.clock.note(at_ns);
             self.next += 1;
             self.delivered += 1;
@@ -278,6 +282,26 @@ impl FileSource {
         self.left += (places - self.next) as u64;
         self.next = places;
     }
+}
+
+/// Gives a packet to the parser, as what it was on the wire.
+#[inline]
+fn give_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
+    let PacketPlace { at_ns, full_len, input, link, merged, .. } = place;
+    let full_len = full_len as usize;
+    if merged > 0 && link == LinkKind::Ethernet {
+        let note = MergeNote { segment_bytes: merged, transport_at: None };
+        intake.merged(bytes, full_len, note, at_ns, input);
+    } else if merged > 0 || full_len > LONGEST_ON_A_WIRE && !is_of_loopback(bytes, link) {
+        intake.unsplit(link, bytes, full_len, at_ns, input);
+    } else {
+        intake.frame_as(link, bytes, full_len, at_ns, input);
+    }
+}
+
+/// Whether a frame is of the loopback interface of Linux, which has packets of 64 KiB and no addresses.
+fn is_of_loopback(bytes: &[u8], link: LinkKind) -> bool {
+    link != LinkKind::Ethernet || bytes.starts_with(&[0; 12])
 }
 
 impl PacketSource for FileSource {

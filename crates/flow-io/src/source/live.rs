@@ -3,18 +3,21 @@
 //! Packets are only copied: they continue to the kernel's stack. The time is the wall clock's. While packets are waiting it is the
 //! time of the latest one given, so that a meter that is behind does not time out flows whose packets are still in the ring.
 
-use super::{PacketSource, TakeOutcome};
+use super::{PacketSource, SentCounts, SharedInterfaceCounts, TakeOutcome};
 use crate::Error;
 use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, PortLocation, RingProgress, RxFrame};
 use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
+use packetrig_flow::parse::LinkKind;
+use packetrig_flow::parse::merged::MergeNote;
 use packetrig_sys::clock;
-use packetrig_sys::link::{LinkCounters, NamespaceLinks};
-use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
+use std::sync::PoisonError;
 
+/// What an Ethernet frame with two VLAN tags has beyond the MTU.
+const BEYOND_MTU: usize = 14 + 2 * 4;
 /// How often to check rings that offer no way to wait.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// How long the kernel may take to hand over the last block, which takes a few milliseconds unless a processor stands still.
@@ -63,13 +66,16 @@ enum LiveTap {
     Headers(HeaderListener),
 }
 
-/// Adds wall-clock time and interface to packets.
+/// Adds what only the interface knows to packets: wall-clock time, number, and the longest frame that its link carries.
 struct LiveStamp {
     /// Wall clock minus monotonic clock.
     offset_ns: i64,
     input: u16,
     /// The latest time so far.
     last_ns: u64,
+    /// Bytes of a frame as long as the interface sends and receives.
+    longest: usize,
+    sent: SentCounts,
 }
 
 /// A ring of an interface.
@@ -77,6 +83,7 @@ pub struct LiveSource {
     tap: LiveTap,
     stamp: LiveStamp,
     delivered: u64,
+    interface: SharedInterfaceCounts,
     /// When the ring was closed for new packets.
     shut_ns: Option<u64>,
 }
@@ -87,13 +94,15 @@ impl std::fmt::Debug for LiveSource {
     }
 }
 
-/// Starts to listen on an interface; `input` is its number in records.
+/// Starts to listen on an interface, whose counters are `interface`; `input` is its number in records.
 pub fn open_live(
     location: &PortLocation,
+    interface: &SharedInterfaceCounts,
     input: u16,
     options: LiveOptions,
 ) -> Result<Vec<LiveSource>, Error> {
     let workers = options.workers_of_each()?;
+    let source = |tap, offset| LiveSource::new(tap, offset, input, interface);
     match options.way {
         ListenMethod::Packet => {
             let tap = TapOptions {
@@ -109,19 +118,19 @@ pub fn open_live(
                 .into_iter()
                 .map(|tap| {
                     let offset = tap.offset();
-                    LiveSource::new(LiveTap::Packet(tap), offset, input)
+                    source(LiveTap::Packet(tap), offset)
                 })
                 .collect())
         }
         ListenMethod::Xdp => {
             let tap = XdpTap::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![LiveSource::new(LiveTap::Xdp(tap), offset, input)])
+            Ok(vec![source(LiveTap::Xdp(tap), offset)])
         }
         ListenMethod::Headers => {
             let tap = HeaderListener::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![LiveSource::new(LiveTap::Headers(tap), offset, input)])
+            Ok(vec![source(LiveTap::Headers(tap), offset)])
         }
     }
 }
@@ -135,9 +144,7 @@ impl LiveTap {
     /// Gives as many frames or headers as there is room for, and returns how many it gave.
     fn receive(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
         let room = intake.room();
-        let frame = &mut |frame: RxFrame<'_>| {
-            intake.frame(frame.bytes, frame.full_len, stamp.of(frame.at), stamp.input);
-        };
+        let frame = &mut |frame: RxFrame<'_>| stamp.give(&frame, intake);
         Ok(match self {
             Self::Packet(tap) => tap.receive(room, frame)?,
             Self::Xdp(tap) => tap.receive(room, frame)?,
@@ -160,6 +167,28 @@ impl LiveTap {
 }
 
 impl LiveStamp {
+    /// Gives a frame to the parser, and notes it if this machine sent it.
+    fn give(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
+        let before = intake.counts().seen;
+        let at_ns = self.of(frame.at);
+        let RxFrame { bytes, full_len, .. } = *frame;
+        match frame.merged {
+            Some(merged) => {
+                let note =
+                    MergeNote { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
+                intake.merged(bytes, full_len, note, at_ns, self.input);
+            }
+            None if full_len > self.longest => {
+                intake.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, self.input);
+            }
+            None => intake.frame(bytes, full_len, at_ns, self.input),
+        }
+        if frame.is_outgoing {
+            self.sent.frames += 1;
+            self.sent.packets += intake.counts().seen - before;
+        }
+    }
+
     fn of(&mut self, at: MonoTime) -> u64 {
         let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
         self.last_ns = self.last_ns.max(at_ns);
@@ -168,9 +197,22 @@ impl LiveStamp {
 }
 
 impl LiveSource {
-    fn new(tap: LiveTap, offset: clock::RealtimeOffset, input: u16) -> Self {
-        let stamp = LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0 };
-        Self { tap, stamp, delivered: 0, shut_ns: None }
+    fn new(
+        tap: LiveTap,
+        offset: clock::RealtimeOffset,
+        input: u16,
+        interface: &SharedInterfaceCounts,
+    ) -> Self {
+        let mtu = interface.lock().unwrap_or_else(PoisonError::into_inner).mtu;
+        let longest = mtu as usize + BEYOND_MTU;
+        let sent = SentCounts::default();
+        let stamp = LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0, longest, sent };
+        Self { tap, stamp, delivered: 0, interface: interface.clone(), shut_ns: None }
+    }
+
+    /// Has the interface's counters read, before and after its ring is shut.
+    fn note_shut(&self) {
+        self.interface.lock().unwrap_or_else(PoisonError::into_inner).note_shut();
     }
 
     /// Whether the ring was closed so long ago that what was on its way into it has arrived, and all of it was given.
@@ -227,6 +269,10 @@ impl PacketSource for LiveSource {
         self.delivered
     }
 
+    fn sent(&self) -> SentCounts {
+        self.stamp.sent
+    }
+
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
             LiveTap::Packet(tap) => Some(tap.ring()?.received),
@@ -236,62 +282,15 @@ impl PacketSource for LiveSource {
 
     fn stop(&mut self) -> Result<(), Error> {
         if self.shut_ns.is_none() {
+            self.note_shut();
             match &mut self.tap {
                 LiveTap::Packet(tap) => tap.shut()?,
                 LiveTap::Xdp(tap) => tap.shut()?,
                 LiveTap::Headers(tap) => tap.shut()?,
             }
+            self.note_shut();
             self.shut_ns = Some(clock::monotonic_ns());
         }
         Ok(())
     }
-}
-
-/// The kernel's counters of an interface, since a start.
-#[derive(Debug)]
-pub struct InterfaceCounts {
-    /// The interface as the user wrote it.
-    pub name: String,
-    /// Interface index in its namespace.
-    pub index: u32,
-    pub is_up: bool,
-    links: NamespaceLinks,
-    start: LinkCounters,
-}
-
-impl InterfaceCounts {
-    /// Starts to count.
-    pub fn open(location: &PortLocation) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let mut links = NamespaceLinks::open(&netns)?;
-        let link = links.by_name(&location.interface)?;
-        let start = links.counters(link.index)?;
-        Ok(Self { name: location.to_string(), index: link.index, is_up: link.up, links, start })
-    }
-
-    pub(crate) fn restart(&mut self) -> Result<(), Error> {
-        self.start = self.links.counters(self.index)?;
-        Ok(())
-    }
-
-    /// What arrived and what was dropped since the start; `None` once the interface is gone.
-    pub(crate) fn read(&mut self) -> Option<ArrivalCounts> {
-        let now = self.links.counters(self.index).ok()?;
-        Some(ArrivalCounts {
-            arrived: counted_since(self.start.rx_frames, now.rx_frames),
-            dropped: counted_since(self.start.rx_dropped, now.rx_dropped),
-        })
-    }
-}
-
-/// Frames that arrived at an interface, and those that its driver dropped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ArrivalCounts {
-    pub(crate) arrived: u64,
-    pub(crate) dropped: u64,
-}
-
-// Some drivers start from zero when the interface is brought up again: then the counter itself is the best there is.
-fn counted_since(start: u64, now: u64) -> u64 {
-    now.checked_sub(start).unwrap_or(now)
 }

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// An Ethernet frame without FCS, with two VLAN tags.
+const LONGEST_WITHOUT_JUMBO: u32 = 1514 + 2 * 4;
 const ETHERNET_HEADER: usize = 14;
 const FCS: usize = 4;
 
@@ -93,6 +95,8 @@ struct OpenFile {
     packets: u64,
     /// Packets of link types that are not read, by link type.
     unread: BTreeMap<u16, u64>,
+    /// Packets that are longer than an Ethernet without jumbo frames carries, and of which nobody says that they were merged.
+    long: u64,
 }
 
 pub(super) struct CaptureReader {
@@ -133,6 +137,7 @@ impl CaptureReader {
                     let file = open.path.display();
                     self.read.remark(format!("{file}: {packets} packets of link type {name} are not read"));
                 }
+                open.long_remark().into_iter().for_each(|remark| self.read.remark(remark));
             }
             match after {
                 ReadNext::More => self.open = Some(open),
@@ -180,6 +185,7 @@ impl CaptureReader {
             position: 0,
             packets: 0,
             unread: BTreeMap::new(),
+            long: 0,
         });
         Ok(())
     }
@@ -203,6 +209,7 @@ impl CaptureReader {
                     if let Some(link) = LinkKind::of_number(record.link_type) {
                         let place = place(&record, link, &block.bytes, at_ns, open.input);
                         let worker = worker_of(place.of(&block.bytes), link, block.places.len());
+                        open.count_long(place);
                         block.places[worker].push(place);
                     } else {
                         *open.unread.entry(record.link_type).or_default() += 1;
@@ -248,6 +255,23 @@ struct ReadBytes {
 }
 
 impl OpenFile {
+    fn count_long(&mut self, place: PacketPlace) {
+        let is_long = place.full_len > LONGEST_WITHOUT_JUMBO && place.link == LinkKind::Ethernet;
+        self.long += u64::from(is_long && place.merged == 0);
+    }
+
+    /// What a reader must know of long packets; `None` if there were none.
+    fn long_remark(&self) -> Option<String> {
+        let Self { path, long, .. } = self;
+        (*long > 0).then(|| {
+            format!(
+                "{}: {long} packets are longer than {LONGEST_WITHOUT_JUMBO} B; if the link had no jumbo frames, they were \
+                merged before they were captured, and were more packets and more bytes on the wire than are counted here",
+                path.display()
+            )
+        })
+    }
+
     /// Reads bytes into a block, after those carried over from the last one.
     fn read(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
         // A record that is longer than a block makes this one larger.
@@ -305,6 +329,7 @@ fn place(record: &CaptureRecord<'_>, link: LinkKind, bytes: &[u8], at_ns: u64, i
         len: clamp_to_u32(len as u64),
         full_len: clamp_to_u32(full_len as u64),
         input,
+        merged: record.merged.unwrap_or(0),
         link,
     }
 }

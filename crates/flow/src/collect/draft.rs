@@ -182,6 +182,7 @@ impl RecordDraft {
             FieldMeaning::Part => record.part = low16(value),
             // A boolean of IPFIX: 1 is true, 2 is false.
             FieldMeaning::Loss => record.loss = value == 1,
+            FieldMeaning::Merged => record.merged = value == 1,
             FieldMeaning::LeastTtl => record.ttl_min = low8(value),
             FieldMeaning::GreatestTtl => record.ttl_max = low8(value),
             FieldMeaning::Ttl => {

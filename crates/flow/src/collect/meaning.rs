@@ -89,6 +89,7 @@ pub(super) enum FieldMeaning {
     MplsTtl(u8),
     Part,
     Loss,
+    Merged,
     /// Every how many packets one is taken; in options, or in each record.
     SamplingInterval,
     /// How many packets in a row are taken …
@@ -282,6 +283,7 @@ fn of_ours(id: u16) -> Option<FieldMeaning> {
     Some(match id {
         own::PART => FieldMeaning::Part,
         own::LOSS => FieldMeaning::Loss,
+        own::MERGED => FieldMeaning::Merged,
         own::TUNNEL => FieldMeaning::TunnelKind,
         own::TUNNEL_ID => FieldMeaning::TunnelId,
         own::OUTER_SOURCE => FieldMeaning::OuterSource,

@@ -59,6 +59,7 @@ const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
         M::FlowId => "flowId",
         M::Part => "flowPart",
         M::Loss => "observedLoss",
+        M::Merged => "observedMerge",
         _ => return column_of_headers(meaning),
     })
 }

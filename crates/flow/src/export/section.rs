@@ -65,6 +65,8 @@ pub(crate) mod own {
     pub(crate) const COPY: u16 = 34;
     /// What the meter says of the flow, see [`FlowHistory`](crate::FlowHistory): bytes.
     pub(crate) const TRACK: u16 = 41;
+    /// Whether packets were merged before the meter and counted as one: boolean.
+    pub(crate) const MERGED: u16 = 60;
     /// All numbers of groups of meters.
     pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=COPY;
 
@@ -89,6 +91,7 @@ pub(crate) mod own {
         (REPLAYED, "groupReplayedRecords", 4, 3),
         (COPY, "groupCopyPackets", 4, 3),
         (TRACK, "flowTrack", 0, 0),
+        (MERGED, "observedMerge", 11, 0),
     ];
 }
 
@@ -174,6 +177,7 @@ section!(COMMON, "What every record has.", |record, out| {
 section!(OWN, "What IANA has no element for.", |record, out| {
     0 @ENTERPRISE #PART 2: out.u16(record.part);
     0 @ENTERPRISE #LOSS 1: out.u8(if record.loss { 1 } else { 2 });
+    0 @ENTERPRISE #MERGED 1: out.u8(if record.merged { 1 } else { 2 });
 });
 
 /// How many bytes the history of a record takes, with those that say so.

@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 headers, and the headers between them and what they carry.
 //!
 //! A stated length of zero has two causes: the packet was captured on its sender before the card cut it into segments, or it
-//! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts.
+//! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts, and the packet is marked: it may be several on the wire.
 
 use super::span::{FrameSpan, be16};
 use super::{length, mapped};
@@ -66,6 +66,7 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     packet.ttl = head[8];
     packet.protocol = head[9];
     packet.flags = if packet_bytes.missing > 0 { flags::CUT } else { 0 };
+    packet.flags |= if stated == 0 { flags::UNSPLIT } else { 0 };
     let identification = be16(head, 4);
     let id = FragmentId { id: identification.into(), protocol: head[9] };
     let offset = be16(head, 6);
@@ -97,7 +98,8 @@ pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     }
     let stated = usize::from(be16(head, 4));
     // "No next header" is the one case in which a payload of zero bytes is meant.
-    let payload = if stated == 0 && head[6] != NOTHING { rest.wire() } else { stated };
+    let states_none = stated == 0 && head[6] != NOTHING;
+    let payload = if states_none { rest.wire() } else { stated };
     let rest = rest.limit(payload);
     packet.source.copy_from_slice(&head[8..24]);
     packet.destination.copy_from_slice(&head[24..40]);
@@ -106,6 +108,7 @@ pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     packet.ttl = head[7];
     packet.protocol = head[6];
     packet.flags = flags::IPV6 | if rest.missing > 0 { flags::CUT } else { 0 };
+    packet.flags |= if states_none { flags::UNSPLIT } else { 0 };
     extensions(rest, packet)
 }
 

@@ -23,7 +23,7 @@ impl<H: MemoryHints> FlowTable<H> {
     #[inline(never)]
     pub(super) fn open(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let Some(slot) = self.room(look.hash, outlet) else {
-            self.counts.untracked += 1;
+            self.counts.untracked += u64::from(packet.packets());
             self.forget_until(packet.at_ns);
             return;
         };

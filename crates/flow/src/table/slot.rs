@@ -10,8 +10,8 @@ use super::look::{KIND, KeyLookup, STATE};
 use crate::canonical::CanonicalKey;
 use crate::history::CountTotals;
 use crate::key::FlowKey;
-use crate::packet::PacketInfo;
 use crate::packet::protocol::TCP;
+use crate::packet::{PacketInfo, flags};
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 
 /// Bits of the state, in the lowest byte of [`HotSlot::words`].
@@ -23,6 +23,8 @@ pub(super) const HAS_RARE: u64 = 4;
 /// FIN was seen from the source; the next bit: from the destination.
 const FIN: u64 = 8;
 const FINS: u64 = FIN | FIN << 1;
+/// A packet of this part may have been several on the wire.
+const UNSPLIT: u64 = 32;
 
 const TCP_FIN: u8 = 1;
 const TCP_SYN: u8 = 2;
@@ -150,11 +152,11 @@ impl HotSlot {
     /// Adds a packet; false, and nothing done, if that would overflow a counter.
     #[inline]
     pub(super) const fn add(&mut self, direction: usize, packet: &PacketInfo) -> bool {
-        let packets = self.packets[direction].wrapping_add(1);
+        let packets = self.packets[direction].wrapping_add(packet.packets());
         let bytes = self.bytes[direction].wrapping_add(packet.bytes);
         let frame_bytes = self.frame_bytes[direction].wrapping_add(packet.frame_bytes);
         // A sum below what was added has wrapped. With `|` all three are one branch, which every packet takes.
-        let packets_wrapped = packets == 0;
+        let packets_wrapped = packets < packet.packets();
         let bytes_wrapped = bytes < packet.bytes;
         let frame_bytes_wrapped = frame_bytes < packet.frame_bytes;
         if packets_wrapped | bytes_wrapped | frame_bytes_wrapped {
@@ -206,9 +208,18 @@ impl HotSlot {
         }
     }
 
+    /// Notes what packets say of themselves that are not one packet on the wire each.
+    #[inline]
+    pub(super) const fn hears_merge(&mut self, packet: &PacketInfo) {
+        if packet.flags & flags::UNSPLIT != 0 {
+            self.set(UNSPLIT);
+        }
+    }
+
     /// Forgets what was reported.
     pub(super) fn begin_part(&mut self, rare: Option<&mut RareCounts>) {
-        *self = Self { words: self.words, start: self.start, last: self.last, ..Self::FREE };
+        let words = [self.words[0], self.words[1] & !UNSPLIT];
+        *self = Self { words, start: self.start, last: self.last, ..Self::FREE };
         if let Some(rare) = rare {
             rare[..WIDE_COUNTS].fill(0);
         }
@@ -334,6 +345,7 @@ pub(super) fn record(
         outer_destination: rare_address(rare, WIDE_COUNTS + 2),
         input: u32::from(cold.input),
         loss: cold.losses != losses,
+        merged: hot.is(UNSPLIT),
         ..FlowRecord::default()
     }
 }

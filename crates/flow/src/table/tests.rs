@@ -1,9 +1,10 @@
 use super::slot::HAS_RARE;
 use super::*;
 use crate::packet::{MAPPED, TunnelKind, protocol};
-use crate::record::FlowRecord;
+use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
 
+mod merged;
 mod model;
 mod parts;
 mod telling;

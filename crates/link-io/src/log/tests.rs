@@ -62,7 +62,7 @@ impl TestLog {
             let trailer = TapTrailer { direction: 0, full_len: 976, number, at_ns: self.now };
             let bytes = [&[7; 976][..], &trailer.encode()].concat();
             let at = MonoTime::from_nanos(self.now);
-            self.recorder.frame(&RxFrame { bytes: &bytes, full_len: 1000, at, stamp: StampKind::Software });
+            self.recorder.frame(&RxFrame::single(&bytes, 1000, at, StampKind::Software));
         }
     }
 

@@ -61,16 +61,18 @@ struct CurrentPacket {
     full_len: u32,
     link_type: u16,
     has_fcs: Option<bool>,
+    merged: Option<u16>,
 }
 
 impl CurrentPacket {
     fn copy(&mut self, record: &CaptureRecord<'_>) {
-        let CaptureRecord { bytes, full_len, link_type, has_fcs, .. } = *record;
+        let CaptureRecord { bytes, full_len, link_type, has_fcs, merged, .. } = *record;
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
         self.full_len = full_len;
         self.link_type = link_type;
         self.has_fcs = has_fcs;
+        self.merged = merged;
     }
 }
 
@@ -133,13 +135,14 @@ impl CaptureReader {
 
     /// The packet that [`advance`](Self::advance) went to.
     pub(super) fn packet(&self) -> CaptureRecord<'_> {
-        let CurrentPacket { bytes, full_len, link_type, has_fcs } = &self.packet;
+        let CurrentPacket { bytes, full_len, link_type, has_fcs, merged } = &self.packet;
         CaptureRecord {
             bytes,
             full_len: *full_len,
             at_ns: Some(self.last_ns),
             link_type: *link_type,
             has_fcs: *has_fcs,
+            merged: *merged,
         }
     }
 

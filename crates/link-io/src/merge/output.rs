@@ -10,6 +10,7 @@ use packetrig_link::merge::{CaptureSet, MergedPacket};
 use packetrig_sys::private_files;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::block::{block, low, option, padded, words};
+use packetrig_wire::pcap::merged::MergeComment;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -77,6 +78,10 @@ impl MergedFile {
                 &[interface, low(packet.at_ns >> 32), low(packet.at_ns), kept, packet.packet.full_len],
             );
             padded(body, &packet.packet.bytes);
+            if let Some(segment_bytes) = packet.packet.merged {
+                option(body, COMMENT, MergeComment::new(segment_bytes).as_bytes());
+                option(body, END, &[]);
+            }
         });
         self.put()
     }

@@ -58,12 +58,12 @@ impl RecordSource {
     fn receive(&mut self, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         match self {
             Self::Kernel(rings) => Ok(rings.receive(BATCH, &mut |frame| {
-                sink(RxFrame {
-                    bytes: frame.bytes,
-                    full_len: frame.full_len,
-                    at: MonoTime::from_nanos(frame.monotonic_ns),
-                    stamp: StampKind::Driver,
-                });
+                sink(RxFrame::single(
+                    frame.bytes,
+                    frame.full_len,
+                    MonoTime::from_nanos(frame.monotonic_ns),
+                    StampKind::Driver,
+                ));
             })),
             Self::Socket(tap) => Ok(tap.receive(BATCH, sink)?),
         }

@@ -52,7 +52,7 @@ mod tests {
     use packetrig_wire::trailer::TapTrailer;
 
     fn record(bytes: &[u8], full_len: u32, has_fcs: Option<bool>) -> CaptureRecord<'_> {
-        CaptureRecord { bytes, full_len, at_ns: Some(1), link_type: 1, has_fcs }
+        CaptureRecord { bytes, full_len, at_ns: Some(1), link_type: 1, has_fcs, merged: None }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct CapturedPacket {
     pub bytes: Vec<u8>,
     pub full_len: u32,
     pub link_type: u16,
+    /// Payload bytes of each packet that it was merged from, if it was.
+    pub merged: Option<u16>,
 }
 
 /// A packet of the merged series.
@@ -158,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn packet(length: u8) -> CapturedPacket {
-        CapturedPacket { bytes: vec![0; length.into()], full_len: 99, link_type: 1 }
+        CapturedPacket { bytes: vec![0; length.into()], full_len: 99, link_type: 1, merged: None }
     }
 
     fn all(mut merger: PacketMerger) -> Vec<MergedPacket> {

@@ -5,6 +5,7 @@ import { count, isAbsent, moment } from "./format.js";
 
 const ROWS = [
   ["arrived at the interface", (ledger) => ledger.capture.arrived],
+  ["sent by the meter's machine", (ledger) => ledger.capture.sent ?? 0],
   ["dropped by the driver", (ledger) => ledger.capture.driver_dropped],
   ["dropped: ring full", (ledger) => ledger.capture.ring_dropped],
   ["seen by the parser", (ledger) => ledger.packets.seen],
@@ -19,7 +20,7 @@ const ROWS = [
   ["sent", (ledger) => ledger.export.sent.packets],
 ];
 /** Ignored packets come after those that the parser saw. */
-const SEEN = 3;
+const SEEN = 4;
 
 function ledgerTable(meter) {
   const rows = ROWS.map(([name, of]) => [name, count(of(meter.ledger))]);
@@ -51,5 +52,6 @@ export function meterCards(totals) {
   if (Number(totals.records) === 0 && !totals.meters.length) return [];
   const doubt = Number(totals.records_with_loss) > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
     : "✓ No record is of a flow during which packets were lost before the meter.";
-  return [card("Losses", el("p", {}, doubt), totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
+  const merged = Number(totals.records_with_merges) > 0 ? el("p", {}, `✗ ${count(totals.records_with_merges)} of ${count(totals.records)} records have packets that were merged before the meter and count as one.`) : "";
+  return [card("Losses", el("p", {}, doubt), merged, totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
 }

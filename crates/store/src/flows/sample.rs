@@ -51,6 +51,7 @@ pub(super) fn record(number: u16) -> FlowRecord {
         sampling: 1,
         input: 3,
         loss: number % 2 == 1,
+        merged: number.is_multiple_of(3),
         foreign: None,
         history: None,
     }

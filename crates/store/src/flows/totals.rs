@@ -31,6 +31,8 @@ pub struct FlowTotals {
     pub frame_bytes: u64,
     /// Records whose flow may have lost packets before the meter.
     pub records_with_loss: u64,
+    /// Records with packets that were merged before the meter and count as one: too few packets and bytes.
+    pub records_with_merges: u64,
     /// First packet, nanoseconds since 1970; absent if there are no records.
     pub first_ns: Option<u64>,
     pub last_ns: Option<u64>,
@@ -50,7 +52,7 @@ pub struct TotalsRow {
     pub sum: GroupTotals,
 }
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "protocolIdentifier",
@@ -62,6 +64,7 @@ const COLUMNS: [&str; 11] = [
     "reverseLayer2OctetDeltaCount",
     "flowPart",
     "observedLoss",
+    "observedMerge",
 ];
 
 /// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
@@ -116,6 +119,7 @@ impl FlowTotals {
             frame_bytes_back,
             part,
             loss,
+            merged,
         ] = values;
         let sum = GroupTotals {
             flows: u64::from(part == 0),
@@ -126,6 +130,7 @@ impl FlowTotals {
         self.sum.add(sum);
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
         self.records_with_loss += loss;
+        self.records_with_merges += merged;
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
         self.protocols.entry(clamp_to_u8(protocol)).or_default().add(sum);
@@ -167,6 +172,7 @@ mod tests {
         let bytes = given.iter().map(FlowRecord::bytes).sum();
         assert_eq!((totals.records, totals.sum), (5000, GroupTotals { flows: 1667, packets, bytes }));
         assert_eq!((totals.frame_bytes, totals.records_with_loss), (packets * 114, 2500));
+        assert_eq!(totals.records_with_merges, 1667);
         assert_eq!(totals.first_ns, Some(THIRTEEN));
         assert_eq!(totals.last_ns, Some(THIRTEEN + 4999 * SECOND + 1500));
         let protocols: Vec<_> = totals.protocols.iter().map(|(number, row)| (*number, row.records)).collect();

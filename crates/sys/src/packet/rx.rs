@@ -11,7 +11,7 @@
 mod blocks;
 mod fanout;
 
-pub use blocks::{ArrivalStamp, RawFrame};
+pub use blocks::{ArrivalStamp, MergedFrame, RawFrame};
 
 use super::promiscuous;
 use super::socket::{self, failed};
@@ -41,12 +41,22 @@ pub struct RxOptions {
     pub promiscuous: bool,
     /// Deliver frames that this machine sends, too.
     pub outgoing: bool,
+    /// Have the kernel say of each frame whether it is several packets on the wire ([`RawFrame::merged`]). A merged frame of
+    /// another protocol than TCP and UDP, which only SCTP sends, then counts as dropped: the kernel cannot describe it.
+    pub merges: bool,
 }
 
 impl Default for RxOptions {
     /// 32 MiB: a second of absence at low rates; more than 200 000 short frames.
     fn default() -> Self {
-        Self { blocks: 512, block_bytes: 1 << 16, retire_ms: 2, promiscuous: true, outgoing: false }
+        Self {
+            blocks: 512,
+            block_bytes: 1 << 16,
+            retire_ms: 2,
+            promiscuous: true,
+            outgoing: false,
+            merges: false,
+        }
     }
 }
 
@@ -131,6 +141,7 @@ impl RxRing {
         }
         let mut blocks = RxBlocks::new(area, shape);
         blocks.outgoing = options.outgoing;
+        blocks.has_vnet = options.merges;
         Ok(Self {
             blocks,
             socket,
@@ -232,6 +243,10 @@ fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Err
     // Room in front of each frame to move its addresses into when the VLAN tag is put back.
     socket::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
         .map_err(failed("setsockopt(PACKET_RESERVE)", name))?;
+    if options.merges {
+        socket::set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
+            .map_err(failed("setsockopt(PACKET_VNET_HDR)", name))?;
+    }
     // Since Linux 4.20. An older kernel refuses this, and outgoing frames are recognised by their direction (blocks.rs).
     let ignores_outgoing = i32::from(!options.outgoing);
     best_effort(socket::set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &ignores_outgoing));

@@ -72,6 +72,7 @@ impl ClassicFile {
             at_ns: Some(at_ns),
             link_type: self.link_type,
             has_fcs: self.has_fcs,
+            merged: None,
         };
         Ok(DecoderStep::Record { record, used })
     }

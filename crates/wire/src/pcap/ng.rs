@@ -1,7 +1,7 @@
 //! pcapng: sections of blocks. Blocks with packets (enhanced, simple, and the obsolete one) become records; section and
 //! interface headers are noted; everything else is skipped by its length, known or not.
 
-use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK, merged};
 
 /// Type of a section header block; reads the same in either byte order.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
@@ -17,6 +17,7 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const FRAME: usize = 12;
 
 const END_OF_OPTIONS: u16 = 0;
+const COMMENT: u16 = 1;
 const RESOLUTION: u16 = 9;
 const FCS_LENGTH: u16 = 13;
 const OFFSET: u16 = 14;
@@ -171,7 +172,17 @@ impl PcapngSection {
         let full_len = self.word(body, 16)?;
         let kept = usize::try_from(kept).map_err(|_| short)?;
         let bytes = body[20..].get(..kept).ok_or(CaptureDamage::Length(kept as u64))?;
-        Ok(interface.record(bytes, full_len, Some(interface.at_ns(units))))
+        let mut record = interface.record(bytes, full_len, Some(interface.at_ns(units)));
+        // Few packets have options.
+        let options = body.get(20 + kept.next_multiple_of(4)..).unwrap_or_default();
+        if kind == ENHANCED && !options.is_empty() {
+            self.options(options, |code, value| {
+                if code == COMMENT && record.merged.is_none() {
+                    record.merged = merged::read_comment(value);
+                }
+            });
+        }
+        Ok(record)
     }
 
     /// A word of a block's body, which must be that long.
@@ -195,7 +206,8 @@ impl PcapngSection {
 
 impl PcapngInterface {
     fn record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'a> {
-        CaptureRecord { bytes, full_len, at_ns, link_type: self.link_type, has_fcs: self.has_fcs }
+        let Self { link_type, has_fcs, .. } = *self;
+        CaptureRecord { bytes, full_len, at_ns, link_type, has_fcs, merged: None }
     }
 }
 

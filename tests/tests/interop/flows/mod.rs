@@ -104,6 +104,7 @@ fn record(n: u16) -> FlowRecord {
         sampling: 1,
         input: 3,
         loss: n == 3,
+        merged: n == 2,
         foreign: None,
         history: None,
     }

@@ -97,6 +97,7 @@ fn wanted(record: &FlowRecord, biflow: bool) -> Vec<(String, Value)> {
         ("FlowEndReason", json!("ActiveTimeout")),
         ("own 1", json!(record.part.to_be_bytes())),
         ("own 2", json!([if record.loss { 1 } else { 2 }])),
+        ("own 60", json!([if record.merged { 1 } else { 2 }])),
     ];
     let (source, destination) = (json!(shown(key.source)), json!(shown(key.destination)));
     if key.is_ipv4() {

@@ -86,6 +86,12 @@ fn text(files: usize, totals: &FlowTotals) -> String {
             count(totals.records_with_loss)
         )]);
     }
+    if totals.records_with_merges > 0 {
+        text.extend([format!(
+            "{} records are of flows of which packets were merged before the meter and count as one: too few packets and bytes\n",
+            count(totals.records_with_merges)
+        )]);
+    }
     // The number breaks ties, so that the same records always give the same table.
     let mut by_bytes: Vec<_> = totals.protocols.iter().collect();
     by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));

@@ -110,6 +110,15 @@ fn notes(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
         (
+            packets.merged,
+            "merged packets were taken apart; each counts as the packets that it was on the wire",
+        ),
+        (
+            packets.unsplit,
+            "packets were merged before the meter in a way that cannot be undone: each counts as one, and its flow's \
+            record is marked (merged)",
+        ),
+        (
             packets.evicted,
             "flows were reported early because the flow table was full; --flows makes it larger",
         ),

@@ -178,6 +178,7 @@ impl DirectionRecorder {
             kept: kept.bytes.len() + kept.fcs_len,
             full_len: clamp_to_u32(frame.full_len + extra),
             interface,
+            merged: frame.merged.map(|merged| merged.segment_bytes),
         };
         let around = FrameEnvelope::around(self.spec.format, record);
         let length = around.head().len() + record.kept + around.tail().len();

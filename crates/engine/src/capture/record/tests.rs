@@ -17,7 +17,7 @@ impl FrameRx for ScriptedFrames {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         for _ in 0..most {
             let at = MonoTime::from_nanos(self.sent * 1_000_000);
-            sink(RxFrame { bytes: &FRAME, full_len: FRAME.len(), at, stamp: StampKind::Software });
+            sink(RxFrame::single(&FRAME, FRAME.len(), at, StampKind::Software));
             self.sent += 1;
         }
         Ok(most)
@@ -49,7 +49,7 @@ impl FrameRx for LateBlock {
         let count = (there - self.given).min(most as u64);
         for _ in 0..count {
             let at = MonoTime::from_nanos(self.given * 1_000_000);
-            sink(RxFrame { bytes: &FRAME, full_len: FRAME.len(), at, stamp: StampKind::Software });
+            sink(RxFrame::single(&FRAME, FRAME.len(), at, StampKind::Software));
             self.given += 1;
         }
         Ok(clamp_to_usize(count))

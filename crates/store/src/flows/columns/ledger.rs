@@ -73,7 +73,7 @@ const CAPTURE: [LedgerColumn; 2] = [
     absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(ElementValue::Number)),
 ];
 
-const PACKETS: [LedgerColumn; 20] = ledger! { row,
+const PACKETS: [LedgerColumn; 24] = ledger! { row,
     "captureRingDropped" => row.ledger.capture.ring_dropped;
     "captureDelivered" => row.ledger.capture.delivered;
     "seen" => row.ledger.packets.seen;
@@ -94,6 +94,10 @@ const PACKETS: [LedgerColumn; 20] = ledger! { row,
     "flows" => row.ledger.packets.flows;
     "evicted" => row.ledger.packets.evicted;
     "backwards" => row.ledger.packets.backwards;
+    "captureSent" => row.ledger.capture.sent;
+    "merged" => row.ledger.packets.merged;
+    "mergedPackets" => row.ledger.packets.merged_packets;
+    "unsplit" => row.ledger.packets.unsplit;
 };
 
 const EXPORT: [LedgerColumn; 18] = carried! {
@@ -128,6 +132,7 @@ pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     capture.driver_dropped = value("captureDriverDropped");
     capture.ring_dropped = count_named("captureRingDropped", &value);
     capture.delivered = count_named("captureDelivered", &value);
+    capture.sent = count_named("captureSent", &value);
     let packets = &mut ledger.packets;
     packets.seen = count_named("seen", &value);
     packets.seen_bytes = count_named("seenOctets", &value);
@@ -142,6 +147,9 @@ pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     packets.flows = count_named("flows", &value);
     packets.evicted = count_named("evicted", &value);
     packets.backwards = count_named("backwards", &value);
+    packets.merged = count_named("merged", &value);
+    packets.merged_packets = count_named("mergedPackets", &value);
+    packets.unsplit = count_named("unsplit", &value);
     let export = &mut ledger.export;
     export.offered = carried_named("exportOffered", &value);
     export.queue_dropped = carried_named("exportQueueDropped", &value);

@@ -25,6 +25,16 @@ pub(super) const TO_MAC: usize = 24;
 pub(super) const VLAN_TCI: usize = 32;
 pub(super) const VLAN_TPID: usize = 36;
 pub(super) const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
+// Offsets in `struct virtio_net_hdr`, which stands in front of the frame if the ring was opened with it.
+pub(super) const VNET: usize = 10;
+const VNET_FLAGS: usize = 0;
+const VNET_GSO_TYPE: usize = 1;
+const VNET_GSO_SIZE: usize = 4;
+const VNET_CHECKSUM_START: usize = 6;
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum offset is set.
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
+pub(super) const GSO_ECN: u8 = 0x80;
 
 /// Where the time of arrival was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +45,16 @@ pub enum ArrivalStamp {
     Software,
     /// The ring, later than the stack: the first frames after opening, until the kernel has switched stamping on.
     Ring,
+}
+
+/// How a frame that stands for several packets on the wire is taken apart: the sender left that to the card, or the kernel or the
+/// card merged what arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergedFrame {
+    /// Payload bytes of each packet; the last one may have fewer.
+    pub segment_bytes: u16,
+    /// Where the transport header begins that each packet has, if the kernel says so.
+    pub transport_at: Option<usize>,
 }
 
 /// An arrived frame, without FCS.
@@ -49,6 +69,10 @@ pub struct RawFrame<'a> {
     pub stamp: ArrivalStamp,
     /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to the card, and the frame never came to one.
     pub lacks_checksum: bool,
+    /// Whether this machine sent it.
+    pub is_outgoing: bool,
+    /// Set if it is several packets on the wire, and the ring was opened with [`RxOptions::merges`](super::RxOptions::merges).
+    pub merged: Option<MergedFrame>,
 }
 
 /// How the ring is divided.
@@ -75,11 +99,23 @@ pub(super) struct RxBlocks {
     frame: usize,
     /// Whether frames that this machine sends are delivered.
     pub(super) outgoing: bool,
+    /// Whether a `virtio_net_hdr` stands in front of each frame.
+    pub(super) has_vnet: bool,
 }
 
 impl RxBlocks {
     pub(super) fn new(area: SharedArea, shape: RxRingShape) -> Self {
-        Self { area, shape, block: 0, held: false, remaining: 0, read: 0, frame: 0, outgoing: false }
+        Self {
+            area,
+            shape,
+            block: 0,
+            held: false,
+            remaining: 0,
+            read: 0,
+            frame: 0,
+            outgoing: false,
+            has_vnet: false,
+        }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -135,7 +171,8 @@ impl RxBlocks {
         self.remaining -= 1;
         self.read += 1;
         self.frame += self.area.number(at + NEXT) as usize;
-        if !self.outgoing && self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
+        let is_outgoing = self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING;
+        if is_outgoing && !self.outgoing {
             return None;
         }
         let status = self.area.number(at + STATUS);
@@ -150,12 +187,28 @@ impl RxBlocks {
             _ => ArrivalStamp::Ring,
         };
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        if status & libc::TP_STATUS_VLAN_VALID == 0 || kept < ADDRESSES {
-            let bytes = self.area.bytes(start, kept);
-            return Some(RawFrame { bytes, full_len: length, realtime_ns, stamp, lacks_checksum });
+        let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES;
+        let tag = if has_tag { VLAN_TAG } else { 0 };
+        // Before the tag is put back: it takes the place of this header's end.
+        let merged = if self.has_vnet { self.merged(start, tag) } else { None };
+        let bytes =
+            if has_tag { self.restore_tag(at, start, kept, status) } else { self.area.bytes(start, kept) };
+        let full_len = length + tag;
+        Some(RawFrame { bytes, full_len, realtime_ns, stamp, lacks_checksum, is_outgoing, merged })
+    }
+
+    /// What the `virtio_net_hdr` says of the frame at `start`, in which a tag of `tag` bytes will be put back.
+    fn merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
+        // `tpacket_rcv` leaves the header out, and notes no bytes, if a frame had no room at all.
+        let header = self.area.bytes(start.checked_sub(VNET)?, VNET);
+        if header[VNET_GSO_TYPE] & !GSO_ECN == 0 {
+            return None;
         }
-        let bytes = self.restore_tag(at, start, kept, status);
-        Some(RawFrame { bytes, full_len: length + VLAN_TAG, realtime_ns, stamp, lacks_checksum })
+        let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        // `hdr_len` is no length of headers: it is what the kernel holds in one piece (`virtio_net_hdr_from_skb`).
+        let has_start = header[VNET_FLAGS] & NEEDS_CHECKSUM != 0;
+        let transport_at = has_start.then(|| usize::from(number(VNET_CHECKSUM_START)) + tag);
+        Some(MergedFrame { segment_bytes: number(VNET_GSO_SIZE), transport_at })
     }
 
     fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {

@@ -19,6 +19,7 @@ struct NotedFrame {
     status: u32,
     vlan: (u16, u16),
     direction: u8,
+    vnet: [u8; VNET],
 }
 
 fn arrival(bytes: &[u8], ns: u64) -> NotedFrame {
@@ -31,6 +32,7 @@ fn arrival(bytes: &[u8], ns: u64) -> NotedFrame {
         status: libc::TP_STATUS_TS_SOFTWARE,
         vlan: (0, 0),
         direction,
+        vnet: [0; VNET],
     }
 }
 
@@ -54,6 +56,7 @@ fn hand_over(blocks: &mut RxBlocks, block: usize, arrivals: &[NotedFrame]) {
         put(VLAN_TCI, &u32::from(arrival.vlan.1).to_ne_bytes());
         put(VLAN_TPID, &arrival.vlan.0.to_ne_bytes());
         put(DIRECTION, &[arrival.direction]);
+        put(usize::from(MAC) - VNET, &arrival.vnet);
         put(usize::from(MAC), &arrival.bytes);
         at += next;
     }
@@ -160,6 +163,33 @@ fn what_this_machine_sends_is_not_delivered() {
     hand_over(&mut blocks, 0, &[sent.clone(), arrival(&[2; 60], 2), sent]);
     assert_eq!(collect(&mut blocks, 5), [(vec![2; 60], 2)]);
     assert!(is_kernels(&blocks, 0));
+}
+
+#[test]
+fn a_merged_frame_says_what_it_was_merged_from_also_behind_a_tag() {
+    // Flags, type, then 16 bits each: what is in one piece, bytes of a segment, where the checksum begins and is.
+    let vnet = |flags: u8, kind: u8| {
+        let [s0, s1] = 1448u16.to_ne_bytes();
+        let [c0, c1] = 34u16.to_ne_bytes();
+        [flags, kind, 9, 9, s0, s1, c0, c1, 0, 0]
+    };
+    let with = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+    let merged = |transport_at| Some(MergedFrame { segment_bytes: 1448, transport_at });
+    for (vnet, tag, expected) in [
+        (vnet(0, 0), false, None),
+        (vnet(NEEDS_CHECKSUM, GSO_ECN), false, None),
+        (vnet(NEEDS_CHECKSUM, 1 | GSO_ECN), false, merged(Some(34))),
+        (vnet(NEEDS_CHECKSUM, 4), true, merged(Some(38))),
+        (vnet(0, 5), true, merged(None)),
+    ] {
+        let mut blocks = ring();
+        blocks.has_vnet = true;
+        let status = if tag { with } else { 0 };
+        hand_over(&mut blocks, 0, &[NotedFrame { vnet, status, vlan: (0x8100, 7), ..arrival(&[7; 60], 1) }]);
+        let mut seen = Vec::new();
+        blocks.receive(5, &mut |frame| seen.push((frame.merged, frame.bytes.len())));
+        assert_eq!(seen, [(expected, if tag { 64 } else { 60 })]);
+    }
 }
 
 #[test]

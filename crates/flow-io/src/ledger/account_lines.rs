@@ -1,0 +1,111 @@
+//! The ledger as lines for people.
+
+use packetrig_flow::{IgnoredReason, MeterLedger};
+
+/// An account as a line for people.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerLine {
+    /// Where in the meter.
+    pub place: &'static str,
+    pub what: &'static str,
+    /// How many packets; `None` if unknown.
+    pub packets: Option<u64>,
+    /// Whether these packets are missing in the records.
+    pub is_loss: bool,
+    /// The whole that these packets are a part of: packets that reached this place, counted once for each output.
+    pub of: u64,
+}
+
+impl LedgerLine {
+    const fn count(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+        Self { place, what, packets, is_loss: false, of }
+    }
+
+    const fn loss(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+        Self { place, what, packets, is_loss: true, of }
+    }
+}
+
+/// The ledger as lines, from the wire to the collector.
+pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
+    let MeterLedger { capture, packets, export } = ledger;
+    // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
+    let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+    let arrived = capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted);
+    let mut lines = vec![LedgerLine::count("capture", "arrived", capture.arrived, arrived)];
+    if capture.sent > 0 {
+        lines.push(LedgerLine::count("capture", "sent by this machine", Some(capture.sent), arrived));
+    }
+    lines.extend([
+        LedgerLine::loss("capture", "dropped by the driver", capture.driver_dropped, arrived),
+        LedgerLine::loss("capture", "dropped, ring full", Some(capture.ring_dropped), arrived),
+        LedgerLine::count("capture", "delivered", Some(capture.delivered), arrived),
+    ]);
+    for cause in IgnoredReason::ALL {
+        let count = packets.ignored[cause as usize];
+        if count > 0 {
+            lines.push(LedgerLine::count("parse", ignored(cause), Some(count), arrived));
+        }
+    }
+    lines.extend([
+        LedgerLine::count("table", "metered", Some(packets.metered), arrived),
+        LedgerLine::loss("table", "untracked, table full", Some(packets.untracked), arrived),
+        LedgerLine::count("table", "in flows not ended yet", Some(packets.live), arrived),
+        LedgerLine::count("table", "in records", Some(packets.recorded), arrived),
+    ]);
+    if export.offered.records > 0 {
+        // With several outputs each is offered every packet, so a loss can be larger than what arrived.
+        let offered = export.offered.packets;
+        lines.extend([
+            LedgerLine::count("export", "offered", Some(offered), offered),
+            LedgerLine::loss("export", "dropped, queue full", Some(export.queue_dropped.packets), offered),
+            LedgerLine::loss("export", "refused by the transport", Some(export.refused.packets), offered),
+            LedgerLine::count("export", "waiting", Some(export.waiting.packets), offered),
+        ]);
+        let left = export.left_to_others.packets;
+        if left > 0 {
+            lines.push(LedgerLine::count("export", "left to the active meter", Some(left), offered));
+        }
+        lines.push(LedgerLine::count("export", "sent", Some(export.sent.packets), offered));
+    }
+    lines
+}
+
+const fn ignored(cause: IgnoredReason) -> &'static str {
+    match cause {
+        IgnoredReason::Arp => "ignored: ARP",
+        IgnoredReason::NotIp => "ignored: not IP",
+        IgnoredReason::ShortLink => "ignored: link header cut",
+        IgnoredReason::ShortIp => "ignored: IP header cut",
+        IgnoredReason::BadIp => "ignored: IP header impossible",
+        IgnoredReason::TooDeep => "ignored: nested too deep",
+        IgnoredReason::Sampled => "passed over by sampling",
+        IgnoredReason::Elsewhere => "of another meter's share",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::{CaptureCounts, CarriedRecords, ExportCounts};
+
+    #[test]
+    fn no_loss_is_more_than_what_it_is_a_part_of() {
+        let carried = |packets| CarriedRecords { records: 1, packets, bytes: 1 };
+        // Two outputs that refuse everything, and a driver that counts what it dropped as not arrived.
+        let export = ExportCounts { offered: carried(200), refused: carried(200), ..Default::default() };
+        let capture = CaptureCounts {
+            arrived: Some(100),
+            driver_dropped: Some(300),
+            delivered: 100,
+            ..CaptureCounts::default()
+        };
+        let ledger = MeterLedger { capture, export, ..MeterLedger::default() };
+        let losses: Vec<LedgerLine> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
+        assert!(
+            losses.iter().all(|line| line.packets.is_none_or(|packets| packets <= line.of)),
+            "{losses:?}"
+        );
+        assert!(losses.iter().any(|line| line.packets == Some(200) && line.of == 200), "{losses:?}");
+    }
+}

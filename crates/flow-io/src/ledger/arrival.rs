@@ -1,0 +1,168 @@
+//! The first equation of the ledger: what arrived at the interfaces is what was delivered and what was dropped, in packets on the wire.
+//!
+//! An interface counts by itself, and not in the same moment as the ring. So its counters are read before and after a ring is opened,
+//! and before and after it is shut: the true number is in between. Some interfaces count a merged packet as one (a virtual cable, a
+//! card with LRO), others count the packets on the wire (a card with GRO behind it), and no interface says which. Both are taken for
+//! right.
+//!
+//! Invariant: where the check holds, `arrived` = dropped by the driver + dropped by the ring + delivered - sent by this machine.
+
+use super::LedgerSnapshot;
+use packetrig_flow::{CaptureCounts, MeterLedger};
+use serde::Serialize;
+
+/// What the interfaces counted while their rings were open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InterfaceTotals {
+    /// Frames that arrived, at least.
+    pub(crate) least: u64,
+    /// Frames that arrived, at most.
+    pub(crate) most: u64,
+    /// Frames that arrived, as good as known while the meter works.
+    pub(crate) arrived: u64,
+    /// Frames that drivers dropped.
+    pub(crate) dropped: u64,
+}
+
+impl InterfaceTotals {
+    pub(crate) fn add(self, other: Self) -> Self {
+        Self {
+            least: self.least + other.least,
+            most: self.most + other.most,
+            arrived: self.arrived + other.arrived,
+            dropped: self.dropped + other.dropped,
+        }
+    }
+}
+
+/// What was compared, in the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ArrivalCheck {
+    /// Frames that the interfaces counted.
+    pub interface_frames: u64,
+    /// Packets on the wire that arrived by our own count: delivered and dropped, without those that this machine sent.
+    pub accounted: u64,
+    /// Whether the two agree.
+    pub holds: bool,
+}
+
+/// Compares the interfaces' counters with the rings', and writes what arrived and was dropped, in packets on the wire.
+pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: InterfaceTotals) -> ArrivalCheck {
+    let split_off = ledger.packets.split_off();
+    let capture = &mut ledger.capture;
+    let received = capture.delivered.saturating_sub(capture.sent);
+    let received_frames = (capture.delivered - split_off).saturating_sub(sent_frames);
+    let known = received + capture.ring_dropped;
+    // A ring may have dropped frames that this machine sent, which no interface counts as arrived.
+    let least_dropped = if capture.sent > 0 { 0 } else { capture.ring_dropped };
+    // Of a merged packet that the ring dropped, nobody knows how many it was.
+    let is_open = split_off > 0 && capture.ring_dropped > 0;
+    let most = if is_open { u64::MAX } else { known.saturating_add(interface.dropped) };
+    let holds = interface.most >= received_frames + least_dropped && interface.least <= most;
+    if is_open && interface.least > known + interface.dropped {
+        capture.ring_dropped = interface.least - received - interface.dropped;
+    }
+    let accounted = received + capture.ring_dropped + interface.dropped;
+    capture.driver_dropped = Some(interface.dropped);
+    capture.arrived = Some(if holds { accounted } else { interface.arrived });
+    ArrivalCheck { interface_frames: interface.arrived, accounted, holds }
+}
+
+/// The same while packets still arrive: the interface may be ahead of the ring.
+pub(super) fn note(capture: &mut CaptureCounts, interface: InterfaceTotals) {
+    let received = capture.delivered.saturating_sub(capture.sent) + capture.ring_dropped;
+    capture.driver_dropped = Some(interface.dropped);
+    capture.arrived = Some(interface.arrived.max(received + interface.dropped));
+}
+
+impl ArrivalCheck {
+    /// What a reader must know about the comparison.
+    pub(super) fn remark(&self, snapshot: &LedgerSnapshot) -> Option<String> {
+        let Self { interface_frames, accounted, holds } = *self;
+        if !holds {
+            return Some(format!(
+                "the interface counted {interface_frames} packets, and {accounted} were delivered or dropped: the \
+                difference is not explained (another program set its counters, or its driver updates them late)"
+            ));
+        }
+        let is_merged = snapshot.ledger.packets.split_off() > 0;
+        (is_merged && interface_frames < accounted).then(|| {
+            format!(
+                "the interface counted {interface_frames} packets, some of them merged: on the wire they are {accounted}"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::PacketCounts;
+
+    fn exactly(frames: u64, dropped: u64) -> InterfaceTotals {
+        InterfaceTotals { least: frames, most: frames, arrived: frames, dropped }
+    }
+
+    /// 100 packets from 10 frames, of which this machine sent `sent` one by one; `ring` were dropped.
+    fn ledger(sent: u64, ring: u64) -> MeterLedger {
+        MeterLedger {
+            capture: CaptureCounts { delivered: 100, sent, ring_dropped: ring, ..CaptureCounts::default() },
+            packets: PacketCounts { seen: 100, merged: 10, merged_packets: 100, ..PacketCounts::default() },
+            ..MeterLedger::default()
+        }
+    }
+
+    fn settled(mut ledger: MeterLedger, interface: InterfaceTotals) -> (ArrivalCheck, CaptureCounts) {
+        let sent = ledger.capture.sent;
+        let check = settle(&mut ledger, sent, interface);
+        (check, ledger.capture)
+    }
+
+    #[test]
+    fn interfaces_may_count_merged_packets_as_one_or_as_all() {
+        for frames in [10, 55, 100] {
+            let (check, capture) = settled(ledger(0, 0), exactly(frames, 0));
+            assert!(check.holds, "{frames}");
+            assert_eq!((capture.arrived, check.interface_frames), (Some(100), frames));
+        }
+        for frames in [9, 101] {
+            let (check, capture) = settled(ledger(0, 0), exactly(frames, 0));
+            assert_eq!((check.holds, capture.arrived), (false, Some(frames)));
+        }
+    }
+
+    #[test]
+    fn single_packets_must_agree_but_for_what_came_while_the_ring_was_opened_and_shut() {
+        let mut single = ledger(0, 0);
+        single.packets = PacketCounts { seen: 100, ..PacketCounts::default() };
+        for (least, most, holds) in [(98, 103, true), (100, 100, true), (101, 103, false), (90, 99, false)] {
+            let (check, _) = settled(single, InterfaceTotals { least, most, arrived: most, dropped: 0 });
+            assert_eq!(check.holds, holds, "{least} to {most}");
+        }
+    }
+
+    #[test]
+    fn drops_of_the_driver_may_be_among_what_arrived_or_not() {
+        for frames in [100, 103] {
+            let (check, capture) = settled(ledger(0, 0), exactly(frames, 3));
+            assert_eq!((check.holds, capture.arrived, capture.driver_dropped), (true, Some(103), Some(3)));
+        }
+    }
+
+    #[test]
+    fn what_this_machine_sent_did_not_arrive() {
+        let mut both = ledger(30, 0);
+        both.packets = PacketCounts { seen: 100, ..PacketCounts::default() };
+        let (check, capture) = settled(both, exactly(70, 0));
+        assert_eq!((check.holds, capture.arrived), (true, Some(70)));
+    }
+
+    #[test]
+    fn dropped_merged_packets_are_as_many_as_the_interface_says() {
+        let (check, capture) = settled(ledger(0, 2), exactly(140, 0));
+        assert_eq!((check.holds, capture.arrived, capture.ring_dropped), (true, Some(140), 40));
+        // Of an interface that counts them as one, they are at least as many as frames.
+        let (check, capture) = settled(ledger(0, 2), exactly(12, 0));
+        assert_eq!((check.holds, capture.arrived, capture.ring_dropped), (true, Some(102), 2));
+    }
+}

@@ -1,0 +1,92 @@
+//! The kernel's own counters of an interface, from when its rings were opened until they were shut.
+//!
+//! Both take a moment in which packets may arrive. Counters are read before and after, and the truth lies in between.
+
+use crate::Error;
+use crate::ledger::InterfaceTotals;
+use packetrig_engine::port::PortLocation;
+use packetrig_sys::link::{LinkCounters, NamespaceLinks};
+use packetrig_sys::netns::NetNs;
+use std::sync::{Arc, Mutex};
+
+/// Counters that the ledger reads, and that the sources of an interface read when they end.
+pub type SharedInterfaceCounts = Arc<Mutex<InterfaceCounts>>;
+
+#[derive(Debug)]
+pub struct InterfaceCounts {
+    /// The interface as the user wrote it.
+    pub name: String,
+    /// Interface index in its namespace.
+    pub index: u32,
+    pub is_up: bool,
+    pub mtu: u32,
+    links: NamespaceLinks,
+    start: ReadingPair,
+    /// Set when the first ring is shut.
+    end: Option<ReadingPair>,
+}
+
+/// Counters before and after something that takes a moment.
+#[derive(Clone, Copy, Debug)]
+struct ReadingPair {
+    before: LinkCounters,
+    after: LinkCounters,
+}
+
+impl ReadingPair {
+    const fn at_once(counters: LinkCounters) -> Self {
+        Self { before: counters, after: counters }
+    }
+}
+
+impl InterfaceCounts {
+    /// Starts to count, before the first ring is opened.
+    pub fn open(location: &PortLocation) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let mut links = NamespaceLinks::open(&netns)?;
+        let link = links.by_name(&location.interface)?;
+        let start = ReadingPair::at_once(links.counters(link.index)?);
+        Ok(Self {
+            name: location.to_string(),
+            index: link.index,
+            is_up: link.up,
+            mtu: link.mtu,
+            links,
+            start,
+            end: None,
+        })
+    }
+
+    /// To be called when all rings are open.
+    pub(crate) fn note_opened(&mut self) -> Result<(), Error> {
+        self.start.after = self.links.counters(self.index)?;
+        Ok(())
+    }
+
+    /// To be called before a ring is shut, and after it.
+    pub(crate) fn note_shut(&mut self) {
+        // An interface that is gone has no counters, and the ledger says so.
+        if let Ok(now) = self.links.counters(self.index) {
+            self.end.get_or_insert_with(|| ReadingPair::at_once(now)).after = now;
+        }
+    }
+
+    /// What arrived and what was dropped since the start; `None` once the interface is gone.
+    pub(crate) fn read(&mut self) -> Option<InterfaceTotals> {
+        let now = match self.end {
+            Some(end) => end,
+            None => ReadingPair::at_once(self.links.counters(self.index).ok()?),
+        };
+        Some(InterfaceTotals {
+            least: counted_since(self.start.after.rx_frames, now.before.rx_frames),
+            most: counted_since(self.start.before.rx_frames, now.after.rx_frames),
+            arrived: counted_since(self.start.after.rx_frames, now.after.rx_frames),
+            dropped: counted_since(self.start.after.rx_dropped, now.after.rx_dropped),
+        })
+    }
+}
+
+// Some drivers start from zero when the interface is brought up again: then the counter itself is the best there is.
+fn counted_since(start: u64, now: u64) -> u64 {
+    now.checked_sub(start).unwrap_or(now)
+}

@@ -1,0 +1,333 @@
+//! Merged packets, counted as what they were on the wire.
+//!
+//! A sender leaves it to the card to cut a long packet into segments (TSO, USO), and a receiving kernel or card merges the segments of a
+//! flow (GRO, LRO). On the wire each segment has all headers down to that of the transport, and `segment_bytes` of the payload; the
+//! last one has the rest.
+//!
+//! Invariant: the bytes of all segments are the payload once and the headers once for each.
+
+use super::ip::{self, PacketPart};
+use super::link::{self, Layer3};
+use super::span::FrameSpan;
+use super::{LinkKind, transport, tunnel};
+use crate::narrow::clamp_to_u32;
+use crate::packet::protocol::{TCP, UDP};
+use crate::{PacketInfo, flags};
+
+/// IP headers inside each other that are looked at.
+const DEPTH: usize = 8;
+/// A table adds a merged packet to a counter of 16 bits that holds one packet already.
+const MOST: usize = u16::MAX as usize - 1;
+/// The hop-by-hop header that a packet of more than 64 KiB has in the kernel and not on the wire (RFC 2675).
+const JUMBO_OPTION: usize = 8;
+
+/// How a packet was merged, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeNote {
+    /// Payload bytes of each packet on the wire; the last one may have fewer.
+    pub segment_bytes: u16,
+    /// Where the transport header begins that each of them has, if the kernel says so.
+    pub transport_at: Option<usize>,
+}
+
+/// The packets on the wire that a merged one stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketSegments {
+    count: usize,
+    /// Bytes of payload of each, but the last one.
+    longer: usize,
+    payload: usize,
+    /// Bytes of headers of each.
+    headers: usize,
+    full_len: usize,
+    /// Where IP headers begin that each has; unused places are beyond the frame.
+    ip_at: [usize; DEPTH],
+}
+
+/// Some of the packets that a merged one stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenSegments {
+    pub count: u16,
+    /// Whether the last one, which may be shorter, is among them.
+    pub has_last: bool,
+}
+
+/// An IP packet in a frame, and what it carries.
+#[derive(Clone, Copy, Debug)]
+struct NestedIp {
+    ip_at: usize,
+    end: usize,
+    transport_at: usize,
+    protocol: u8,
+}
+
+impl PacketSegments {
+    /// Those of an Ethernet frame; `None` if its headers cannot be followed to those that each segment has.
+    pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
+        let full_len = full_len.max(frame.len());
+        let mut nested = [None; DEPTH];
+        follow(frame, full_len, &mut nested);
+        let is_repeated = |ip: &NestedIp| match note.transport_at {
+            Some(at) => ip.transport_at == at,
+            // Where packets of a tunnel were merged as those of its outer header, the inner ones end before the frame does.
+            None => ip.end == full_len,
+        };
+        let repeated = nested.iter().rposition(|ip| ip.as_ref().is_some_and(is_repeated))?;
+        let NestedIp { ip_at, transport_at, protocol, .. } = nested[repeated]?;
+        let own = match protocol {
+            TCP => usize::from(frame.get(transport_at + 12)? >> 4) * 4,
+            UDP => 8,
+            _ => return None,
+        };
+        let surplus = if is_jumbogram(frame, ip_at) { JUMBO_OPTION } else { 0 };
+        let payload = full_len.checked_sub(transport_at + own)?;
+        let headers = (transport_at + own).checked_sub(surplus)?;
+        let longer = usize::from(note.segment_bytes);
+        let count = payload.checked_add(longer)?.checked_sub(1)?.checked_div(longer)?;
+        let mut ip_at = [usize::MAX; DEPTH];
+        for (at, ip) in ip_at.iter_mut().zip(nested.iter().take(repeated + 1).flatten()) {
+            *at = ip.ip_at;
+        }
+        ((1..=MOST).contains(&count)).then_some(Self { count, longer, payload, headers, full_len, ip_at })
+    }
+
+    /// How many there are.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of all their frames.
+    pub const fn frame_bytes(&self) -> usize {
+        self.payload + self.count * self.headers
+    }
+
+    /// All of them.
+    pub fn all(&self) -> ChosenSegments {
+        ChosenSegments { count: u16::try_from(self.count).unwrap_or(u16::MAX), has_last: true }
+    }
+
+    /// Has a packet that was read of the merged frame stand for these.
+    pub fn apply(&self, chosen: ChosenSegments, packet: &mut PacketInfo) {
+        packet.flags |= flags::MERGED;
+        packet.segments = chosen.count;
+        packet.frame_bytes = clamp_to_u32(self.bytes_of(chosen, self.headers));
+        // A merged frame has no padding, so a packet that each segment has reaches to its end.
+        let at = self.full_len.checked_sub(packet.bytes as usize).filter(|at| self.ip_at.contains(at));
+        let ip_headers = at.and_then(|at| self.headers.checked_sub(at));
+        if let Some(ip_headers) = ip_headers {
+            packet.flags &= !flags::UNSPLIT;
+            packet.bytes = clamp_to_u32(self.bytes_of(chosen, ip_headers));
+            packet.segment_bytes = u16::try_from(self.longer + ip_headers).unwrap_or(u16::MAX);
+        } else {
+            // Each segment has a tunnel's packet of its own, of which only the first one can be read.
+            packet.flags |= flags::UNSPLIT;
+            packet.segment_bytes = u16::try_from(packet.bytes).unwrap_or(u16::MAX);
+            packet.bytes = packet.bytes.saturating_mul(chosen.count.into());
+        }
+    }
+
+    fn bytes_of(&self, chosen: ChosenSegments, headers: usize) -> usize {
+        let shorter = if chosen.has_last { self.count * self.longer - self.payload } else { 0 };
+        usize::from(chosen.count) * (headers + self.longer) - shorter
+    }
+}
+
+/// Notes the IP headers of a frame, from the outermost one inwards.
+fn follow(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH]) -> Option<()> {
+    let mut packet = PacketInfo::default();
+    let span = FrameSpan { bytes: frame, missing: full_len - frame.len() };
+    let mut layer3 = LinkKind::Ethernet.open(span, &mut packet).ok()?;
+    for place in nested {
+        let (header, payload) = match layer3 {
+            Layer3::V4(bytes) => (bytes, ip::v4(bytes, &mut packet).ok()?),
+            Layer3::V6(bytes) => (bytes, ip::v6(bytes, &mut packet).ok()?),
+        };
+        let PacketPart::Whole = payload.part else { return None };
+        let ip_at = offset_in(frame, header.bytes)?;
+        *place = Some(NestedIp {
+            ip_at,
+            end: ip_at + packet.bytes as usize,
+            transport_at: offset_in(frame, payload.bytes.bytes)?,
+            protocol: packet.protocol,
+        });
+        // A tunnel is recognised by its port.
+        transport::read(payload.bytes.bytes, &mut packet);
+        let content = tunnel::carried(payload.bytes, &packet)?;
+        packet = content.packet(&packet);
+        layer3 = link::inside(content.kind, content.bytes, &mut packet).ok()?;
+    }
+    None
+}
+
+/// Where a part of a frame begins.
+fn offset_in(frame: &[u8], part: &[u8]) -> Option<usize> {
+    part.as_ptr()
+        .addr()
+        .checked_sub(frame.as_ptr().addr())
+        .filter(|at| *at <= frame.len() && !part.is_empty())
+}
+
+fn is_jumbogram(frame: &[u8], ip_at: usize) -> bool {
+    // Version 6, no length of its own, and a hop-by-hop header with the jumbo payload option.
+    let Some([version, _, _, _, 0, 0, 0, ..]) = frame.get(ip_at..ip_at + 40) else { return false };
+    version >> 4 == 6 && frame.get(ip_at + 42) == Some(&0xc2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::{FrameParser, ParseOptions};
+
+    const MAX: MergeNote = MergeNote { segment_bytes: 1000, transport_at: None };
+
+    fn tcp(payload: usize) -> Vec<u8> {
+        let mut segment = vec![0, 80, 4, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0x80, 0x10, 1, 0, 0, 0, 0, 0];
+        segment.resize(32 + payload, 7);
+        segment
+    }
+
+    fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(8 + payload.len()).unwrap();
+        let [p0, p1] = port.to_be_bytes();
+        let [l0, l1] = length.to_be_bytes();
+        [&[4, 0, p0, p1, l0, l1, 0, 0][..], payload].concat()
+    }
+
+    fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let [l0, l1] = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+        let head = [0x45, 0, l0, l1, 0, 0, 0x40, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];
+        [&head[..], payload].concat()
+    }
+
+    fn v6(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let [l0, l1] = u16::try_from(payload.len()).unwrap().to_be_bytes();
+        [&[0x60, 0, 0, 0, l0, l1, protocol, 64][..], &[0x20; 32], payload].concat()
+    }
+
+    fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
+        [&[2; 12][..], &kind.to_be_bytes(), payload].concat()
+    }
+
+    fn tagged(kind: u16, payload: &[u8]) -> Vec<u8> {
+        ethernet(0x8100, &[&[0, 100][..], &kind.to_be_bytes(), payload].concat())
+    }
+
+    /// What is metered of a merged frame of which the first `kept` bytes are known.
+    fn metered(frame: &[u8], kept: usize, depth: u8, note: MergeNote) -> (PacketInfo, PacketSegments) {
+        let cut = &frame[..kept.min(frame.len())];
+        let segments = PacketSegments::from_frame(cut, frame.len(), note).unwrap();
+        let mut packet = PacketInfo::default();
+        let options = ParseOptions { depth, ..ParseOptions::default() };
+        FrameParser::new(options).parse(cut, frame.len(), 1, 0, &mut packet).unwrap();
+        segments.apply(segments.all(), &mut packet);
+        (packet, segments)
+    }
+
+    #[test]
+    fn headers_are_counted_once_for_each_segment_and_payload_once() {
+        // Frame, bytes of link headers, bytes of IP and transport headers.
+        let frames = [
+            (ethernet(0x0800, &v4(TCP, &tcp(3500))), 14, 52),
+            (tagged(0x0800, &v4(TCP, &tcp(3500))), 18, 52),
+            (ethernet(0x86dd, &v6(TCP, &tcp(3500))), 14, 72),
+            (ethernet(0x0800, &v4(UDP, &udp(53, &[7; 3500]))), 14, 28),
+            (tagged(0x86dd, &v6(UDP, &udp(53, &[7; 3500]))), 18, 48),
+        ];
+        for (frame, link, headers) in frames {
+            for kept in [128, usize::MAX] {
+                let (packet, segments) = metered(&frame, kept, 2, MAX);
+                assert_eq!((segments.count(), packet.packets()), (4, 4));
+                assert_eq!(packet.bytes, 3500 + 4 * headers);
+                assert_eq!(packet.frame_bytes, 3500 + 4 * (headers + link));
+                assert_eq!(segments.frame_bytes(), packet.frame_bytes as usize);
+                let each: Vec<u32> = packet.packet_lengths().collect();
+                assert_eq!(each, [1000, 1000, 1000, 500].map(|payload| payload + headers));
+                assert_eq!(packet.flags & flags::UNSPLIT, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn segments_of_equal_length_have_no_shorter_last_one() {
+        let frame = ethernet(0x0800, &v4(UDP, &udp(53, &[7; 3000])));
+        let (packet, _) = metered(&frame, 128, 2, MAX);
+        assert_eq!(packet.packet_lengths().collect::<Vec<_>>(), [1028; 3]);
+    }
+
+    #[test]
+    fn chosen_segments_have_their_own_bytes() {
+        let frame = ethernet(0x0800, &v4(UDP, &udp(53, &[7; 3500])));
+        let (_, segments) = metered(&frame, 128, 2, MAX);
+        let mut parser = FrameParser::new(ParseOptions::default());
+        for (count, has_last, bytes) in [(2, false, 2056), (2, true, 1028 + 528), (1, true, 528)] {
+            let mut packet = PacketInfo::default();
+            parser.parse(&frame, frame.len(), 1, 0, &mut packet).unwrap();
+            segments.apply(ChosenSegments { count, has_last }, &mut packet);
+            assert_eq!((packet.packets(), packet.bytes), (count, bytes));
+            assert_eq!(packet.packet_lengths().sum::<u32>(), bytes);
+        }
+    }
+
+    fn vxlan(inner: &[u8]) -> Vec<u8> {
+        udp(4789, &[&[8, 0, 0, 0, 0, 0, 5, 0][..], inner].concat())
+    }
+
+    #[test]
+    fn of_a_tunnel_each_segment_has_outer_and_inner_headers() {
+        let inner = ethernet(0x0800, &v4(TCP, &tcp(3500)));
+        let frame = ethernet(0x0800, &v4(UDP, &vxlan(&inner)));
+        let outer = 14 + 20 + 8 + 8;
+        let (packet, _) = metered(&frame, 150, 2, MAX);
+        assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * 52, TCP));
+        assert_eq!(packet.frame_bytes, 3500 + 4 * (outer + 14 + 52));
+        // Where the inner packet is not looked at, the outer ones are still as many.
+        let (packet, _) = metered(&frame, 150, 0, MAX);
+        assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * (36 + 14 + 52), UDP));
+    }
+
+    #[test]
+    fn packets_of_a_tunnel_that_were_merged_by_its_outer_header_are_marked() {
+        // Three datagrams, each with an inner packet of its own: only that of the first one can be read.
+        let inner = ethernet(0x0800, &v4(UDP, &udp(53, &[7; 942])));
+        let each = [&[8, 0, 0, 0, 0, 0, 5, 0][..], &inner].concat();
+        let frame = ethernet(0x0800, &v4(UDP, &udp(4789, &each.repeat(3))));
+        let length = u16::try_from(each.len()).unwrap();
+        for transport_at in [None, Some(34)] {
+            let note = MergeNote { segment_bytes: length, transport_at };
+            let (packet, segments) = metered(&frame, 128, 2, note);
+            assert_eq!((segments.count(), packet.packets(), packet.bytes), (3, 3, 3 * 970));
+            assert_eq!(packet.frame_bytes, 3 * (14 + 20 + 8 + u32::from(length)));
+            assert_ne!(packet.flags & flags::UNSPLIT, 0);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_not_taken_apart() {
+        let frame = ethernet(0x0800, &v4(TCP, &tcp(3500)));
+        let none = |frame: &[u8], note| PacketSegments::from_frame(frame, 3566, note);
+        assert_eq!(none(&frame, MergeNote { segment_bytes: 0, ..MAX }), None);
+        assert_eq!(none(&frame[..40], MAX), None);
+        assert_eq!(none(&frame, MergeNote { transport_at: Some(35), ..MAX }), None);
+        assert_eq!(PacketSegments::from_frame(&ethernet(0x0806, &[0; 3000]), 3014, MAX), None);
+        assert_eq!(PacketSegments::from_frame(&ethernet(0x0800, &v4(132, &[0; 3000])), 3034, MAX), None);
+        for kept in 0..frame.len().min(90) {
+            let _ = PacketSegments::from_frame(&frame[..kept], 3566, MAX);
+        }
+    }
+
+    #[test]
+    fn a_packet_beyond_64_kib_has_no_jumbo_option_on_the_wire() {
+        let segment = tcp(100_000);
+        let option = [6, 0, 0xc2, 4, 0, 1, 0x86, 0xc8];
+        let head = [&[0x60, 0, 0, 0, 0, 0, 0, 64][..], &[0x20; 32], &option, &segment].concat();
+        let (packet, segments) = metered(&ethernet(0x86dd, &head), 128, 2, MAX);
+        assert_eq!(segments.count(), 100);
+        assert_eq!(packet.bytes, 100_000 + 100 * 72);
+        // IPv4 of that length states none.
+        let mut frame = ethernet(0x0800, &v4(TCP, &tcp(1)));
+        frame.truncate(66);
+        frame[16..18].fill(0);
+        frame.extend(std::iter::repeat_n(7, 100_000));
+        assert_eq!(metered(&frame, 128, 2, MAX).0.bytes, 100_000 + 100 * 52);
+    }
+}

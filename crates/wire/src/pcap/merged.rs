@@ -1,0 +1,52 @@
+//! How a pcapng file says that a packet in it is several on the wire: by a comment of a fixed form, which people read as well.
+
+use std::io::Write;
+
+/// Bytes of the longest comment.
+pub const LONGEST: usize = BEFORE.len() + "65535".len() + AFTER.len();
+const BEFORE: &str = "packetrig: merged from packets with ";
+const AFTER: &str = " B of payload each";
+
+/// A comment that says how many bytes of payload each packet on the wire had.
+#[derive(Clone, Copy, Debug)]
+pub struct MergeComment {
+    text: [u8; LONGEST],
+    length: usize,
+}
+
+impl MergeComment {
+    /// Makes it. Allocates nothing.
+    pub fn new(segment_bytes: u16) -> Self {
+        let mut text = [0; LONGEST];
+        let mut rest = &mut text[..];
+        // Cannot fail: there is room for the longest number.
+        let written = write!(rest, "{BEFORE}{segment_bytes}{AFTER}").map(|()| rest.len());
+        let length = LONGEST - written.unwrap_or(LONGEST);
+        Self { text, length }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}
+
+/// The bytes of payload that a comment names; `None` for any other comment.
+pub fn read_comment(comment: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(comment).ok()?;
+    text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_says_the_number_it_was_made_of() {
+        for bytes in [0, 7, 1448, u16::MAX] {
+            assert_eq!(read_comment(MergeComment::new(bytes).as_bytes()), Some(bytes));
+        }
+        for other in ["", "merged", "packetrig: merged from packets with 65536 B of payload each"] {
+            assert_eq!(read_comment(other.as_bytes()), None);
+        }
+    }
+}
