@@ -29,6 +29,7 @@ pub mod served_lab;
 pub mod skip;
 pub mod small_disk;
 pub mod station;
+pub mod still_disk;
 pub mod tools;
 pub mod truth;
 pub mod walls;

@@ -13,6 +13,7 @@ mod error;
 mod explanation;
 mod faults;
 mod fleet_place;
+mod losses;
 mod measured;
 mod page_opener;
 mod progress;

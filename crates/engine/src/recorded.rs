@@ -7,7 +7,7 @@ mod packets;
 pub use packets::{FileEnding, RecordedPackets};
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 
 /// What a file that is compressed with zstd begins with.
 const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -15,8 +15,54 @@ const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 pub struct RecordedBytes(RecordedKind);
 
 enum RecordedKind {
-    Plain(File),
-    Squeezed(zstd::Decoder<'static, BufReader<File>>),
+    Plain(BegunFile),
+    Squeezed(zstd::Decoder<'static, BufReader<BegunFile>>),
+}
+
+/// A file of which the first bytes have been read: a pipe does not give them a second time.
+struct BegunFile {
+    begin: io::Cursor<Vec<u8>>,
+    file: File,
+}
+
+impl BegunFile {
+    /// Reads as many bytes as tell whether the file is compressed.
+    fn new(mut file: File) -> io::Result<Self> {
+        let mut begin = Vec::new();
+        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut begin)?;
+        Ok(Self { begin: io::Cursor::new(begin), file })
+    }
+
+    fn rewind(mut self) -> io::Result<Self> {
+        self.file.rewind().map_err(|error| match error.kind() {
+            ErrorKind::NotSeekable => io::Error::new(error.kind(), "a pipe can be read only once"),
+            _ => error,
+        })?;
+        Self::new(self.file)
+    }
+
+    /// Passes over bytes that begin at `from`; says how many there were, or may have been.
+    fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
+        match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
+            Ok(_) => {
+                self.begin = io::Cursor::default();
+                Ok(bytes)
+            }
+            Err(error) if error.kind() == ErrorKind::NotSeekable => {
+                io::copy(&mut Read::by_ref(self).take(bytes), &mut io::sink())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Read for BegunFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.begin.read(buffer)? {
+            0 => self.file.read(buffer),
+            read => Ok(read),
+        }
+    }
 }
 
 impl std::fmt::Debug for RecordedBytes {
@@ -26,17 +72,17 @@ impl std::fmt::Debug for RecordedBytes {
 }
 
 impl RecordedBytes {
-    /// From the beginning of a file that can be read again from there.
-    pub fn new(mut file: File) -> io::Result<Self> {
-        let mut magic = Vec::new();
-        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
-        file.rewind()?;
-        let kind = if magic == SQUEEZED {
+    /// From the beginning of a file or pipe.
+    pub fn new(file: File) -> io::Result<Self> {
+        BegunFile::new(file).and_then(Self::from_begin)
+    }
+
+    fn from_begin(file: BegunFile) -> io::Result<Self> {
+        Ok(Self(if file.begin.get_ref()[..] == SQUEEZED {
             RecordedKind::Squeezed(zstd::Decoder::new(file)?)
         } else {
             RecordedKind::Plain(file)
-        };
-        Ok(Self(kind))
+        }))
     }
 
     /// Whether they are compressed in the file.
@@ -44,24 +90,20 @@ impl RecordedBytes {
         matches!(self.0, RecordedKind::Squeezed(_))
     }
 
-    /// Back to the beginning.
+    /// Back to the beginning, if it is no pipe.
     pub fn rewind(self) -> io::Result<Self> {
-        let mut file = match self.0 {
+        let file = match self.0 {
             RecordedKind::Plain(file) => file,
             RecordedKind::Squeezed(decoder) => decoder.finish().into_inner(),
         };
-        file.rewind()?;
-        Self::new(file)
+        file.rewind().and_then(Self::from_begin)
     }
 
     /// Passes over bytes that begin at `from`; says how many there were, which is not known of a file that is not compressed:
     /// it can be asked to go beyond its end.
     pub fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match &mut self.0 {
-            RecordedKind::Plain(file) => {
-                file.seek(SeekFrom::Start(from.saturating_add(bytes)))?;
-                Ok(bytes)
-            }
+            RecordedKind::Plain(file) => file.skip(from, bytes),
             RecordedKind::Squeezed(decoder) => {
                 io::copy(&mut Read::by_ref(decoder).take(bytes), &mut io::sink())
             }

@@ -29,6 +29,7 @@ pub use ledger::{
     CollectLedger, ExporterLedger, GroupLedger, HandedRecords, MissingData, PacketBalance, PacketLoss,
 };
 pub use listen::{ListenAddress, ListenError};
+use tls::ListenerEncryption;
 pub use tls::TlsFiles;
 
 use crossbeam_channel::bounded;
@@ -222,6 +223,13 @@ impl LedgerReading {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
+    /// Why connections were refused in the handshake: for each listener how often, and the last reason.
+    pub fn handshake_failures(&self) -> Vec<(String, u64, String)> {
+        let all = self.intake.iter().map(|(place, counters)| counters.read(place.clone()));
+        let failed = all.filter_map(|one| Some((one.place, one.handshakes_failed, one.handshake_failure?)));
+        failed.collect()
+    }
+
     /// The ledger as of now; the part about exporters is up to two seconds old.
     pub fn ledger(&self) -> CollectLedger {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -272,7 +280,7 @@ impl CollectorOpening<'_> {
         } else {
             let tls = match (listen.transport, &self.options.tls) {
                 (MessageTransport::Tls, None) => return Err(Error::NoIdentity(address)),
-                (MessageTransport::Tls, Some(files)) => Some(tls::config(files)?),
+                (MessageTransport::Tls, Some(files)) => Some(ListenerEncryption::new(files)?),
                 _ => None,
             };
             stream::start(address, tls, self.shared, of_thread, queue)?

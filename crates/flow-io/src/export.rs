@@ -12,7 +12,8 @@
 //!
 //! One meter of a group may export for all: then a gate is before the backlogs (`gate`).
 //!
-//! Invariant: offered = queue dropped + sent + refused + left to others + waiting, for each target, at any time.
+//! Invariant: offered = queue dropped + sent + refused + left to others + waiting, for each target, at any time; and each record that was
+//! dropped or refused has a cause.
 
 mod accounts;
 mod backlog;
@@ -34,11 +35,12 @@ pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQ
 pub use target::{ExportTarget, HostPort, TargetError};
 
 use crate::group::{GroupError, GroupMember, GroupSeat, steady_ns};
-use crate::patience::OutputQueue;
+use crate::output_report::OutputReport;
+use crate::patience::{OutputProgress, OutputQueue};
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
 use crossbeam_channel::bounded;
-use deadline::SendDeadline;
+use deadline::{LastOffer, SendDeadline};
 use dispatch::Dispatcher;
 use encoder::TargetEncoder;
 use gate::ExportGate;
@@ -93,7 +95,7 @@ pub fn spawn(
     ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
-    let deadline = SendDeadline::never(options.linger);
+    let last_offer = LastOffer::none();
     let member = options.group.as_ref().map(join_group).transpose()?;
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
@@ -103,12 +105,19 @@ pub fn spawn(
         let transport = open_transport(options, destination)?;
         let encoder = encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
-        backlogs.push(OutputQueue::new(room, &incoming.patience));
+        let progress = OutputProgress::new(transport.reach());
+        backlogs.push(OutputQueue::with_progress(room, &incoming.patience, progress.clone()));
+        let deadline = SendDeadline {
+            last_offer: last_offer.clone(),
+            linger: options.linger,
+            patience: incoming.patience.clone(),
+            progress,
+        };
         let ledger = Arc::clone(&ledger);
         let seat = member.as_ref().map(|member| member.seat().clone());
         let backlog = TargetBacklog::new(batches, seat);
         let written = written(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
-        let out = EncoderOutput::new(transport, account, deadline.clone(), written);
+        let out = EncoderOutput::new(transport, account, deadline, written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
     // Threads start only after every target was opened: an error above leaves none behind.
@@ -127,7 +136,7 @@ pub fn spawn(
         }
         // This ends the targets' threads, once they have taken what is left in their backlogs.
         drop(dispatcher);
-        deadline.begin(clock::monotonic_ns());
+        last_offer.note(clock::monotonic_ns());
     })?);
     Ok(ExportThread { accounts, threads, member })
 }
@@ -179,14 +188,19 @@ impl ExportThread {
         self.accounts.total()
     }
 
-    /// Names and counts of the targets.
-    pub fn targets(&self) -> Vec<(String, ExportCounts)> {
+    /// What became of the records for each target.
+    pub fn targets(&self) -> Vec<OutputReport> {
         self.accounts.of_targets()
     }
 
     /// A handle that reads the counts, independent of this owner of the threads.
     pub fn watch(&self) -> ExportWatch {
         ExportWatch(self.accounts.clone())
+    }
+
+    /// Whether everything offered was sent or lost.
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
@@ -211,8 +225,8 @@ impl ExportThread {
 pub struct ExportWatch(TargetAccounts);
 
 impl ExportWatch {
-    /// Names and counts of the targets.
-    pub fn targets(&self) -> Vec<(String, ExportCounts)> {
+    /// What became of the records for each target.
+    pub fn targets(&self) -> Vec<OutputReport> {
         self.0.of_targets()
     }
 }

@@ -17,13 +17,14 @@ pub use exposition::exposition;
 
 use crate::export::{self, ExportWatch};
 use crate::group::{GroupReport, GroupSeat};
-use crate::outbox::{OfferedCounts, OutputChannels};
+use crate::outbox::OutputChannels;
+pub use crate::output_report::OutputReport;
 use crate::patience::{OutputQueue, SharedPatience};
 use crate::source::{ReadCounts, SharedInterfaceCounts};
 use crate::worker::{WorkerCounts, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::{
-    CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, MeterLedger, PacketCounts,
+    CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, MeterLedger, PacketCounts, RecordLosses,
 };
 use packetrig_sys::clock;
 use serde::Serialize;
@@ -33,8 +34,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Most batches that wait for a sink: 65,536 records.
 pub const QUEUE: usize = 256;
 
-/// Returns what a sink has stored (sent), lost (refused) and still holds (waiting).
-pub type SinkAccount = Box<dyn Fn() -> ExportCounts + Send + Sync>;
+/// What a sink has made of the records that its queue took.
+#[derive(Clone, Debug, Default)]
+pub struct SinkCounts {
+    pub stored: CarriedRecords,
+    pub waiting: CarriedRecords,
+    pub losses: RecordLosses,
+    pub file_bytes: u64,
+    /// What went wrong last.
+    pub failure: Option<String>,
+}
+
+/// Returns what a sink has stored, lost and still holds.
+pub type SinkAccount = Box<dyn Fn() -> SinkCounts + Send + Sync>;
 
 /// A sink and its accounts.
 struct LedgerSink {
@@ -75,14 +87,6 @@ impl std::fmt::Debug for MeterBooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MeterBooks").finish_non_exhaustive()
     }
-}
-
-/// One output's part of the ledger.
-#[derive(Clone, Debug, Serialize)]
-pub struct OutputReport {
-    pub to: String,
-    #[serde(flatten)]
-    pub counts: ExportCounts,
 }
 
 /// All accounts at one time.
@@ -173,6 +177,7 @@ impl MeterBooks {
         if is_over {
             found.extend(ledger.imbalances());
             found.extend(own_rules(&notes));
+            found.extend(outputs.iter().flat_map(OutputReport::imbalances));
         }
         LedgerReport {
             elapsed_ns: clock::monotonic_ns().saturating_sub(self.start_ns.load(Ordering::Acquire)),
@@ -199,7 +204,7 @@ impl MeterBooks {
             packets.add(&notes.counts);
         }
         let watched = lock(&self.export).as_ref().map(|export| export.watch.targets());
-        let exports = watched.into_iter().flatten().map(|(to, counts)| OutputReport { to, counts });
+        let exports = watched.into_iter().flatten();
         let sinks = lock(&self.sinks);
         let sinks = sinks.iter().enumerate().map(|(n, sink)| report_of(n, sink, &notes, is_over));
         let outputs: Vec<_> = exports.chain(sinks).collect();
@@ -266,18 +271,21 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn report_of(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: bool) -> OutputReport {
-    let mut sum = OfferedCounts::default();
+    let mut counts = ExportCounts::default();
+    let mut losses = RecordLosses::default();
     for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
-        sum.offered.add(offered.offered);
-        sum.dropped.add(offered.dropped);
+        counts.offered.add(offered.offered);
+        losses.add_all(&offered.lost);
     }
-    let mut counts = (sink.account)();
-    counts.offered = sum.offered;
-    counts.queue_dropped.add(sum.dropped);
+    let SinkCounts { stored, waiting, losses: refused, file_bytes, failure } = (sink.account)();
+    counts.queue_dropped = losses.total();
+    counts.refused = refused.total();
+    losses.add_all(&refused);
+    counts = ExportCounts { sent: stored, waiting, message_bytes: file_bytes, ..counts };
     if !is_over {
         counts.waiting = rest(&counts);
     }
-    OutputReport { to: sink.name.clone(), counts }
+    OutputReport { to: sink.name.clone(), counts, losses, failure }
 }
 
 /// What was offered and is in no other account. Saturates, because a sink may count a record before the worker's counters
@@ -324,14 +332,22 @@ fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::OfferedCounts;
+    use packetrig_flow::LossCause;
 
     #[test]
     fn what_a_sink_was_offered_and_has_not_stored_waits() {
         let books = MeterBooks::new();
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
-        let counts = ExportCounts { sent: carried(4), refused: carried(1), ..ExportCounts::default() };
-        let taken = books.add_sink("file".into(), Box::new(move || counts));
-        let offered = OfferedCounts { offered: carried(10), dropped: carried(2) };
+        let lost = |cause, records| {
+            let mut losses = RecordLosses::default();
+            losses.add(cause, carried(records));
+            losses
+        };
+        let losses = lost(LossCause::Refused, 1);
+        let counts = SinkCounts { stored: carried(4), losses, ..SinkCounts::default() };
+        let taken = books.add_sink("file".into(), Box::new(move || counts.clone()));
+        let offered = OfferedCounts { offered: carried(10), lost: lost(LossCause::QueueFull, 2) };
         let desk = Arc::<WorkerMeeting>::default();
         desk.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
         books.begin(vec![Arc::clone(&desk)], PacketOrigin::Nothing);
@@ -340,6 +356,10 @@ mod tests {
         assert_eq!(ledger.capture.arrived, None);
         drop(taken);
         // At the end nothing may wait: what was offered and is in no account is a defect, and no sink may hide it.
-        assert_eq!(books.report(true).ledger.export.waiting, CarriedRecords::default());
+        let report = books.report(true);
+        assert_eq!(report.ledger.export.waiting, CarriedRecords::default());
+        assert_eq!(report.outputs[0].losses.total(), carried(3));
+        let rule = "records offered to an output = stored + left to others + lost by cause";
+        assert!(report.imbalances.iter().any(|text| text.contains(rule)), "{:?}", report.imbalances);
     }
 }

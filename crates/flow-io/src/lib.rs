@@ -6,11 +6,13 @@
 //! ```
 //! `flow` knows what packets and formats mean; `store` writes files and databases.
 //!
-//! Invariant: memory is bounded. A full queue loses batches, and counts the records and packets in them.
+//! Invariant: memory is bounded. A full queue loses batches, and counts the records and packets in them. Every record that an output was
+//! offered is stored, or lost by a cause that is told ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 
 mod batch;
 mod blame;
+mod certificate;
 pub mod collect;
 mod convert;
 mod error;
@@ -21,6 +23,7 @@ pub mod ledger;
 mod memory;
 pub mod metrics;
 mod outbox;
+mod output_report;
 mod patience;
 mod placement;
 mod reorder;

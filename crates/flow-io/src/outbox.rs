@@ -4,14 +4,14 @@
 //! never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and with files, it
 //! [waits](SharedPatience).
 //!
-//! Invariant, for every sink: offered = accepted by its queue + dropped here.
+//! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
 use crate::export::WorkerProgress;
 use crate::patience::{OpenSource, OutputQueue};
 use crate::{SharedPatience, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowOutlet;
-use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord};
+use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
 
 /// Most records of a batch.
 const RECORDS: usize = 256;
@@ -30,8 +30,8 @@ pub struct OutputChannels {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedCounts {
     pub offered: CarriedRecords,
-    /// What found its queue full.
-    pub dropped: CarriedRecords,
+    /// What its queue did not take.
+    pub lost: RecordLosses,
 }
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl OutputQueues {
             let own = if number < last { batch.clone() } else { batch.take() };
             offered.offered.add(carried);
             if own.is_none_or(|own| queue.give(own).is_err()) {
-                offered.dropped.add(carried);
+                offered.lost.add(queue.loss_cause(), carried);
             }
         }
     }
@@ -158,6 +158,7 @@ impl FlowOutlet for OutputQueues {
 mod tests {
     use super::*;
     use crossbeam_channel::{Receiver, Sender, bounded};
+    use packetrig_flow::LossCause;
 
     fn record(packets: u64) -> FlowRecord {
         let mut record = FlowRecord::default();
@@ -183,7 +184,8 @@ mod tests {
         let mut outbox = OutputQueues::new(&to(vec![batches]));
         (0..RECORDS as u64 * 5).for_each(|n| outbox.record(&record(n)));
         outbox.flush();
-        let OfferedCounts { offered, dropped } = outbox.offered()[0];
+        let OfferedCounts { offered, lost } = outbox.offered()[0];
+        let dropped = lost.total();
         let mut accepted = carried(&taken);
         assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
         accepted.add(dropped);
@@ -201,7 +203,7 @@ mod tests {
         outbox.flush();
         let wanted = CarriedRecords { records: 1, packets: 3, bytes: 300 };
         assert_eq!((carried(&one), carried(&two)), (wanted, wanted));
-        assert!(outbox.offered().iter().all(|sink| sink.dropped == CarriedRecords::default()));
+        assert!(outbox.offered().iter().all(|sink| sink.lost.is_empty()));
     }
 
     #[test]
@@ -231,6 +233,8 @@ mod tests {
         let mut outbox = OutputQueues::new(&channels);
         outbox.record(&record(3));
         outbox.flush();
-        assert_eq!(outbox.offered()[0].dropped, CarriedRecords { records: 1, packets: 3, bytes: 300 });
+        let mut expected = RecordLosses::default();
+        expected.add(LossCause::GivenUp, CarriedRecords { records: 1, packets: 3, bytes: 300 });
+        assert_eq!(outbox.offered()[0].lost, expected);
     }
 }

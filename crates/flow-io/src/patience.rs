@@ -1,12 +1,19 @@
-//! Whether to wait for room in a full queue, or to lose the batch.
+//! Whether to wait for room in a full queue, or to lose the batch, and for how long.
 //!
 //! A live meter never waits while packets may arrive: the ring would overflow meanwhile. Once all its sources have ended it can wait; a
-//! meter of files can from the start. It waits for each output that still takes data. An output that has taken nothing for ten
-//! seconds is given up, or for five seconds after the user has asked for the end. The other outputs are still waited for.
+//! meter of files can from the start. How long depends on the output:
 //!
-//! Invariant: an output that was given up is never waited for again.
+//! * A disk of this machine is waited for until it takes again: one that stands still costs time, and no record.
+//! * A collector that has a connection may take nothing for a minute: its own disk may stand still.
+//! * A collector that cannot be reached is given up after ten seconds.
+//! * After the user has asked for the end, any output is given up after five seconds.
+//!
+//! The other outputs are still waited for.
+//!
+//! Invariant: an output that was given up is not waited for again, neither at its queue nor at the end, unless it takes something.
 
 use crossbeam_channel::{SendTimeoutError, Sender, TrySendError};
+use packetrig_flow::LossCause;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::Arc;
@@ -15,19 +22,38 @@ use std::time::Duration;
 
 /// How often a waiting thread checks whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// An output that takes nothing for this long is given up.
-const STALL: Nanos = Nanos::from_secs(10);
-/// The same after the user has asked for the end.
+/// A connected collector that takes nothing for this long is given up.
+const CONNECTED_STALL: Nanos = Nanos::from_secs(60);
+/// One that cannot be reached for this long is given up.
+const UNREACHABLE_STALL: Nanos = Nanos::from_secs(10);
+/// Any output, after the user has asked for the end.
 const HURRIED_STALL: Nanos = Nanos::from_secs(5);
 /// How often to check the other sources: all are told to end at the same time, and do so within a fraction of a second.
 const SOURCE_LOOKS: u32 = 50;
 
+/// How an output is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputReach {
+    /// On this machine, or without a connection.
+    Local,
+    Connected,
+    /// It has no connection now.
+    Unreachable,
+}
+
+impl OutputReach {
+    const ALL: [Self; 3] = [Self::Local, Self::Connected, Self::Unreachable];
+}
+
 #[derive(Debug)]
 struct PatienceState {
     is_begun: AtomicBool,
+    /// Whether the packets are those of files, which can wait.
+    is_of_files: AtomicBool,
     /// Sources that may still give packets.
     open_sources: AtomicUsize,
-    stall_ns: AtomicU64,
+    /// By [`OutputReach`]: how long an output may take nothing.
+    stall_ns: [AtomicU64; 3],
 }
 
 /// Whether workers wait for room, shared by all of them. Clones share one state.
@@ -46,16 +72,17 @@ impl Drop for OpenSource {
 
 impl Default for SharedPatience {
     fn default() -> Self {
-        Self::with_stall(STALL)
+        Self::with_stalls([u64::MAX, CONNECTED_STALL.as_u64(), UNREACHABLE_STALL.as_u64()])
     }
 }
 
 impl SharedPatience {
-    fn with_stall(stall: Nanos) -> Self {
+    pub(crate) fn with_stalls(stall_ns: [u64; 3]) -> Self {
         Self(Arc::new(PatienceState {
             is_begun: AtomicBool::new(false),
+            is_of_files: AtomicBool::new(false),
             open_sources: AtomicUsize::new(0),
-            stall_ns: AtomicU64::new(stall.as_u64()),
+            stall_ns: stall_ns.map(AtomicU64::new),
         }))
     }
 
@@ -64,18 +91,36 @@ impl SharedPatience {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
+    /// The same for packets of files: they wait at the end, too.
+    pub fn begin_for_files(&self) {
+        self.0.is_of_files.store(true, Ordering::Release);
+        self.begin();
+    }
+
     /// The user has asked for the end: stalled outputs are given up sooner.
     pub fn hurry(&self) {
-        self.0.stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
+        for stall_ns in &self.0.stall_ns {
+            stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
+        }
     }
 
     fn is_begun(&self) -> bool {
         self.0.is_begun.load(Ordering::Acquire)
     }
 
+    fn stall_ns(&self, reach: OutputReach) -> u64 {
+        self.0.stall_ns[reach as usize].load(Ordering::Acquire)
+    }
+
     /// Whether an output without progress since `moved_ns` counts as dead.
-    fn is_stalled(&self, moved_ns: u64) -> bool {
-        clock::monotonic_ns().saturating_sub(moved_ns) >= self.0.stall_ns.load(Ordering::Acquire)
+    fn is_stalled(&self, reach: OutputReach, moved_ns: u64) -> bool {
+        clock::monotonic_ns().saturating_sub(moved_ns) >= self.stall_ns(reach)
+    }
+
+    /// How long an output that takes nothing is waited for after the last batch was offered.
+    pub(crate) fn last_wait_ns(&self, reach: OutputReach, usual: Nanos) -> u64 {
+        let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReach::Connected;
+        if can_wait { self.stall_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
 
     pub(crate) fn add_source(&self) -> OpenSource {
@@ -112,45 +157,128 @@ impl SharedPatience {
     }
 }
 
+#[derive(Debug)]
+struct ProgressState {
+    reach: AtomicUsize,
+    is_given_up: AtomicBool,
+    /// When it last took something.
+    moved_ns: AtomicU64,
+}
+
+/// Whether an output still takes something. Its queue and its sender share it.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputProgress(Arc<ProgressState>);
+
+impl OutputProgress {
+    pub(crate) fn new(reach: OutputReach) -> Self {
+        Self(Arc::new(ProgressState {
+            reach: AtomicUsize::new(reach as usize),
+            is_given_up: AtomicBool::new(false),
+            moved_ns: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn reach(&self) -> OutputReach {
+        let number = self.0.reach.load(Ordering::Acquire);
+        OutputReach::ALL.get(number).copied().unwrap_or(OutputReach::Local)
+    }
+
+    pub(crate) fn set_connected(&self, is_connected: bool) {
+        let before = self.reach();
+        if before == OutputReach::Local {
+            return;
+        }
+        let reach = if is_connected { OutputReach::Connected } else { OutputReach::Unreachable };
+        self.0.reach.store(reach as usize, Ordering::Release);
+        // It may have taken nothing for a while: the time to come back begins when the connection breaks.
+        if (before, reach) == (OutputReach::Connected, OutputReach::Unreachable) {
+            self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+        }
+    }
+
+    /// It took something, so it is alive.
+    pub(crate) fn note_moved(&self) {
+        self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+        self.0.is_given_up.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn moved_ns(&self) -> u64 {
+        self.0.moved_ns.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.0.is_given_up.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.0.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Why it has no room.
+    pub(crate) fn loss_cause(&self) -> LossCause {
+        match (self.reach(), self.is_given_up()) {
+            (OutputReach::Unreachable, _) => LossCause::Unreachable,
+            (_, true) => LossCause::GivenUp,
+            (_, false) => LossCause::QueueFull,
+        }
+    }
+
+    /// Why it does not have what still waits for it at the end.
+    pub(crate) fn cause_at_end(&self) -> LossCause {
+        match self.reach() {
+            OutputReach::Local => LossCause::Refused,
+            OutputReach::Connected => LossCause::GivenUp,
+            OutputReach::Unreachable => LossCause::Unreachable,
+        }
+    }
+}
+
 /// The queue of one output, which can be given up without the others. Clones share the queue.
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
     patience: SharedPatience,
-    state: Arc<OutputState>,
-}
-
-#[derive(Debug, Default)]
-struct OutputState {
-    is_given_up: AtomicBool,
-    /// When it last took something from any worker.
-    moved_ns: AtomicU64,
+    progress: OutputProgress,
 }
 
 impl<T> Clone for OutputQueue<T> {
     fn clone(&self) -> Self {
-        let Self { queue, patience, state } = self;
-        Self { queue: queue.clone(), patience: patience.clone(), state: Arc::clone(state) }
+        let Self { queue, patience, progress } = self;
+        Self { queue: queue.clone(), patience: patience.clone(), progress: progress.clone() }
     }
 }
 
 impl<T> OutputQueue<T> {
-    /// For an output that receives from `queue`.
+    /// For an output on this machine that receives from `queue`.
     pub fn new(queue: Sender<T>, patience: &SharedPatience) -> Self {
-        Self { queue, patience: patience.clone(), state: Arc::default() }
+        Self::with_progress(queue, patience, OutputProgress::new(OutputReach::Local))
+    }
+
+    /// For an output that itself notes what it takes.
+    pub(crate) fn with_progress(
+        queue: Sender<T>,
+        patience: &SharedPatience,
+        progress: OutputProgress,
+    ) -> Self {
+        Self { queue, patience: patience.clone(), progress }
     }
 
     fn is_waited_for(&self) -> bool {
-        self.patience.is_begun() && !self.state.is_given_up.load(Ordering::Acquire)
+        self.patience.is_begun() && !self.progress.is_given_up()
     }
 
     /// Gives the output up if it has taken nothing for too long while a worker waited.
     fn give_up_if_stalled(&self, waiting_since_ns: u64) {
         // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
-        let moved_ns = self.state.moved_ns.load(Ordering::Acquire).max(waiting_since_ns);
-        if self.patience.is_stalled(moved_ns) {
-            self.state.is_given_up.store(true, Ordering::Release);
+        let moved_ns = self.progress.moved_ns().max(waiting_since_ns);
+        if self.patience.is_stalled(self.progress.reach(), moved_ns) {
+            self.progress.give_up();
         }
+    }
+
+    /// Why it has no room.
+    pub(crate) fn loss_cause(&self) -> LossCause {
+        self.progress.loss_cause()
     }
 
     /// Puts a value into the queue. Waits for room if patience has begun; returns the value if there was none.
@@ -160,11 +288,14 @@ impl<T> OutputQueue<T> {
             match self.queue.send_timeout(value, LOOK) {
                 Ok(()) => {
                     // For all workers: another one may have waited longer without luck, but the output is alive.
-                    self.state.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+                    self.progress.note_moved();
                     return Ok(());
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
-                Err(SendTimeoutError::Disconnected(back)) => return Err(back),
+                Err(SendTimeoutError::Disconnected(back)) => {
+                    self.progress.give_up();
+                    return Err(back);
+                }
             }
             self.give_up_if_stalled(since_ns);
         }
@@ -182,13 +313,14 @@ impl<T> OutputQueue<T> {
 
     /// If patience has begun, waits until each of these has room or is given up. No other thread may fill them.
     pub(crate) fn await_room(queues: &[Self]) {
-        for output in queues {
-            // For each anew: while another one was waited for, nobody tried whether this one takes.
-            let since_ns = clock::monotonic_ns();
-            while output.queue.is_full() && output.is_waited_for() {
-                std::thread::sleep(LOOK / 20);
-                output.give_up_if_stalled(since_ns);
-            }
+        // For all at the same time: of several that are dead, each would otherwise cost the time of one.
+        let since_ns = clock::monotonic_ns();
+        loop {
+            let mut waiting = queues.iter().filter(|output| output.queue.is_full() && output.is_waited_for());
+            let Some(first) = waiting.next() else { return };
+            first.give_up_if_stalled(since_ns);
+            waiting.for_each(|output| output.give_up_if_stalled(since_ns));
+            std::thread::sleep(LOOK / 20);
         }
     }
 }
@@ -201,7 +333,7 @@ mod tests {
     const SHORT: Nanos = Nanos::from_secs(1);
 
     fn begun() -> SharedPatience {
-        let patience = SharedPatience::with_stall(SHORT);
+        let patience = SharedPatience::with_stalls([SHORT.as_u64(); 3]);
         patience.begin();
         patience
     }
@@ -282,15 +414,11 @@ mod tests {
         assert_eq!(queues[0].give(5), Err(5));
     }
 
-    /// While the dead one is waited for, nobody tries whether the slow one takes.
     #[test]
     fn an_output_that_is_slow_is_not_given_up_with_one_that_is_dead() {
         let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while queues[0].is_waited_for() {
-                    std::thread::sleep(LOOK / 20);
-                }
                 std::thread::sleep(LOOK);
                 taken.recv().unwrap();
             });
@@ -300,16 +428,56 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_output_has_its_own_limit_and_the_cause_says_which_it_was() {
+        let [forever, _, short] = [u64::MAX, u64::MAX, 1];
+        let patience = SharedPatience::with_stalls([forever, forever, short]);
+        patience.begin();
+        let full = |reach| {
+            let (queue, taken) = bounded(1);
+            let output = OutputQueue::with_progress(queue, &patience, OutputProgress::new(reach));
+            output.give(0).unwrap();
+            output.give_up_if_stalled(0);
+            (output, taken)
+        };
+        let (disk, _disk) = full(OutputReach::Local);
+        let (collector, _collector) = full(OutputReach::Unreachable);
+        assert!(disk.is_waited_for() && !collector.is_waited_for());
+        assert_eq!(
+            (disk.loss_cause(), collector.loss_cause()),
+            (LossCause::QueueFull, LossCause::Unreachable)
+        );
+        // It is alive after all.
+        collector.progress.set_connected(true);
+        assert_eq!(collector.loss_cause(), LossCause::GivenUp);
+        collector.progress.note_moved();
+        assert!(collector.is_waited_for());
+    }
+
+    #[test]
+    fn a_connected_collector_may_take_as_long_at_the_end_of_a_file_as_before() {
+        let usual = Nanos::from_secs(3);
+        let patience = SharedPatience::default();
+        let wait_ns = |reach| patience.last_wait_ns(reach, usual);
+        assert_eq!(wait_ns(OutputReach::Connected), usual.as_u64());
+        patience.begin_for_files();
+        assert_eq!(wait_ns(OutputReach::Connected), CONNECTED_STALL.as_u64());
+        assert_eq!(wait_ns(OutputReach::Unreachable), usual.as_u64());
+        patience.hurry();
+        assert_eq!(wait_ns(OutputReach::Connected), HURRIED_STALL.as_u64());
+    }
+
+    #[test]
     fn haste_shortens_the_wait_and_never_makes_it_longer() {
         let patience = SharedPatience::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
-        let [usual, hurried] = [STALL, HURRIED_STALL].map(ago);
-        assert!(patience.is_stalled(usual));
-        assert!(!patience.is_stalled(hurried));
+        let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| patience.is_stalled(reach, moved_ns));
+        assert_eq!(is_stalled(0), [false, true, true]);
+        assert_eq!(is_stalled(ago(UNREACHABLE_STALL)), [false, false, true]);
+        assert_eq!(is_stalled(ago(HURRIED_STALL)), [false; 3]);
         patience.hurry();
-        assert!(patience.is_stalled(hurried));
+        assert_eq!(is_stalled(ago(HURRIED_STALL)), [true; 3]);
         let short = begun();
         short.hurry();
-        assert!(short.is_stalled(ago(SHORT)));
+        assert!(short.is_stalled(OutputReach::Local, ago(SHORT)));
     }
 }

@@ -74,7 +74,7 @@ impl RunningMeter {
         let channels = books.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
-            channels.patience.begin();
+            channels.patience.begin_for_files();
         }
         let processors = processors(&options.input)?;
         let placed = processors.clone();

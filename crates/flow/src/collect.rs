@@ -46,7 +46,9 @@ mod waiting;
 pub use allowed::{ExporterList, ExporterNetwork, ExporterNetworkError};
 pub use collector::{CollectorOptions, FlowCollector, ForgottenExporters, RefusedMessages};
 pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
-pub use exporter::{ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, message_length};
+pub use exporter::{
+    ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, SequenceNumbers, message_length,
+};
 pub use gather::{FlowGatherer, GatherOptions};
 pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterPart};
 pub use malformed::MalformedMessage;

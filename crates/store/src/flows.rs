@@ -29,6 +29,7 @@ mod network;
 pub mod order;
 pub mod parquet;
 mod partial;
+pub mod progress;
 pub mod protocols;
 mod queued;
 pub mod recall;
@@ -47,7 +48,7 @@ mod walk;
 
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
-pub use queued::{QueuePolicy, QueuedSink};
+pub use queued::{QueuePolicy, QueuedSink, StoredNote};
 pub use sink::{KeptCounts, RecordMaker, RecordSink};
 pub use target::StoreTarget;
 pub use walk::linked_tables;

@@ -2,12 +2,14 @@
 
 use packetrig_tests::exporters::{RECORDS, honest_message};
 use packetrig_tests::listening::await_place;
+use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,14 +25,18 @@ fn kill_one(records: &Path) {
     for n in 0..MESSAGES {
         connection.write_all(&honest_message(7, n * RECORDS)).unwrap();
     }
+    await_row_group(records);
+    collector.signal(Signal::KILL);
+    assert_eq!(collector.finish().code, None);
+}
+
+fn await_row_group(records: &Path) {
     let partial = records.join(PARTIAL);
     let has_come = (0..10_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
         has_whole_block(&partial)
     });
     assert!(has_come, "no row group came to the disk");
-    collector.signal(Signal::KILL);
-    assert_eq!(collector.finish().code, None);
 }
 
 /// Whether the first block of a growing file is all there: after four bytes its head begins, with the lengths of its pages and its footer
@@ -72,6 +78,58 @@ fn the_next_collector_stores_what_a_killed_one_has_written() {
     assert_eq!(report["sinks"][0]["offered"]["records"], 0, "they are not this collector's: {report:#}");
     assert_eq!(stored(directory.path()), recovered);
     assert!(!directory.path().join(PARTIAL).exists());
+}
+
+/// The exporter goes on, and its numbers say what neither of the two collectors has.
+#[test]
+fn the_next_collector_says_what_a_killed_one_has_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let records = directory.path().display().to_string();
+    let start = |place: &str| {
+        let flags = ["collect", "--json", "--quiet", "--listen", place, "--directory", &records];
+        let mut collector = Running::start(&flags, "");
+        let place = await_place(&mut collector);
+        (collector, place)
+    };
+    let (mut killed, place) = start(&format!("udp://{}", own_place()));
+    let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+    exporter.connect(place.strip_prefix("udp://").unwrap()).unwrap();
+    let send = |messages: Range<u32>| {
+        for n in messages {
+            exporter.send(&honest_message(7, n * RECORDS)).unwrap();
+            // No faster than the collector reads.
+            if n % 20 == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    };
+    send(0..MESSAGES);
+    await_row_group(directory.path());
+    // Too few for another row group.
+    let sent = MESSAGES + 100;
+    send(MESSAGES..sent);
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.finish().code, None);
+    let (mut next, _) = start(&place);
+    // Read at the end of the collector at the latest.
+    send(sent..sent + 1);
+    next.signal(Signal::INT);
+    let finished = next.finish();
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let recovered = report["sinks"][0]["recovered"]["records"].as_u64().unwrap();
+    let lost = u64::from(sent * RECORDS) - recovered;
+    assert!(recovered >= 4096 && lost >= 2400, "{report:#}");
+    let expected = serde_json::json!([{"exporter": "127.0.0.1", "domain": 7, "stored_records": recovered,
+        "missing": lost, "unit": "records"}]);
+    assert_eq!(report["earlier"], expected, "{report:#}");
+    let missing = &report["missing"][0];
+    assert_eq!((&missing["amount"], finished.code), (&lost.into(), Some(7)), "{report:#}");
+    assert_eq!(stored(directory.path()), recovered + u64::from(RECORDS));
+    // It ended in order, so nothing is said again.
+    let (mut last, _) = start(&place);
+    last.signal(Signal::INT);
+    let report: Value = serde_json::from_str(&last.finish().stdout).unwrap();
+    assert_eq!(report["earlier"], serde_json::json!([]));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod live;
 mod losses;
 mod merged;
 mod order;
+mod outputs;
 mod shares;
 
 use packetrig_testkit::lab::LabPort;
@@ -15,7 +16,12 @@ use serde_json::Value;
 
 /// What a meter printed. It balances, or the test ends here.
 fn ledger(finished: &Finished) -> Value {
-    assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);
+    ledger_of(finished, 0)
+}
+
+/// The same of one that ended with this code.
+fn ledger_of(finished: &Finished, code: i32) -> Value {
+    assert_eq!(finished.code, Some(code), "{}{}", finished.stdout, finished.stderr);
     let result: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(result["imbalances"], serde_json::json!([]), "{result}");
     result

@@ -1,6 +1,7 @@
 //! `packetrig collect`: receives flow records, stores them where the user says, and counts what is lost on the way.
 
 mod counters;
+mod earlier;
 mod show;
 mod sinks;
 
@@ -33,6 +34,8 @@ const PORT: u16 = 4739;
 const MOST_ROOM: u64 = (1 << 30) - 1;
 /// Least `--memory`: less could not hold an exporter with many templates.
 const LEAST_MEMORY: u64 = 8 << 20;
+/// Refused connections are reported once in this time.
+const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
 /// How often signals and the end of the time are looked for.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -111,12 +114,14 @@ fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, ar
     let reading = collecting.reading();
     let mut live = LiveLine::new(!arguments.quiet);
     let mut last = None;
+    let mut refusals = SaidRefusals::default();
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     while !is_interrupted()
         && !collecting.is_done()
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
         std::thread::sleep(POLL);
+        refusals.say(&reading);
         if live.is_due(reading.elapsed()) {
             let ledger = reading.ledger();
             live.show(Nanos::new(ledger.elapsed_ns), show::line(&ledger, last.as_ref(), &accounts.read()));
@@ -124,6 +129,31 @@ fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, ar
         }
     }
     live.finish();
+}
+
+/// The refused handshakes that were said.
+#[derive(Default)]
+struct SaidRefusals {
+    sum: u64,
+    at_ns: u64,
+}
+
+impl SaidRefusals {
+    /// Says why connections are refused, at most once in a while: whoever is refused tries again.
+    fn say(&mut self, reading: &LedgerReading) {
+        let now_ns = clock::monotonic_ns();
+        if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSALS_EVERY_NS {
+            return;
+        }
+        let failures = reading.handshake_failures();
+        let sum = failures.iter().map(|(_, times, _)| times).sum();
+        if sum > self.sum {
+            for (place, _, why) in failures {
+                remark(format_args!("collect: warning: {place} refused a connection of {why}"));
+            }
+            *self = Self { sum, at_ns: now_ns };
+        }
+    }
 }
 
 /// Prints the result, and says how the command ends.

@@ -9,11 +9,13 @@ use super::is_interrupted;
 use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
+use crate::losses;
 use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
-use packetrig_flow_io::ledger::{LedgerReport, MeterBooks, exposition};
+use packetrig_flow::RecordLosses;
+use packetrig_flow_io::ledger::{LedgerReport, MeterBooks, OutputReport, exposition};
 use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, RunningMeter};
@@ -49,8 +51,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     watch(arguments, &meter, &books, output);
     // In this order: workers hand over their last records, outputs send them, and only then the ledger is final.
     meter.stop();
-    await_end(&meter, &books);
+    await_end(&books, || meter.has_ended());
     let metered = meter.join();
+    await_end(&books, || outputs.has_ended());
     let failures = outputs.join();
     let report = books.report(true);
     drop(metrics);
@@ -107,6 +110,7 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
     let mut screen = arguments.top.then(|| TopScreen::new(std::io::stdout().is_terminal()));
     let mut show_ns = start_ns + SHOW_NS;
     let mut said = SaidOfGroup::default();
+    let mut troubles = SaidTroubles::default();
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
@@ -116,6 +120,7 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
             // From the schedule and not from now: a line that comes late does not move the next one.
             show_ns += SHOW_NS;
             let report = books.report(false);
+            troubles.say(&report);
             live.show(Nanos::new(report.elapsed_ns), show::line(&report, last.as_ref()));
             if let Some(screen) = &mut screen {
                 output.text(screen.draw(meter, &report));
@@ -125,6 +130,23 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
         clock::sleep_until_ns((now_ns + POLL_NS).min(show_ns).min(end_ns));
     }
     live.finish();
+}
+
+/// The last trouble of each output that was said.
+#[derive(Default)]
+struct SaidTroubles(Vec<Option<String>>);
+
+impl SaidTroubles {
+    /// Says what is wrong with an output if it is not what was said last, also with `--quiet`: a meter may run for days.
+    fn say(&mut self, report: &LedgerReport) {
+        self.0.resize(report.outputs.len(), None);
+        for (said, output) in self.0.iter_mut().zip(&report.outputs) {
+            if let Some(failure) = output.failure.as_ref().filter(|failure| said.as_ref() != Some(*failure)) {
+                remark(format_args!("meter: warning: {}: {failure}", output.to));
+                *said = Some(failure.clone());
+            }
+        }
+    }
 }
 
 /// What was said of a meter's place in its group.
@@ -153,10 +175,10 @@ impl SaidOfGroup {
     }
 }
 
-/// Waits until the workers have handed over their records. It waits for an output as long as that takes something. After a signal,
-/// an output that takes nothing is given up sooner: the user wants the end.
-fn await_end(meter: &RunningMeter, books: &MeterBooks) {
-    while !meter.has_ended() {
+/// Waits until the workers have handed over their records, or the outputs have sent them. After a signal, an output that takes nothing
+/// is given up sooner: the user wants the end.
+fn await_end(books: &MeterBooks, has_ended: impl Fn() -> bool) {
+    while !has_ended() {
         if is_interrupted() {
             books.patience().hurry();
         }
@@ -164,26 +186,30 @@ fn await_end(meter: &RunningMeter, books: &MeterBooks) {
     }
 }
 
-/// Reports a ledger that does not balance and outputs that failed, and gives the exit code. Reading files is interrupted by a signal
+/// Reports a ledger that does not balance and what outputs have lost, and gives the exit code. Reading files is interrupted by a signal
 /// but not by `--time`, which the user asked for. A meter at an interface always ends by one of the two.
 fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
     let style = TextStyle::of_remarks();
     for rule in &report.imbalances {
         remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
     }
-    for failure in report.damages.iter().chain(failures) {
+    let mut losses = RecordLosses::default();
+    report.outputs.iter().for_each(|output| losses.add_all(&output.losses));
+    let lost: Vec<String> = report.outputs.iter().flat_map(OutputReport::loss_lines).collect();
+    for failure in report.damages.iter().chain(failures).chain(&lost) {
         remark(format_args!("{} {failure}", style.bad("error:")));
     }
+    let of_outputs = losses::exit_of(&losses);
     // An imbalance is worse than a failed output: then no number in the result can be trusted.
     if !report.imbalances.is_empty() {
         CommandExit::Inconclusive
-    } else if !failures.is_empty() {
+    } else if !failures.is_empty() || of_outputs == CommandExit::World {
         CommandExit::World
     } else if !report.damages.is_empty() {
         CommandExit::Usage
     } else if report.stopped && has_signal {
         CommandExit::Interrupted
     } else {
-        CommandExit::Ok
+        of_outputs
     }
 }

@@ -59,7 +59,8 @@ impl FlowArchive for FlowDirectories {
             "groups": top.groups.iter().map(|group| top_json(parts, group)).collect::<Vec<_>>(),
             "total": top.total.sum,
             "groups_seen": top.groups_seen,
-            "doubt": top.doubt,
+            "groups_are_estimated": top.groups_are_estimated,
+            "files_have_changed": top.files_have_changed,
         })))
     }
 

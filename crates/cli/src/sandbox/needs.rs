@@ -43,7 +43,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
-    let reads_files = inputs.clone().any(|input| input.is_file());
+    let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
     // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
     let exports =
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);

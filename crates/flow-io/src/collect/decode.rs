@@ -38,8 +38,10 @@ pub trait RecordOutlet: Send {
         let _ = (ledger, exporter, at_ns);
     }
 
-    /// Called several times a second.
-    fn tick(&mut self) {}
+    /// Called several times a second, with the state of all exporters: records that came before were handed over.
+    fn tick(&mut self, exporters: &[ExporterLedger]) {
+        let _ = exporters;
+    }
 }
 
 /// What is known, as of the last tick.
@@ -192,8 +194,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         collector.age(now_ns);
         gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record, None));
         pending.hand_over();
-        pending.outlet.tick();
         let snapshot = self.snapshot();
+        self.pending.outlet.tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
         // must not keep the thread from decoding.
@@ -209,6 +211,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             is_here,
             counts: counts.clone(),
             reported: reported.copied(),
+            numbers: self.collector.numbers(exporter).filter(|_| is_here),
         });
         KnownState {
             exporters: exporters.collect(),

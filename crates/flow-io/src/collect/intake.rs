@@ -6,6 +6,7 @@ use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Batches that may wait for the decoding thread. When the queue is full, listeners wait: the kernel then drops datagrams
@@ -89,6 +90,9 @@ pub(super) struct ListenerCounters {
     pub(super) connections: AtomicU64,
     pub(super) open: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) handshakes_failed: AtomicU64,
+    /// Why the last of them failed.
+    pub(super) handshake_failure: Mutex<Option<String>>,
     pub(super) broken: AtomicU64,
     pub(super) slow: AtomicU64,
     pub(super) address_full: AtomicU64,
@@ -118,6 +122,11 @@ pub struct IntakeCounts {
     pub open: u64,
     /// Connections refused: too many, or not encrypted as they should be.
     pub refused: u64,
+    /// Connections of which one side did not accept the other, such as its certificate.
+    pub handshakes_failed: u64,
+    /// Why the last of these failed: the address of the exporter, the certificate and the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake_failure: Option<String>,
     /// Connections and files that ended within a message, or contained something that is not a message.
     pub broken: u64,
     /// Connections closed because a message did not come to its end in time.
@@ -138,9 +147,10 @@ pub struct IntakeCounts {
 
 impl IntakeCounts {
     /// Connections that were refused or closed, by cause.
-    pub const fn closed_by_cause(&self) -> [(&'static str, u64); 7] {
+    pub const fn closed_by_cause(&self) -> [(&'static str, u64); 8] {
         [
             ("refused", self.refused),
+            ("handshake", self.handshakes_failed),
             ("address_full", self.address_full),
             ("broken", self.broken),
             ("slow", self.slow),
@@ -176,6 +186,14 @@ pub(super) fn add(counter: &AtomicU64, value: u64) {
 }
 
 impl ListenerCounters {
+    fn lock_failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.handshake_failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note_handshake_failure(&self, why: String) {
+        *self.lock_failure() = Some(why);
+    }
+
     pub(super) fn read(&self, place: String) -> IntakeCounts {
         // Relaxed is enough: each number stands alone here. Sums are compared only after the threads are joined.
         IntakeCounts {
@@ -188,6 +206,8 @@ impl ListenerCounters {
             connections: self.connections.load(Ordering::Relaxed),
             open: self.open.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
+            handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
+            handshake_failure: self.lock_failure().clone(),
             broken: self.broken.load(Ordering::Relaxed),
             slow: self.slow.load(Ordering::Relaxed),
             address_full: self.address_full.load(Ordering::Relaxed),

@@ -8,7 +8,7 @@
 use super::intake::IntakeCounts;
 use packetrig_flow::collect::{
     ExporterIdentity, ForgottenExporters, GroupCounts, RefusedMessages, ReportedLosses, SESSION_COUNTS,
-    SessionCounts,
+    SequenceNumbers, SessionCounts,
 };
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ pub struct ExporterLedger {
     pub counts: SessionCounts,
     /// Its last report about its own losses.
     pub reported: Option<ReportedLosses>,
+    /// Its sequence numbers, while its session is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<SequenceNumbers>,
 }
 
 /// What was handed to the sinks.
@@ -298,6 +301,10 @@ impl CollectLedger {
             (
                 "files with something other than whole messages",
                 self.intake.iter().filter(|intake| intake.is_damaged_file()).count() as u64,
+            ),
+            (
+                "connections refused: one side did not accept the other's certificate or protocol",
+                self.sum_of_intake(|intake| intake.handshakes_failed),
             ),
             ("connections with more to read at the end", self.sum_of_intake(|intake| intake.cut)),
         ];

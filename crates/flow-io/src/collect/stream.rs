@@ -7,12 +7,13 @@ mod peers;
 mod turns;
 
 use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add};
+use super::tls::ListenerEncryption;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport, message_length};
 use packetrig_sys::clock;
 use peers::{ExporterPeer, PeerDenial, PeerState, make_room};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ const DRAIN_NS: u64 = 2_000_000_000;
 
 pub(super) fn start(
     address: SocketAddr,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ListenerEncryption>,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
@@ -54,7 +55,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// What the connections of a listener share.
 struct ConnectionContext {
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ListenerEncryption>,
     shared: Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
@@ -137,6 +138,7 @@ fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
         _ if peer.is_evicted() => Some(&counters.made_room),
         ConnectionEnd::Orderly => None,
         ConnectionEnd::Refused => Some(&counters.refused),
+        ConnectionEnd::HandshakeFailed => Some(&counters.handshakes_failed),
         ConnectionEnd::Broken => Some(&counters.broken),
         ConnectionEnd::Slow => Some(&counters.slow),
         ConnectionEnd::Silent => Some(&counters.silent),
@@ -157,6 +159,8 @@ fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
 enum ConnectionEnd {
     Orderly,
     Refused,
+    /// One of the two sides does not accept the other.
+    HandshakeFailed,
     Broken,
     Slow,
     Silent,
@@ -178,31 +182,36 @@ fn serve_messages(
     let stream = TurnStream::new(Arc::clone(peer));
     match &context.tls {
         None => read(context, peer, stream, source),
-        Some(config) => match shake_hands(context, stream, config) {
-            Some(stream) => read(context, peer, stream, source),
-            None => ConnectionEnd::Refused,
+        Some(encryption) => match shake_hands(context, stream, encryption) {
+            Ok(stream) => read(context, peer, stream, source),
+            Err(Some(objection)) => {
+                context.counters.note_handshake_failure(format!("{}: {objection}", source.address));
+                ConnectionEnd::HandshakeFailed
+            }
+            Err(None) => ConnectionEnd::Refused,
         },
     }
 }
 
+/// The error says why one of the sides objected, if one did.
 fn shake_hands(
     context: &ConnectionContext,
     mut stream: TurnStream,
-    config: &Arc<ServerConfig>,
-) -> Option<StreamOwned<ServerConnection, TurnStream>> {
-    let mut connection = ServerConnection::new(Arc::clone(config)).ok()?;
+    encryption: &ListenerEncryption,
+) -> Result<StreamOwned<ServerConnection, TurnStream>, Option<String>> {
+    let mut connection = ServerConnection::new(Arc::clone(&encryption.config)).map_err(|_| None)?;
     let begun_ns = clock::monotonic_ns();
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
             Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
-            Err(_) => return None,
+            Err(error) => return Err(encryption.objection(&error)),
         }
         if context.is_slow(begun_ns) || context.is_drained() {
-            return None;
+            return Err(None);
         }
     }
-    Some(StreamOwned::new(connection, stream))
+    Ok(StreamOwned::new(connection, stream))
 }
 
 fn is_nothing_yet(error: &io::Error) -> bool {

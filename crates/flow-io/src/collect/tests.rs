@@ -358,7 +358,7 @@ struct WrongOutlet;
 impl RecordOutlet for WrongOutlet {
     fn records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
 
-    fn tick(&mut self) {
+    fn tick(&mut self, _: &[ExporterLedger]) {
         panic!("as wanted");
     }
 }

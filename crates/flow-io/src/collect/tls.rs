@@ -1,10 +1,13 @@
 //! The server's side of TLS: the collector's certificate, and whether exporters need one.
 
 use super::Error;
+use crate::certificate::{ExporterVerifier, name_of};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,31 +22,63 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-pub(super) fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = certificates("the certificate", &files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| unusable("the private key", &files.key, error))?;
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable("the certificate", &files.certificate, error))?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(CLIENT_AUTHORITIES, path)? {
-                roots.add(authority).map_err(|error| unusable(CLIENT_AUTHORITIES, path, error))?;
+/// What each encrypted connection of a listener needs.
+#[derive(Clone, Debug)]
+pub(super) struct ListenerEncryption {
+    pub(super) config: Arc<ServerConfig>,
+    /// This collector's own certificate: its file and its name.
+    own: String,
+    verifier: Option<Arc<ExporterVerifier>>,
+}
+
+impl ListenerEncryption {
+    pub(super) fn new(files: &TlsFiles) -> Result<Self, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = certificates("the certificate", &files.certificate)?;
+        let name = chain.first().map(name_of).unwrap_or_default();
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| unusable("the private key", &files.key, error))?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable("the certificate", &files.certificate, error))?;
+        let verifier = files.client_ca.as_ref().map(|path| verifier(path, provider)).transpose()?;
+        let builder = match &verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::<ExporterVerifier>::clone(verifier)),
+        };
+        let config = builder.with_single_cert(chain, key);
+        // Fails if the key does not belong to the certificate.
+        let config = config.map_err(|error| unusable("the private key", &files.key, error))?;
+        let own = format!("{} {name}", files.certificate.display());
+        Ok(Self { config: Arc::new(config), own, verifier })
+    }
+
+    /// Why a handshake failed, if one of the two sides objected. `None`: the peer has just gone.
+    pub(super) fn objection(&self, error: &io::Error) -> Option<String> {
+        // Taken first, so that it is not mistaken for that of a later handshake.
+        let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
+        let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        Some(match error {
+            rustls::Error::AlertReceived(_) => {
+                format!("the exporter does not accept the certificate {}: {error}", self.own)
             }
-            // Without `allow_unauthenticated` this verifier refuses clients that present no certificate.
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| unusable(CLIENT_AUTHORITIES, path, error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let config = builder.with_single_cert(chain, key);
-    // Fails if the key does not belong to the certificate.
-    config.map(Arc::new).map_err(|error| unusable("the private key", &files.key, error))
+            _ => of_exporter.unwrap_or_else(|| error.to_string()),
+        })
+    }
+}
+
+/// Accepts exporters with a certificate only.
+fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<ExporterVerifier>, Error> {
+    let trusted = certificates(CLIENT_AUTHORITIES, path)?;
+    let mut roots = RootCertStore::empty();
+    for authority in &trusted {
+        roots.add(authority.clone()).map_err(|error| unusable(CLIENT_AUTHORITIES, path, error))?;
+    }
+    // Without `allow_unauthenticated` this verifier refuses clients that present no certificate.
+    let usual = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| unusable(CLIENT_AUTHORITIES, path, error))?;
+    Ok(Arc::new(ExporterVerifier::new(usual, path, &trusted)))
 }
 
 fn unusable(what: &'static str, path: &Path, reason: impl ToString) -> Error {

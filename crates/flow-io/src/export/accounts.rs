@@ -1,10 +1,12 @@
 //! Where each record is on its way out: in the queue, in a target's backlog, sent, or lost for a target.
 //!
 //! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two
-//! accounts or in none: offered = queue dropped + sent + refused + left to others + waiting, at any time.
+//! accounts or in none: offered = queue dropped + sent + refused + left to others + waiting, at any time. What is dropped or refused is
+//! also in the losses, by its cause.
 
 use crate::batch::WorkerBatch;
-use packetrig_flow::{CarriedRecords, ExportCounts};
+use crate::output_report::OutputReport;
+use packetrig_flow::{CarriedRecords, ExportCounts, LossCause, RecordLosses};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +49,10 @@ struct TargetOwn {
     waiting: CarriedRecords,
     sent: CarriedRecords,
     refused: CarriedRecords,
+    /// What was dropped or refused.
+    losses: RecordLosses,
+    /// What went wrong last.
+    failure: Option<String>,
     messages: u64,
     message_bytes: u64,
     options_records: u64,
@@ -100,6 +106,8 @@ impl TargetAccounts {
             waiting: zero,
             sent: zero,
             refused: zero,
+            losses: RecordLosses::default(),
+            failure: None,
             messages: 0,
             message_bytes: 0,
             options_records: 0,
@@ -130,23 +138,24 @@ impl TargetAccounts {
         queued.left.add(carried);
     }
 
-    /// A batch leaves the queue for the targets' backlogs. `taken` tells for each target whether its backlog had room.
+    /// A batch leaves the queue for the targets' backlogs. `give` tells for each target whether its backlog had room, and why not.
     pub(super) fn hand_over(
         &self,
         content: BatchContent,
         carried: CarriedRecords,
-        mut taken: impl FnMut(usize) -> bool,
+        mut give: impl FnMut(usize) -> Result<(), LossCause>,
     ) {
-        // The lock is held while `taken` fills the backlogs. Otherwise a fast target could report a batch as sent before it
+        // The lock is held while `give` fills the backlogs. Otherwise a fast target could report a batch as sent before it
         // is in that target's account.
         let mut state = self.state();
         subtract(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
-            if taken(index) {
-                own.waiting.add(carried);
-            } else {
-                own.dropped.add(carried);
-                own.note_lost(carried);
+            match give(index) {
+                Ok(()) => own.waiting.add(carried),
+                Err(cause) => {
+                    own.dropped.add(carried);
+                    own.note_lost(cause, carried);
+                }
             }
         }
     }
@@ -168,10 +177,10 @@ impl TargetAccounts {
         }
     }
 
-    /// Names and counts of the targets.
-    pub(super) fn of_targets(&self) -> Vec<(String, ExportCounts)> {
+    /// What became of the records for each target.
+    pub(super) fn of_targets(&self) -> Vec<OutputReport> {
         let state = self.state();
-        state.targets.iter().map(|own| (own.name.clone(), own.counts(&state.queued))).collect()
+        state.targets.iter().map(|own| own.report(&state.queued)).collect()
     }
 
     pub(super) fn total(&self) -> ExportCounts {
@@ -199,7 +208,8 @@ impl TargetOwn {
         clock::monotonic_ns().saturating_sub(since_ns) >= GONE.as_u64()
     }
 
-    fn note_lost(&mut self, carried: CarriedRecords) {
+    fn note_lost(&mut self, cause: LossCause, carried: CarriedRecords) {
+        self.losses.add(cause, carried);
         if !self.is_gone() {
             self.lost += carried.records;
         }
@@ -207,6 +217,17 @@ impl TargetOwn {
 
     fn done_records(&self) -> u64 {
         self.sent.records + self.dropped.records + self.refused.records + self.left.records
+    }
+
+    fn report(&self, queued: &[QueuedContent; 2]) -> OutputReport {
+        let mut losses = self.losses;
+        losses.add(LossCause::QueueFull, queued[self.content as usize].dropped);
+        OutputReport {
+            to: self.name.clone(),
+            counts: self.counts(queued),
+            losses,
+            failure: self.failure.clone(),
+        }
     }
 
     fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
@@ -250,13 +271,23 @@ impl TargetAccount {
         });
     }
 
-    /// The transport did not take a message, or the format cannot carry a record.
+    /// The transport did not take a message.
     pub(super) fn refused(&self, carried: CarriedRecords) {
+        self.lost(LossCause::Refused, carried);
+    }
+
+    /// What waited for the target will not be sent.
+    pub(super) fn lost(&self, cause: LossCause, carried: CarriedRecords) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
             own.refused.add(carried);
-            own.note_lost(carried);
+            own.note_lost(cause, carried);
         });
+    }
+
+    /// What the transport says went wrong.
+    pub(super) fn note_failure(&self, failure: String) {
+        self.update(|own| own.failure = Some(failure));
     }
 
     /// Whether the target takes data.
@@ -285,10 +316,11 @@ impl TargetAccount {
     }
 
     /// The target ends: what still waits for it is lost.
-    pub(super) fn abandon(&self) {
+    pub(super) fn abandon(&self, cause: LossCause) {
         self.update(|own| {
             let waiting = std::mem::take(&mut own.waiting);
             own.refused.add(waiting);
+            own.losses.add(cause, waiting);
         });
     }
 

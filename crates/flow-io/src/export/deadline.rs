@@ -1,66 +1,112 @@
 //! When the thread of a target gives up what is left at the end.
 //!
-//! After the last batch was offered, it continues as long as its target takes data, and for the linger time after that.
+//! After the last batch was offered, it continues as long as its target takes data, and for a while after that: the linger time, or as
+//! long as [`SharedPatience`] allows. A target that was given up before is not waited for a second time.
 
+use crate::patience::{OutputProgress, SharedPatience};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The deadline of one target. Clones share the time of the last offer; each has its own time of progress.
+/// When the last batch was offered to any target, in nanoseconds of the monotonic clock; `u64::MAX` until then. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct SendDeadline {
-    /// When the last batch was offered, in nanoseconds of the monotonic clock; `u64::MAX` until then.
-    last_offered: Arc<AtomicU64>,
-    linger_ns: u64,
-    /// When the target last took data.
-    taken_at: Cell<u64>,
-}
+pub(super) struct LastOffer(Arc<AtomicU64>);
 
-impl SendDeadline {
-    pub(super) fn never(linger: Nanos) -> Self {
-        let last_offered = Arc::new(AtomicU64::new(u64::MAX));
-        Self { last_offered, linger_ns: linger.as_u64(), taken_at: Cell::new(0) }
+impl LastOffer {
+    pub(super) fn none() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
     /// Starts the countdown: the last batch was offered.
-    pub(super) fn begin(&self, now_ns: u64) {
-        self.last_offered.store(now_ns, Ordering::Relaxed);
+    pub(super) fn note(&self, now_ns: u64) {
+        self.0.store(now_ns, Ordering::Relaxed);
+    }
+}
+
+/// The deadline of one target.
+#[derive(Clone, Debug)]
+pub(super) struct SendDeadline {
+    pub(super) last_offer: LastOffer,
+    pub(super) linger: Nanos,
+    pub(super) patience: SharedPatience,
+    pub(super) progress: OutputProgress,
+}
+
+impl SendDeadline {
+    pub(super) fn note_taken(&self) {
+        self.progress.note_moved();
     }
 
-    pub(super) fn note_taken(&self) {
-        self.taken_at.set(clock::monotonic_ns());
+    pub(super) fn set_connected(&self, is_connected: bool) {
+        self.progress.set_connected(is_connected);
     }
 
     /// The deadline, as of now. It moves while the target takes data.
     pub(super) fn ns(&self) -> u64 {
-        let last_offered = self.last_offered.load(Ordering::Relaxed);
+        let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
+        if self.progress.is_given_up() {
+            return offered_ns;
+        }
+        let wait_ns = self.patience.last_wait_ns(self.progress.reach(), self.linger);
         // Saturates at `u64::MAX` while batches are still offered: then nothing is ever past the deadline.
-        last_offered.max(self.taken_at.get()).saturating_add(self.linger_ns)
+        offered_ns.max(self.progress.moved_ns()).saturating_add(wait_ns)
     }
 
     pub(super) fn is_past(&self) -> bool {
         clock::monotonic_ns() >= self.ns()
+    }
+
+    /// Whether to wait for a target that takes nothing now. If not, it is given up: another connection would take something again, and
+    /// nobody might read that either.
+    pub(super) fn may_wait(&self) -> bool {
+        let is_past = self.is_past();
+        if is_past {
+            self.progress.give_up();
+        }
+        !is_past
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::{OutputQueue, OutputReach};
+    use crossbeam_channel::bounded;
+
+    fn deadline(last_offer: &LastOffer, patience: &SharedPatience) -> SendDeadline {
+        SendDeadline {
+            last_offer: last_offer.clone(),
+            linger: Nanos::from_secs(5),
+            patience: patience.clone(),
+            progress: OutputProgress::new(OutputReach::Unreachable),
+        }
+    }
 
     #[test]
     fn it_moves_with_what_the_own_target_takes() {
-        let linger = Nanos::from_secs(5);
-        let [taking, deaf] = {
-            let first = SendDeadline::never(linger);
-            [first.clone(), first]
-        };
+        let (last_offer, patience) = (LastOffer::none(), SharedPatience::default());
+        let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &patience));
         assert_eq!(taking.ns(), u64::MAX);
-        taking.begin(1000);
-        assert_eq!(deaf.ns(), 1000 + linger.as_u64());
+        last_offer.note(1000);
+        assert_eq!(deaf.ns(), 1000 + deaf.linger.as_u64());
         taking.note_taken();
         assert!(taking.ns() > deaf.ns() && !taking.is_past());
         assert!(deaf.is_past());
+    }
+
+    #[test]
+    fn a_target_that_was_given_up_at_its_queue_is_not_waited_for_at_the_end() {
+        let (last_offer, patience) = (LastOffer::none(), SharedPatience::with_stalls([1; 3]));
+        let dead = deadline(&last_offer, &patience);
+        let (queue, _not_taken) = bounded(1);
+        let queue = OutputQueue::with_progress(queue, &patience, dead.progress.clone());
+        queue.try_give(0).unwrap();
+        patience.begin();
+        OutputQueue::await_room(&[queue]);
+        assert!(!dead.is_past(), "batches are still offered");
+        let now_ns = clock::monotonic_ns();
+        last_offer.note(now_ns);
+        assert_eq!(dead.ns(), now_ns);
     }
 }

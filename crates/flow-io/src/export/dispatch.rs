@@ -6,6 +6,7 @@ use crate::batch::WorkerBatch;
 use crate::group;
 use crate::patience::OutputQueue;
 use crossbeam_channel::Receiver;
+use packetrig_flow::LossCause;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::cell::Cell;
@@ -93,7 +94,9 @@ impl Dispatcher {
         // backlogs, so room that was found is still there.
         OutputQueue::await_room(&self.backlogs);
         self.inlet.accounts.hand_over(content, carried, |index| {
-            self.backlogs.get(index).is_some_and(|backlog| backlog.try_give(handed.clone()).is_ok())
+            // A target without a backlog would be a target that nobody serves.
+            let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;
+            backlog.try_give(handed.clone()).map_err(|_| backlog.loss_cause())
         });
     }
 

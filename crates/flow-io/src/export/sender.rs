@@ -11,9 +11,10 @@ use super::transport::{TargetTransport, UntakenMessage};
 use super::written::{KeptMessage, WrittenMessages};
 use crate::batch::WorkerBatch;
 use packetrig_flow::export::{ExportMessage, MessageSink};
-use packetrig_flow::{CarriedRecords, MeterLedger};
+use packetrig_flow::{CarriedRecords, LossCause, MeterLedger};
 use packetrig_sys::clock;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,10 +34,20 @@ pub(super) struct EncoderOutput {
     kept_bytes: usize,
     /// `None`: what was written counts as sent, and is never sent again.
     written: Option<WrittenMessages>,
+    /// The last datagram: whether its receiver refuses it is known a little later.
+    unsettled: Option<SentMessage>,
     /// Whether messages can go out: there is a connection, and it has the templates.
     begun: bool,
     /// Whether a refused message may have contained templates, so that they must be sent again.
     templates_lost: bool,
+}
+
+/// What a message counts for.
+#[derive(Clone, Copy, Debug)]
+struct SentMessage {
+    carried: CarriedRecords,
+    own_records: u64,
+    bytes: usize,
 }
 
 pub(super) struct TargetSender {
@@ -70,6 +81,7 @@ impl TargetSender {
         self.out.confirm();
         let is_up = self.is_up();
         self.out.account.set_reachable(is_up);
+        self.out.deadline.set_connected(is_up);
         if !is_up {
             return self.keep_next();
         }
@@ -117,11 +129,12 @@ impl TargetSender {
         let unfit = self.encoder.unfit();
         if unfit != self.unfit {
             let before = std::mem::replace(&mut self.unfit, unfit);
-            self.out.account.refused(CarriedRecords {
+            let new = CarriedRecords {
                 records: unfit.records - before.records,
                 packets: unfit.packets - before.packets,
                 bytes: unfit.bytes - before.bytes,
-            });
+            };
+            self.out.account.lost(LossCause::Unfit, new);
         }
     }
 
@@ -139,7 +152,7 @@ impl TargetSender {
 
     /// Whether messages can go out. Connects if it is time to, and sends what the last connection did not take.
     fn is_up(&mut self) -> bool {
-        if !self.out.begun && self.out.transport.connect(self.out.deadline.ns()) {
+        if !self.out.begun && self.out.connect() {
             self.out.begun = true;
             let now_ns = self.now_ns();
             // Templates and options are made for each connection, so those that were kept are of no use.
@@ -184,6 +197,7 @@ impl TargetSender {
             if std::mem::take(&mut self.out.templates_lost) {
                 self.encoder.begin(false, now_ns, &mut self.out);
             }
+            self.out.confirm();
             // After everything else: this ledger says that all records before it were sent.
             let now_ns = self.now_ns();
             self.send_ledger(now_ns);
@@ -193,8 +207,9 @@ impl TargetSender {
             self.out.confirm();
             std::thread::sleep(LOOK / 10);
         }
+        self.out.confirm();
         self.out.transport.close();
-        self.out.account.abandon();
+        self.out.account.abandon(self.out.deadline.progress.cause_at_end());
     }
 }
 
@@ -214,6 +229,7 @@ impl EncoderOutput {
             kept: VecDeque::new(),
             kept_bytes: 0,
             written,
+            unsettled: None,
             begun,
             templates_lost: false,
         }
@@ -224,8 +240,20 @@ impl EncoderOutput {
         !self.begun || self.written.as_ref().is_none_or(WrittenMessages::is_confirmed)
     }
 
-    /// Counts what has been acknowledged.
+    /// Connects if it is time to. Notes why that failed.
+    fn connect(&mut self) -> bool {
+        let is_up = self.transport.connect(self.deadline.ns());
+        if let Some(failure) = self.transport.take_failure() {
+            self.account.note_failure(failure);
+        }
+        is_up
+    }
+
+    /// Counts what has been acknowledged, or was not refused.
     fn confirm(&mut self) {
+        if let Some(last) = self.unsettled.take() {
+            self.settle(last);
+        }
         let Self { written, transport, account, deadline, .. } = self;
         if let Some(written) = written {
             written.confirm(transport.acknowledged(), clock::monotonic_ns(), |message| {
@@ -241,30 +269,51 @@ impl EncoderOutput {
         if !self.begun {
             return self.keep(message);
         }
+        if let Some(last) = self.unsettled.take() {
+            self.settle(last);
+        }
         match self.transport.send(&message.bytes, &self.deadline) {
             Ok(()) => self.note_written(message),
-            Err(UntakenMessage::Refused) => self.note_refused(message.counted().0),
-            Err(UntakenMessage::Gone) => self.keep_all(message),
+            Err(UntakenMessage::Refused(why)) => self.note_refused(message.counted().0, &why),
+            Err(UntakenMessage::Gone(why)) => self.keep_all(message, &why),
         }
     }
 
     fn note_written(&mut self, message: KeptMessage) {
+        let (carried, own_records) = message.counted();
         if let Some(written) = &mut self.written {
             written.push(self.transport.written(), message);
         } else {
-            let (carried, own_records) = message.counted();
-            self.account.sent(carried, own_records, message.bytes.len());
+            self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() });
         }
     }
 
-    fn note_refused(&mut self, carried: CarriedRecords) {
+    fn note_sent(&mut self, sent: SentMessage) {
+        if matches!(self.transport, TargetTransport::Udp(_)) {
+            self.unsettled = Some(sent);
+        } else {
+            self.account.sent(sent.carried, sent.own_records, sent.bytes);
+        }
+    }
+
+    /// Counts the last datagram as sent, unless its receiver has refused it.
+    fn settle(&mut self, last: SentMessage) {
+        match self.transport.take_refusal() {
+            Some(why) => self.note_refused(last.carried, &why),
+            None => self.account.sent(last.carried, last.own_records, last.bytes),
+        }
+    }
+
+    fn note_refused(&mut self, carried: CarriedRecords, why: &io::Error) {
         self.account.refused(carried);
+        self.account.note_failure(why.to_string());
         self.templates_lost = true;
     }
 
     /// The connection is gone: what the collector may lack goes first on the next one.
-    fn keep_all(&mut self, last: KeptMessage) {
+    fn keep_all(&mut self, last: KeptMessage, why: &io::Error) {
         self.begun = false;
+        self.account.note_failure(format!("the connection broke: {why}"));
         let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
         for message in again.into_iter().chain([last]) {
             self.keep(message);
@@ -288,10 +337,14 @@ impl MessageSink for EncoderOutput {
         if !self.begun || self.written.is_some() {
             return self.send(KeptMessage::of(message));
         }
+        if let Some(last) = self.unsettled.take() {
+            self.settle(last);
+        }
+        let ExportMessage { carried, own_records, .. } = message;
         match self.transport.send(message.bytes, &self.deadline) {
-            Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
-            Err(UntakenMessage::Refused) => self.note_refused(message.carried),
-            Err(UntakenMessage::Gone) => self.keep_all(KeptMessage::of(message)),
+            Ok(()) => self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() }),
+            Err(UntakenMessage::Refused(why)) => self.note_refused(carried, &why),
+            Err(UntakenMessage::Gone(why)) => self.keep_all(KeptMessage::of(message), &why),
         }
     }
 }

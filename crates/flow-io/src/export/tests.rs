@@ -164,8 +164,11 @@ fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
     let watch = thread.watch();
     assert!(thread.join().1);
     let counts = watch.targets();
-    assert_eq!((counts[0].1.refused.records, counts[0].1.sent.records), (1000, 0));
-    assert_eq!((counts[1].1.refused.records, counts[1].1.sent.records), (0, 1000));
+    assert_eq!((counts[0].counts.refused.records, counts[0].counts.sent.records), (1000, 0));
+    assert_eq!((counts[1].counts.refused.records, counts[1].counts.sent.records), (0, 1000));
+    let lines = counts[0].loss_lines();
+    assert!(lines.len() == 1 && lines[0].contains("No space left"), "{lines:?}");
+    assert!(counts[1].loss_lines().is_empty());
     assert_eq!(flows(&messages(&std::fs::read(good).unwrap())), halves(1000));
 }
 
@@ -274,12 +277,27 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
     let counts = thread.counts();
     assert!(counts.waiting.records <= 256 * (batches_of(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
+    let watch = thread.watch();
     let (counts, whole) = thread.join();
     assert!(whole);
     assert_balanced(&counts);
     assert_eq!((counts.offered.records, counts.sent.records, counts.waiting.records), (100_000, 0, 0));
     // Four batches were in the backlog when it ended.
     assert_eq!(counts.refused.records, 4 * 256);
+    let report = watch.targets().remove(0);
+    assert_eq!(report.losses.total(), counts.offered);
+    let lines = report.loss_lines();
+    assert!(lines.iter().any(|line| line.contains("could not be reached (cannot connect: ")), "{lines:?}");
+}
+
+/// The kernel takes a datagram before it knows that nobody listens.
+#[test]
+fn a_datagram_that_nobody_listened_for_is_not_sent() {
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = format!("udp://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let counts = export(&to(&[(target, IPFIX)]), 1);
+    assert_eq!((counts.offered.records, counts.sent.records, counts.refused.records), (1, 0, 1));
 }
 
 /// A collector that accepts and reads nothing.

@@ -8,17 +8,19 @@ mod udp;
 use super::deadline::SendDeadline;
 use super::target::ExportTarget;
 use super::{Error, TlsFiles};
+use crate::patience::OutputReach;
 use file::FileSink;
+use std::io;
 use stream::CollectorStream;
 use udp::UdpSender;
 
 /// Why a message was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum UntakenMessage {
     /// This message is lost, and templates that were in it or before it have to be sent again.
-    Refused,
+    Refused(io::Error),
     /// The connection is gone; the message may be sent again on another one.
-    Gone,
+    Gone(io::Error),
 }
 
 /// The transport to one target.
@@ -46,6 +48,24 @@ impl TargetTransport {
     /// Whether it sends over IPv6, as far as that is known before a connection.
     pub(super) fn is_v6(&self) -> bool {
         matches!(self, Self::Udp(udp) if udp.is_v6())
+    }
+
+    /// How it is reached before the first connection.
+    pub(super) const fn reach(&self) -> OutputReach {
+        match self {
+            Self::Stream(_) => OutputReach::Unreachable,
+            Self::Udp(_) | Self::File(_) => OutputReach::Local,
+        }
+    }
+
+    /// Why the last attempt to connect failed; once.
+    pub(super) fn take_failure(&mut self) -> Option<String> {
+        if let Self::Stream(stream) = self { stream.take_failure() } else { None }
+    }
+
+    /// Whether the receiver of a datagram has refused it; once.
+    pub(super) fn take_refusal(&self) -> Option<io::Error> {
+        if let Self::Udp(udp) = self { udp.take_refusal() } else { None }
     }
 
     /// Connects if there is no connection; returns whether there is one now. Takes at most a few seconds.

@@ -2,7 +2,7 @@
 
 use super::{LedgerReport, OutputReport};
 use crate::group::{GroupReport, PeerReport};
-use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, MeterLedger};
+use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, LossCause, MeterLedger};
 
 /// A number of the ledger: name, help text, kind, and how to read it.
 type LedgerMetric = (&'static str, &'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
@@ -62,6 +62,7 @@ pub fn exposition(report: &LedgerReport) -> String {
         let packets = format!("output_{name}_packets{total}");
         text.of_outputs(&packets, "Packets in these records.", kind, report, |o| of(&o.counts).packets);
     }
+    losses(&mut text, report);
     text.of_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
     text.of_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
         o.counts.message_bytes
@@ -70,6 +71,31 @@ pub fn exposition(report: &LedgerReport) -> String {
         of_group(&mut text, group);
     }
     text.0
+}
+
+/// What outputs do not have, by cause. Every cause is there, so that a rule for alarms finds it before the first loss.
+fn losses(text: &mut MetricsText, report: &LedgerReport) {
+    let name = "output_lost_records_total";
+    text.head(name, "Records that an output does not have, by cause.", COUNTER);
+    for output in &report.outputs {
+        for cause in LossCause::ALL {
+            let records = output
+                .losses
+                .by_cause()
+                .find(|(of, _)| *of == cause)
+                .map_or(0, |(_, carried)| carried.records);
+            text.value(
+                name,
+                &format!("{{to=\"{}\",cause=\"{}\"}}", label(&output.to), cause.name()),
+                Some(records),
+            );
+        }
+    }
+}
+
+/// Without the characters that end a label.
+fn label(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect()
 }
 
 fn of_group(text: &mut MetricsText, group: &GroupReport) {
@@ -136,8 +162,7 @@ impl MetricsText {
     ) {
         self.head(name, help, kind);
         for output in &report.outputs {
-            let to: String = output.to.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect();
-            self.value(name, &format!("{{to=\"{to}\"}}"), Some(value(output)));
+            self.value(name, &format!("{{to=\"{}\"}}", label(&output.to)), Some(value(output)));
         }
     }
 }

@@ -16,7 +16,9 @@
 use super::MalformedMessage;
 use super::allowed::ExporterList;
 use super::counts::SessionCounts;
-use super::exporter::{ExporterIdentity, MessageHead, MessageSource, MessageTransport, head};
+use super::exporter::{
+    ExporterIdentity, MessageHead, MessageSource, MessageTransport, SequenceNumbers, head,
+};
 use super::memory::{block, map};
 use super::options::ReportedLosses;
 use super::received::{ReceivedMessage, SessionOptions};
@@ -299,6 +301,10 @@ impl FlowCollector {
         ended.counts.add(known.session.counts());
         self.ended_names = self.ended_names + names_memory(&ended.counts) - before;
         if let Some(reported) = known.session.reported() {
+            if reported.ledger.is_some() {
+                // What came in former sessions is in this ledger.
+                ended.counts.newer_packets = known.session.counts().newer_packets;
+            }
             ended.reported.get_or_insert_default().update(reported);
         }
     }
@@ -339,6 +345,11 @@ impl FlowCollector {
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         let all = self.table.iter();
         all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
+    }
+
+    /// The sequence numbers of an exporter that is known now.
+    pub fn numbers(&self, exporter: &ExporterIdentity) -> Option<SequenceNumbers> {
+        self.table.get(exporter)?.session.sequence.numbers()
     }
 
     /// The exporters that are gone, in the same way; their ports are 0.

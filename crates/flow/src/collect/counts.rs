@@ -64,6 +64,8 @@ pub struct SessionCounts {
     pub malformed: u64,
     /// Records that were counted and not decoded: more than a set of that length may hold.
     pub over_budget: u64,
+    /// Packets in what came after the exporter's last ledger, or in all if it sends none.
+    pub newer_packets: u64,
     /// Records without times: they have the time of their message.
     pub timeless: u64,
     /// Names of template fields that have no column.
@@ -125,6 +127,7 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     pending_bytes level "bytes that wait for their template";
     malformed total "messages that could not be read whole";
     over_budget total "records left: more than a set of that length may hold";
+    newer_packets level "packets in what came after the exporters' last ledgers";
     timeless total "records without a time, which have that of their message";
 };
 

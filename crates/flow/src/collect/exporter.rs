@@ -44,6 +44,15 @@ pub struct ExporterIdentity {
     pub domain: u32,
 }
 
+/// Sequence numbers of an exporter, in the unit of its protocol. They wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceNumbers {
+    /// That of the first message.
+    pub first: u32,
+    /// That of the message that is expected next.
+    pub next: u32,
+}
+
 impl ExporterIdentity {
     /// No exporter is less in order.
     pub(super) const LEAST: Self = Self {

@@ -10,6 +10,7 @@
 //!
 //! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
 
+use super::exporter::SequenceNumbers;
 use super::memory::block;
 use crate::narrow::clamp_to_u32;
 use std::collections::VecDeque;
@@ -128,6 +129,11 @@ impl MessageSequence {
     pub(super) fn memory(&self) -> usize {
         let pairs = self.gaps.capacity() + self.suspects.capacity();
         block(self.recent.capacity() * size_of::<RecentMessage>()) + 2 * block(pairs * size_of::<NumberGap>())
+    }
+
+    /// The numbers of the first message and of the one that is expected next.
+    pub(super) fn numbers(&self) -> Option<SequenceNumbers> {
+        self.begun.then_some(SequenceNumbers { first: self.first, next: self.next })
     }
 
     /// Units that are missing and cannot be in sets that could not be read.

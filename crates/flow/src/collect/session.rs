@@ -242,6 +242,7 @@ impl ExportSession {
         self.counts.events += 1;
         if let SimEvent::Packet { bytes, .. } = event {
             self.counts.packets += 1;
+            self.counts.newer_packets += 1;
             self.counts.bytes += u64::from(bytes);
         }
         out(ReceivedMessage::Sim(event));
@@ -250,6 +251,7 @@ impl ExportSession {
     /// What the exporter says of itself.
     pub(super) fn statistics(&mut self, said: Box<ReportedLosses>, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.options_records += 1;
+        self.counts.note_report(&said);
         self.reported.get_or_insert_default().update(&said);
         out(ReceivedMessage::Statistics(said));
     }
@@ -268,6 +270,13 @@ impl ExportSession {
 }
 
 impl SessionCounts {
+    /// The exporter has said what it had sent until now.
+    pub(super) const fn note_report(&mut self, said: &ReportedLosses) {
+        if said.ledger.is_some() {
+            self.newer_packets = 0;
+        }
+    }
+
     /// Counts bytes that do not wait any more, by cause.
     pub(super) fn give_up(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
         *cause(self) += bytes;
@@ -277,8 +286,9 @@ impl SessionCounts {
 
     pub(super) fn flow(&mut self, record: &FlowRecord, is_timed: bool) {
         self.records += 1;
-        self.packets =
-            self.packets.saturating_add(record.forward.packets).saturating_add(record.reverse.packets);
+        let packets = record.forward.packets.saturating_add(record.reverse.packets);
+        self.packets = self.packets.saturating_add(packets);
+        self.newer_packets = self.newer_packets.saturating_add(packets);
         self.bytes = self.bytes.saturating_add(record.forward.bytes).saturating_add(record.reverse.bytes);
         self.timeless += u64::from(!is_timed);
     }

@@ -144,6 +144,7 @@ impl ExportSession {
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish(moment.sent_ns, about) {
+                    counts.note_report(&said);
                     reported.get_or_insert_default().update(&said);
                     out(ReceivedMessage::Statistics(Box::new(said)));
                 }

@@ -63,8 +63,8 @@ function topCard(top, totals) {
   const what = ORDERS[top.order].toLowerCase();
   const header = [...top.by, SUMS.includes(top.order) ? `Share of ${what}` : `${ORDERS[top.order]}, of the largest`, "Bytes of IP", "Packets", "Flows", "Bits/s", "Packets/s", "Bytes/packet", "Duration", "First", "Last"];
   const begin = top.by.length + 1;
-  const doubt = top.doubt > 0 ? el("p", {}, `? There were more groups than fit in memory. Each may have up to ${count(top.doubt)} more ${{ packets: "packets", pps: "packets", flows: "flows" }[top.order] ?? "bytes"} than shown.`) : "";
-  return card("Largest groups", el("p", { role: "status", class: "muted" }, `${top.groups.length} of ${top.doubt > 0 ? "at most " : ""}${count(top.groups_seen)} groups, the largest by ${what} first`), doubt,
+  const changed = top.files_have_changed ? el("p", {}, "? Files were removed or replaced while they were read: groups may lack what was in them.") : "";
+  return card("Largest groups", el("p", { role: "status", class: "muted" }, `${top.groups.length} of ${top.groups_are_estimated ? "about " : ""}${count(top.groups_seen)} groups, the largest by ${what} first`), changed,
     table("Groups of flows", header, top.groups.map((group) => groupRow(group, top, largest, totals.protocols)), Array.from({ length: 7 }, (_, index) => begin + index)));
 }
 

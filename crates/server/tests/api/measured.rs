@@ -54,7 +54,8 @@ impl FlowArchive for MockFlows {
         }
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "by": [query.by], "order": query.order,
-            "groups": [], "total": { "flows": 0, "packets": 0, "bytes": 0 }, "groups_seen": 0, "doubt": 0,
+            "groups": [], "total": { "flows": 0, "packets": 0, "bytes": 0 }, "groups_seen": 0,
+            "groups_are_estimated": false, "files_have_changed": false,
         }))
     }
 

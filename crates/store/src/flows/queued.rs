@@ -17,10 +17,13 @@ use std::thread::{self, JoinHandle};
 /// Most orders that wait; the number of waiting records is bounded, too.
 const ORDERS: usize = 4096;
 
+/// Called on the sink's thread, with whether everything that it took before is stored.
+pub type StoredNote = Box<dyn FnOnce(bool) + Send>;
+
 enum SinkOrder {
     Records(Vec<FlowRecord>, RecordMaker),
     Ledger(Box<MeterLedger>, RecordMaker, u64),
-    Tick(MonoTime),
+    Tick(MonoTime, Option<StoredNote>),
     Flush,
 }
 
@@ -91,7 +94,7 @@ impl std::fmt::Debug for SinkOrder {
         f.write_str(match self {
             Self::Records(..) => "Records",
             Self::Ledger(..) => "Ledger",
-            Self::Tick(_) => "Tick",
+            Self::Tick(..) => "Tick",
             Self::Flush => "Flush",
         })
     }
@@ -152,6 +155,12 @@ impl QueuedSink {
         self.news()
     }
 
+    /// Does what is due, and then calls `note`.
+    pub fn tick_and_note(&mut self, now: MonoTime, note: StoredNote) -> Result<(), Error> {
+        self.order(SinkOrder::Tick(now, Some(note)), QueuePolicy::Drop);
+        self.news()
+    }
+
     fn order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
         let Some(orders) = &self.orders else { return false };
         match policy {
@@ -189,7 +198,13 @@ fn work(
                 sink.write(&records, source)
             }
             SinkOrder::Ledger(ledger, source, at_ns) => sink.ledger(&ledger, source, at_ns),
-            SinkOrder::Tick(now) => sink.tick(now),
+            SinkOrder::Tick(now, note) => {
+                let done = sink.tick(now);
+                if let Some(note) = note {
+                    note(sink.kept().waiting.records == 0);
+                }
+                done
+            }
             SinkOrder::Flush => sink.flush(),
         };
         // Only after the sink has taken them: until then they are in memory, and count.
@@ -215,7 +230,7 @@ impl RecordSink for QueuedSink {
     }
 
     fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
-        self.order(SinkOrder::Tick(now), QueuePolicy::Drop);
+        self.order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
         self.news()
     }
 
@@ -370,6 +385,21 @@ mod tests {
         let (kept, done) = sink.close();
         assert!(done.is_err() && kept.balances(), "{kept:?}");
         assert_eq!((kept.stored.records, kept.lost.records), (0, 100));
+    }
+
+    #[test]
+    fn a_note_is_called_after_everything_before_it_and_knows_whether_that_is_stored() {
+        let (gate, open) = mpsc::channel();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+        let (called, calls) = mpsc::channel();
+        sink.write(&records(10), RecordMaker::default()).unwrap();
+        sink.tick_and_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
+            .unwrap();
+        assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
+        gate.send(()).unwrap();
+        assert!(calls.recv().unwrap());
+        sink.close().1.unwrap();
     }
 
     #[test]

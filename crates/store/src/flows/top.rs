@@ -4,21 +4,23 @@
 //! and the filter is applied to each half. So one-way and two-way records of the same traffic give the same answer. In any other
 //! grouping both halves count for one group.
 //!
-//! Invariant: at most [`GROUPS_MOST`] groups are held. If there are more, the smaller half is dropped. A group is then shown with at
-//! most [`TopAnswer::doubt`] less than it has.
+//! Groups that do not fit into memory are counted in further scans (`counter`).
+//!
+//! Invariant: what is shown of a group is all that it has. At most [`GROUPS_MOST`] groups are counted at once.
+
+mod counter;
+mod sketch;
 
 use super::Error;
 use super::filter::{FlowFilter, per_second};
 use super::grouping::{FlowGrouping, GroupValue};
-use super::key_hash::KeyHashes;
 use super::scan::{RowChunk, ScanTerms, scan_with};
+use counter::GroupCounter;
 use serde::Serialize;
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Most groups held at once.
+/// Most groups counted at once.
 pub const GROUPS_MOST: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
@@ -88,10 +90,12 @@ pub struct TopAnswer {
     pub groups: Vec<TopGroup>,
     /// All groups together, including those that are too small to be shown.
     pub total: GroupSum,
-    /// How many groups there are. An upper bound if some were dropped: those that appear again are counted again.
+    /// How many groups there are.
     pub groups_seen: u64,
-    /// How much more a group may have than is shown, in the unit of [`TopOrder::counted`].
-    pub doubt: u64,
+    /// Whether that number is an estimate, because there were more groups than fit in memory. All other numbers are exact.
+    pub groups_are_estimated: bool,
+    /// Whether files were removed or replaced while they were read more than once: then groups may lack what was in them.
+    pub files_have_changed: bool,
 }
 
 const COLUMNS: [&str; 7] = [
@@ -127,22 +131,13 @@ fn top_within(
     bound: usize,
 ) -> Result<TopAnswer, Error> {
     let wanted = [&question.grouping.columns()[..], &COLUMNS[..]].concat();
-    let mut groups = TopGroups::new(question, bound);
-    if question.grouping.is_of_direction() {
-        // One scan for both directions: it selects records with either half, and each half is filtered again.
-        let reverse = filter.of_reverse();
-        scan_with(terms, files, &filter.or(&reverse), &wanted, &mut |chunk, rows| {
-            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::Forward);
-            groups.count(chunk, &reverse.rows_among(chunk, rows.to_vec()), FlowDirection::Reverse);
-            ControlFlow::Continue(())
-        })?;
-    } else {
-        scan_with(terms, files, filter, &wanted, &mut |chunk, rows| {
-            groups.count(chunk, rows, FlowDirection::Both);
-            ControlFlow::Continue(())
-        })?;
+    let mut groups = TopGroups { question, counter: GroupCounter::new(question, bound) };
+    loop {
+        groups.scan(terms, files, filter, &wanted)?;
+        if groups.counter.end_scan() {
+            return Ok(groups.finish());
+        }
     }
-    Ok(groups.finish())
 }
 
 /// The half of a record that is counted.
@@ -155,16 +150,30 @@ enum FlowDirection {
 
 struct TopGroups<'a> {
     question: &'a TopQuestion,
-    bound: usize,
-    sums: HashMap<Box<[u8]>, GroupSum, KeyHashes>,
-    total: GroupSum,
-    gone: u64,
-    doubt: u64,
+    counter: GroupCounter<'a>,
 }
 
-impl<'a> TopGroups<'a> {
-    fn new(question: &'a TopQuestion, bound: usize) -> Self {
-        Self { question, bound, sums: HashMap::default(), total: GroupSum::default(), gone: 0, doubt: 0 }
+impl TopGroups<'_> {
+    fn scan(
+        &mut self,
+        terms: &ScanTerms<'_>,
+        files: &[PathBuf],
+        filter: &FlowFilter,
+        wanted: &[&'static str],
+    ) -> Result<(), Error> {
+        if !self.question.grouping.is_of_direction() {
+            return scan_with(terms, files, filter, wanted, &mut |chunk, rows| {
+                self.count(chunk, rows, FlowDirection::Both);
+                ControlFlow::Continue(())
+            });
+        }
+        // One scan for both directions: it selects records with either half, and each half is filtered again.
+        let reverse = filter.of_reverse();
+        scan_with(terms, files, &filter.or(&reverse), wanted, &mut |chunk, rows| {
+            self.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::Forward);
+            self.count(chunk, &reverse.rows_among(chunk, rows.to_vec()), FlowDirection::Reverse);
+            ControlFlow::Continue(())
+        })
     }
 
     fn count(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
@@ -177,55 +186,23 @@ impl<'a> TopGroups<'a> {
             // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
                 keys.write(row, &mut key);
-                self.add(&key, has);
+                self.counter.add(&key, has);
             }
         }
     }
 
-    fn add(&mut self, key: &[u8], has: GroupSum) {
-        self.total.add(has);
-        if let Some(sum) = self.sums.get_mut(key) {
-            sum.add(has);
-            return;
-        }
-        // Allocates only for new groups; most records belong to known ones.
-        self.sums.insert(key.into(), has);
-        if self.sums.len() > self.bound {
-            self.drop_smaller_half();
-        }
-    }
-
-    /// Drops the smaller half. Among groups of equal size, those go that the answer would show last.
-    fn drop_smaller_half(&mut self) {
-        let order = self.question.order.counted();
-        let mut ranks: Vec<_> = self.sums.iter().map(|(key, has)| (has.of(order), Reverse(key))).collect();
-        // Selecting the median takes linear time. It happens once per half the bound of new groups, so the cost per record is
-        // constant on average.
-        let middle = (ranks.len() - 1) / 2;
-        let (_, (limit, Reverse(last)), _) = ranks.select_nth_unstable(middle);
-        let limit = *limit;
-        let last = (**last).clone();
-        let before = self.sums.len();
-        self.sums.retain(|key, has| (has.of(order), Reverse(key)) > (limit, Reverse(&last)));
-        self.gone += (before - self.sums.len()) as u64;
-        // A dropped group had at most `limit`. If it comes back it starts at zero, so it lacks at most the sum of all limits.
-        self.doubt = self.doubt.saturating_add(limit);
-    }
-
     fn finish(self) -> TopAnswer {
-        let TopQuestion { grouping, order, most, least_packets, least_bytes } = self.question;
-        let groups_seen = self.sums.len() as u64 + self.gone;
-        let mut groups: Vec<_> = self
-            .sums
-            .into_iter()
-            .filter(|(_, has)| has.sum.packets >= *least_packets && has.sum.bytes >= *least_bytes)
-            .collect();
-        groups.sort_unstable_by(|(one, has), (other, more)| {
-            more.of(*order).cmp(&has.of(*order)).then_with(|| one.cmp(other))
-        });
-        groups.truncate(*most);
-        let groups = groups.into_iter().map(|(key, has)| TopGroup { values: grouping.values(&key), has });
-        TopAnswer { groups: groups.collect(), total: self.total, groups_seen, doubt: self.doubt }
+        let Self { question, counter } = self;
+        let counted = counter.finish();
+        let values = |key: &[u8]| question.grouping.values(key);
+        let groups = counted.largest.into_iter().map(|(key, has)| TopGroup { values: values(&key), has });
+        TopAnswer {
+            groups: groups.collect(),
+            total: counted.total,
+            groups_seen: counted.groups,
+            groups_are_estimated: counted.groups_are_estimated,
+            files_have_changed: counted.has_changed,
+        }
     }
 }
 
@@ -253,15 +230,10 @@ fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
 }
 
 impl TopOrder {
-    /// The count by which groups are dropped if there are too many. For a rate it is the count that the rate is made of: a count
-    /// only grows, a rate does not.
+    /// Whether it is a sum over the records of a group: such a value only grows while records are read.
     #[must_use]
-    pub const fn counted(self) -> Self {
-        match self {
-            Self::Bytes | Self::BitRate | Self::PacketSize | Self::Duration => Self::Bytes,
-            Self::Packets | Self::PacketRate => Self::Packets,
-            Self::Flows => Self::Flows,
-        }
+    pub const fn is_sum(self) -> bool {
+        matches!(self, Self::Bytes | Self::Packets | Self::Flows)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: every number in `--json` is in the tables too, if it is not zero, and in the metrics. A test walks all of them.
 
+use super::earlier::{self, EarlierLoss};
 use super::show::add;
 use super::sinks::StoredCounts;
 use crate::identity::date;
@@ -25,7 +26,32 @@ pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<Mis
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
+    missing.extend(earlier::missing(&earlier_losses(ledger, sinks)));
     missing
+}
+
+/// What killed collectors have not stored in the directory of this one.
+pub(super) fn earlier_losses(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<EarlierLoss> {
+    sinks.iter().flat_map(|sink| earlier::losses(ledger, &sink.before)).collect()
+}
+
+/// The same as lines.
+pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
+    let mut text = String::new();
+    for EarlierLoss { exporter, domain, stored_records, missing, unit } in earlier_losses(ledger, sinks) {
+        let missing = missing.map_or_else(
+            || "it is not known how much is missing, because the exporter does not tell".to_owned(),
+            |missing| format!("{} {unit} are missing by its own counts", count(missing)),
+        );
+        let stored = count(stored_records);
+        add(
+            &mut text,
+            format_args!(
+                "a collector before this one was killed; of {exporter}, domain {domain}, {stored} records were stored and {missing}\n"
+            ),
+        );
+    }
+    text
 }
 
 /// Accounts that do not balance. Too much is as wrong as too little: it would hide a loss elsewhere.
@@ -196,6 +222,7 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
 mod tests {
     use super::super::show;
     use super::*;
+    use packetrig_store::flows::progress::StoredProgress;
     use serde_json::{Value, json};
 
     const LABELS: [&str; 3] = ["port", "domain", "elapsed_ns"];
@@ -258,7 +285,13 @@ mod tests {
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: KeptCounts = serde_json::from_value(kept).unwrap();
-        let sinks = [StoredCounts { sink: "records".into(), kept, failure: None, recovered: None }];
+        let sinks = [StoredCounts {
+            sink: "records".into(),
+            kept,
+            failure: None,
+            recovered: None,
+            before: StoredProgress::default(),
+        }];
         let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
         for (name, value) in &given {
             assert!(tables.contains(&count(*value)), "{name} is not in the tables:\n{tables}");

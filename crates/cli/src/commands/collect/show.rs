@@ -1,6 +1,7 @@
 //! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
 
 use super::counters::{self, missing};
+use super::earlier::EarlierLoss;
 use super::sinks::StoredCounts;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
@@ -22,6 +23,8 @@ pub(super) struct CollectReport<'a> {
     balance: Option<WholeBalance>,
     /// What was sent and is not stored; empty with exit code 0.
     missing: Vec<MissingData>,
+    /// What killed collectors have not stored, by exporter.
+    earlier: Vec<EarlierLoss>,
     /// Accounts that do not balance.
     imbalances: Vec<String>,
 }
@@ -44,6 +47,7 @@ pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> 
         sinks,
         balance,
         missing: missing(ledger, sinks),
+        earlier: counters::earlier_losses(ledger, sinks),
         imbalances: counters::imbalances(ledger, sinks),
     }
 }
@@ -102,6 +106,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     if let Some(balance) = ledger.balance() {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));
     }
+    text.push_str(&counters::earlier_text(ledger, sinks));
     text.push_str(&counters::missing_text(ledger, sinks));
     for imbalance in counters::imbalances(ledger, sinks) {
         add(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
@@ -141,6 +146,7 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
             (intake.unread, "datagrams not read before the collector ended"),
             (intake.dropped, "datagrams dropped: socket buffer full (--receive-buffer)"),
             (intake.refused, "connections refused"),
+            (intake.handshakes_failed, "connections refused: one side did not accept the other"),
             (intake.address_full, "connections refused: too many from one address"),
             (
                 intake.broken_connections(),
@@ -159,6 +165,9 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         add(&mut text, format_args!("{}\n", damage(intake)));
     }
     for intake in &ledger.intake {
+        if let Some(why) = &intake.handshake_failure {
+            add(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
+        }
         let states = [
             (intake.stopped, "not read to its end: the collector was stopped first"),
             (intake.failed, "failed: nothing more is read from it"),

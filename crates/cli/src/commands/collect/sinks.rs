@@ -2,12 +2,15 @@
 //!
 //! Files and connections wait for a slow sink. Of records that came over UDP, a slow sink loses its own copies only.
 
+use super::earlier::DirectoryProgress;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
+use crate::losses::losses_of;
 use crate::output::remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
-use packetrig_flow::{FlowRecord, MeterLedger};
-use packetrig_flow_io::collect::RecordOutlet;
+use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
+use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
+use packetrig_store::flows::progress::StoredProgress;
 use packetrig_store::flows::recover::RecoveredFiles;
 use packetrig_store::flows::{
     self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget,
@@ -36,6 +39,8 @@ struct NamedSink {
     name: String,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
+    /// Of a directory.
+    progress: Option<DirectoryProgress>,
     reported_ns: Option<u64>,
 }
 
@@ -48,14 +53,45 @@ impl NamedSink {
             None
         };
         let queued = QueuedSink::new(target.open()?, WAITING)?;
-        let recovered = directory.map(|directory| recover_before("collect", &directory)).transpose()?;
-        Ok(Self { name, recovered: recovered.filter(|found| !found.is_empty()), queued, reported_ns: None })
+        let recovered =
+            directory.as_deref().map(|directory| recover_before("collect", directory)).transpose()?;
+        let recovered = recovered.filter(|found| !found.is_empty());
+        let progress = directory.as_deref().map(DirectoryProgress::open).transpose()?;
+        Ok(Self { name, recovered, queued, progress, reported_ns: None })
+    }
+
+    fn write(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) -> Result<(), flows::Error> {
+        let maker = source(exporter);
+        let before = self.queued.kept();
+        let done = self.queued.write_by(records, maker, policy(exporter));
+        let after = self.queued.kept();
+        if let Some(progress) = &mut self.progress {
+            let taken = CarriedRecords {
+                records: after.offered.records
+                    - before.offered.records
+                    - (after.queue_dropped.records - before.queue_dropped.records),
+                packets: after.offered.packets
+                    - before.offered.packets
+                    - (after.queue_dropped.packets - before.queue_dropped.packets),
+                bytes: 0,
+            };
+            progress.add(maker, taken, records);
+        }
+        done
+    }
+
+    fn tick(&mut self, now: MonoTime, exporters: &[ExporterLedger]) -> Result<(), flows::Error> {
+        match &mut self.progress {
+            Some(progress) => self.queued.tick_and_note(now, progress.note(exporters)),
+            None => self.queued.tick(now),
+        }
     }
 
     fn close(mut self) -> StoredCounts {
         let (kept, done) = self.queued.close();
         let failure = done.err().map(|error| Error::from(error).chain());
-        StoredCounts { sink: self.name, kept, failure, recovered: self.recovered }
+        let before = self.progress.and_then(DirectoryProgress::close).unwrap_or_default();
+        StoredCounts { sink: self.name, kept, failure, recovered: self.recovered, before }
     }
 }
 
@@ -69,12 +105,15 @@ pub(super) struct StoredCounts {
     /// What an earlier collector left in the directory; its records are in no account of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovered: Option<RecoveredFiles>,
+    /// What former collectors have stored there, if one of them was killed.
+    #[serde(skip)]
+    pub(super) before: StoredProgress,
 }
 
 impl StoredCounts {
     /// Whether it lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
-    pub(super) const fn has_failed(&self) -> bool {
-        self.failure.is_some() || self.kept.lost.records > self.kept.queue_dropped.records
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some() || losses_of(&self.kept).has_failure()
     }
 }
 
@@ -130,9 +169,9 @@ impl CollectSinks {
         self.all.into_iter().map(NamedSink::close).collect()
     }
 
-    fn each(&mut self, work: impl Fn(&mut QueuedSink) -> Result<(), flows::Error>) {
+    fn each(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), flows::Error>) {
         for sink in &mut self.all {
-            let Err(error) = work(&mut sink.queued) else { continue };
+            let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();
             // Every record of a broken sink fails: without a pause there would be a line for each of them.
             if sink.reported_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= REPORT_EVERY_NS) {
@@ -154,7 +193,7 @@ fn read_password(path: &Path) -> Result<String, Error> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-fn source(exporter: &ExporterIdentity) -> RecordMaker {
+pub(super) fn source(exporter: &ExporterIdentity) -> RecordMaker {
     let address = match exporter.source.address {
         // Files of records have one column for both families.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -174,19 +213,19 @@ const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
 
 impl RecordOutlet for CollectSinks {
     fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
-        self.each(|sink| sink.write_by(records, source(exporter), policy(exporter)));
+        self.each(|sink| sink.write(records, exporter));
     }
 
     fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
-        self.each(|sink| sink.ledger_by(ledger, source(exporter), at_ns, policy(exporter)));
+        self.each(|sink| sink.queued.ledger_by(ledger, source(exporter), at_ns, policy(exporter)));
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, exporters: &[ExporterLedger]) {
         // Sinks act on what is due once a second. The accounts are copied at every call, for the live line and `/metrics`.
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.ticked_ns) >= 1_000_000_000 {
             self.ticked_ns = now_ns;
-            self.each(|sink| sink.tick(MonoTime::from_nanos(now_ns)));
+            self.each(|sink| sink.tick(MonoTime::from_nanos(now_ns), exporters));
         }
         let kept = self.all.iter().map(|sink| sink.queued.kept()).collect();
         *self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;

@@ -27,6 +27,9 @@ const MEASURES: [GroupMeasure; 9] = [
     ("bytes_per_packet", |has| has.of(TopOrder::PacketSize)),
 ];
 
+const CHANGED: &str =
+    "top: files were removed or replaced while they were read: groups may lack what was in them; ask again";
+
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
     let question = TopQuestion {
@@ -40,7 +43,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {
-            output.line(json(parts, group));
+            output.line(json(parts, group, top.files_have_changed));
         }
     } else if arguments.form.csv {
         let names = parts.iter().map(GroupPart::name).chain(MEASURES.iter().map(|(name, _)| *name));
@@ -51,26 +54,10 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     } else {
         output.text(text(&arguments.by, &top, question.order));
     }
-    if top.doubt > 0 {
-        remark(doubt(&top, question.order));
+    if top.files_have_changed {
+        remark(CHANGED);
     }
     Ok(())
-}
-
-fn doubt(top: &TopAnswer, order: TopOrder) -> String {
-    // Rates cannot be summed while files are read, so groups are kept by what their order is computed from.
-    let counted = order.counted();
-    let kept = if counted == order {
-        String::new()
-    } else {
-        format!("; the groups with most {} were kept", unit(counted))
-    };
-    format!(
-        "top: there are more groups than fit in memory ({}); each may have up to {} more {} than shown{kept}",
-        count(top::GROUPS_MOST as u64),
-        count(top.doubt),
-        unit(counted),
-    )
 }
 
 const fn unit(order: TopOrder) -> &'static str {
@@ -91,11 +78,12 @@ fn csv(parts: &[GroupPart], group: &TopGroup) -> String {
     values.chain(numbers).collect::<Vec<_>>().join(",")
 }
 
-fn json(parts: &[GroupPart], group: &TopGroup) -> serde_json::Value {
+fn json(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serde_json::Value {
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has).into()));
-    serde_json::Value::Object(values.chain(numbers).collect())
+    let changed = files_have_changed.then(|| ("files_have_changed".to_owned(), true.into()));
+    serde_json::Value::Object(values.chain(numbers).chain(changed).collect())
 }
 
 /// What groups are ordered by: a share of the whole, or a rate.
@@ -110,19 +98,19 @@ fn ordered_by(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
 }
 
 fn text(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
-    let last = if order.counted() == order { "share" } else { unit(order) };
+    let last = if order.is_sum() { "share" } else { unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", "", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
         values.chain(measures(has, &top.total, order)).collect()
     });
-    // A group that was dropped for lack of memory and came back is counted twice.
-    let at_most = if top.doubt > 0 { "at most " } else { "" };
+    let about = if top.groups_are_estimated { "about " } else { "" };
     let mut all = vec![String::new(); by.parts().len()];
-    all[0] = format!("all ({at_most}{})", count(top.groups_seen));
+    all[0] = format!("all ({about}{})", count(top.groups_seen));
     all.extend(measures(&top.total, &top.total, order));
-    table(&header, groups.chain([all]))
+    let table = table(&header, groups.chain([all]));
+    if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
 }
 
 fn measures(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
@@ -145,19 +133,23 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_were_let_go_make_their_number_a_bound_from_above() {
+    fn an_estimate_and_files_that_changed_are_marked() {
         let arguments = TopLine::parse_from(["top", "records"]).arguments;
-        let shown = |doubt| {
-            let top = TopAnswer { groups_seen: 12, doubt, ..TopAnswer::default() };
+        let shown = |groups_are_estimated, files_have_changed| {
+            let top = TopAnswer {
+                groups_seen: 12,
+                groups_are_estimated,
+                files_have_changed,
+                ..TopAnswer::default()
+            };
             text(&arguments.by, &top, TopOrder::Bytes)
         };
-        assert!(shown(0).contains("all (12)"), "{}", shown(0));
-        assert!(shown(1).contains("all (at most 12)"), "{}", shown(1));
-        let top = TopAnswer { doubt: 5, ..TopAnswer::default() };
-        assert!(
-            doubt(&top, TopOrder::BitRate)
-                .contains("up to 5 more bytes than shown; the groups with most bytes")
-        );
+        assert!(shown(false, false).contains("all (12)"), "{}", shown(false, false));
+        assert!(!shown(false, false).contains("files were removed"));
+        assert!(shown(true, false).contains("all (about 12)"), "{}", shown(true, false));
+        assert!(shown(false, true).contains("files were removed"));
+        let by: FlowGrouping = "exporter,protocol".parse().unwrap();
+        assert_eq!(json(by.parts(), &group(), true)["files_have_changed"], true);
     }
 
     fn group() -> TopGroup {
@@ -178,7 +170,7 @@ mod tests {
     #[test]
     fn programs_find_every_value_under_its_name() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        let json = json(by.parts(), &group());
+        let json = json(by.parts(), &group(), false);
         assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
         assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &16_000.into()));
     }

@@ -17,7 +17,7 @@ use packetrig_flow_io::{MeterInput, MeterOptions};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The shortest timeouts of a group: longer than its meters' clocks may differ.
 const LEAST_IDLE: Nanos = Nanos::from_secs(2);
@@ -183,5 +183,7 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
 
 /// A missing file must be reported as a file: `a.pcap` is hardly the name of an interface.
 fn is_file(name: &str) -> bool {
-    Path::new(name).is_file() || FILES.iter().any(|ending| name.ends_with(ending))
+    // Also a pipe that another program writes a capture into.
+    std::fs::metadata(name).is_ok_and(|facts| !facts.is_dir())
+        || FILES.iter().any(|ending| name.ends_with(ending))
 }

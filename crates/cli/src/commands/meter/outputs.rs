@@ -5,12 +5,12 @@ use crate::args::{MeterArgs as Arguments, MeterFormat};
 use crate::clamp::clamp_to_usize;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
-use packetrig_flow::ExportCounts;
+use crate::losses::losses_of;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
 use packetrig_flow_io::export::{
     self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles,
 };
-use packetrig_flow_io::ledger::MeterBooks;
+use packetrig_flow_io::ledger::{MeterBooks, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
@@ -32,7 +32,7 @@ const LEDGER_NS: u64 = 10_000_000_000;
 #[derive(Default)]
 pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
-    directory: Option<JoinHandle<Option<String>>>,
+    directory: Option<JoinHandle<()>>,
 }
 
 impl MeterOutputs {
@@ -76,16 +76,21 @@ impl MeterOutputs {
         drop(self.join());
     }
 
-    /// Waits until all records are sent or stored; gives the failures.
+    /// Whether all records are sent, stored or lost.
+    pub(super) fn has_ended(&self) -> bool {
+        self.export.as_ref().is_none_or(ExportThread::has_ended)
+            && self.directory.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until all records are sent or stored; gives the names of threads that panicked.
     pub(super) fn join(self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.export.is_some_and(|export| !export.join().1) {
             failures.push("a thread that exports records panicked: this is a bug in packetrig".to_owned());
         }
-        if let Some(thread) = self.directory {
-            failures.extend(thread.join().unwrap_or_else(|_| {
-                Some("the thread that writes Parquet files panicked: this is a bug in packetrig".into())
-            }));
+        if self.directory.is_some_and(|thread| thread.join().is_err()) {
+            failures
+                .push("the thread that writes Parquet files panicked: this is a bug in packetrig".to_owned());
         }
         failures
     }
@@ -160,19 +165,14 @@ fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
 }
 
 /// Starts the thread that writes Parquet files.
-fn keep(
-    sink: ParquetSink,
-    to: &Path,
-    domain: u32,
-    books: &Arc<MeterBooks>,
-) -> Result<JoinHandle<Option<String>>, Error> {
-    let kept = Arc::<Mutex<KeptCounts>>::default();
+fn keep(sink: ParquetSink, to: &Path, domain: u32, books: &Arc<MeterBooks>) -> Result<JoinHandle<()>, Error> {
+    let kept = Arc::<Mutex<KeptState>>::default();
     let account = Arc::clone(&kept);
-    let account = Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner)));
+    let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).counts());
     let batches = books.add_sink(to.display().to_string(), account);
     let books = Arc::clone(books);
     let source = RecordMaker { domain, ..RecordMaker::default() };
-    let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0, failure: None };
+    let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0 };
     let thread = std::thread::Builder::new().name("parquet".into());
     let started = thread.spawn(move || {
         loop {
@@ -190,13 +190,24 @@ fn keep(
     started.map_err(|error| packetrig_flow_io::Error::Thread(error).into())
 }
 
-fn counts(kept: &KeptCounts) -> ExportCounts {
-    ExportCounts {
-        sent: kept.stored,
-        refused: kept.lost,
-        waiting: kept.waiting,
-        message_bytes: kept.file_bytes,
-        ..ExportCounts::default()
+/// What the sink says of its records, for the ledger, which is read from other threads.
+#[derive(Debug, Default)]
+struct KeptState {
+    kept: KeptCounts,
+    /// The latest failure. What failed may have been stored since.
+    failure: Option<String>,
+}
+
+impl KeptState {
+    fn counts(&self) -> SinkCounts {
+        let KeptCounts { stored, waiting, file_bytes, .. } = self.kept;
+        SinkCounts {
+            stored,
+            waiting,
+            losses: losses_of(&self.kept),
+            file_bytes,
+            failure: self.failure.clone(),
+        }
     }
 }
 
@@ -204,19 +215,23 @@ fn counts(kept: &KeptCounts) -> ExportCounts {
 struct OutputKeeper {
     sink: ParquetSink,
     source: RecordMaker,
-    kept: Arc<Mutex<KeptCounts>>,
+    kept: Arc<Mutex<KeptState>>,
     books: Arc<MeterBooks>,
     ledger_ns: u64,
-    /// The latest failure. What failed may have been stored since: `close` decides.
-    failure: Option<String>,
 }
 
 impl OutputKeeper {
     fn note(&mut self, work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>) {
-        if let Err(error) = work(&mut self.sink) {
-            self.failure = Some(error.to_string());
+        let done = work(&mut self.sink);
+        self.publish(self.sink.kept(), done);
+    }
+
+    fn publish(&self, kept: KeptCounts, done: Result<(), packetrig_store::flows::Error>) {
+        let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        state.kept = kept;
+        if let Err(error) = done {
+            state.failure = Some(error.to_string());
         }
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = self.sink.kept();
     }
 
     fn tick(&mut self) {
@@ -234,13 +249,10 @@ impl OutputKeeper {
         self.note(|sink| sink.ledger(&ledger, source, clock::wall_clock_ns()));
     }
 
-    /// Stores the last ledger and closes the files. Gives the reason if not everything is stored.
-    fn close(mut self) -> Option<String> {
+    /// Stores the last ledger and closes the files.
+    fn close(mut self) {
         self.ledger();
         let (kept, closed) = self.sink.close();
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
-        // A failure after which everything was stored, such as a disk that was full for a while, is none at the end.
-        let failure = closed.err().map(|error| error.to_string()).or(self.failure);
-        failure.filter(|_| kept.lost.records > 0 || kept.stored != kept.offered)
+        self.publish(kept, closed);
     }
 }

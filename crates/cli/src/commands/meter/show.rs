@@ -50,6 +50,7 @@ pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
         let header = ["output", "records", "lost", "messages", "size"];
         text.push_str(&table(&header, report.outputs.iter().map(output_row)));
     }
+    text.extend(report.outputs.iter().flat_map(OutputReport::loss_lines).map(|line| line + "\n"));
     text
 }
 
@@ -92,7 +93,7 @@ fn output_row(output: &OutputReport) -> Vec<String> {
     vec![
         output.to.clone(),
         count(counts.sent.records),
-        count(counts.queue_dropped.records + counts.refused.records),
+        count(output.losses.total().records),
         if has_messages { count(counts.messages) } else { "–".to_owned() },
         scaled(counts.message_bytes as f64, "B"),
     ]

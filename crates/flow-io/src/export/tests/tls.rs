@@ -11,15 +11,22 @@ struct MadeMessages {
     made: rcgen::CertifiedKey<rcgen::KeyPair>,
 }
 
-fn identity(directory: &Path, name: &str) -> MadeMessages {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+/// A certificate of itself. `openssl req -x509` says that it is an authority.
+fn identity(directory: &Path, name: &str, is_authority: bool) -> MadeMessages {
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    if is_authority {
+        wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    wanted.distinguished_name.push(rcgen::DnType::CommonName, name);
+    let made = rcgen::CertifiedKey { cert: wanted.self_signed(&signing_key).unwrap(), signing_key };
     let files = ["crt", "key"].map(|kind| directory.join(format!("{name}.{kind}")));
     std::fs::write(&files[0], made.cert.pem()).unwrap();
     std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
     MadeMessages { files, made }
 }
 
-/// Serves one connection, and trusts one client if there is one.
+/// Serves one connection that brings something, and trusts one client if there is one. A connection without any bytes ends it, too.
 fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, JoinHandle<Vec<u8>>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -34,16 +41,21 @@ fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, Join
         }
     };
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server.made.signing_key.serialize_der()));
-    let config = builder.with_single_cert(vec![server.made.cert.der().clone()], key).unwrap();
+    let config = Arc::new(builder.with_single_cert(vec![server.made.cert.der().clone()], key).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let thread = std::thread::spawn(move || {
-        let (socket, _) = listener.accept().unwrap();
-        let connection = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut bytes = Vec::new();
-        // An error is what a client that is not trusted sees, too.
-        drop(StreamOwned::new(connection, socket).read_to_end(&mut bytes));
-        bytes
+        loop {
+            let (socket, _) = listener.accept().unwrap();
+            let is_end = matches!(socket.peek(&mut [0]), Ok(0));
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut bytes = Vec::new();
+            // An error is what a client that is not trusted sees, too.
+            drop(StreamOwned::new(connection, socket).read_to_end(&mut bytes));
+            if is_end || !bytes.is_empty() {
+                return bytes;
+            }
+        }
     });
     (port, thread)
 }
@@ -51,14 +63,19 @@ fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, Join
 #[test]
 fn records_go_encrypted_to_whom_is_trusted_and_who_is_trusted_sends() {
     let directory = tempfile::tempdir().unwrap();
-    let [server, client, other] = ["server", "client", "other"].map(|name| identity(directory.path(), name));
+    let [server, client, other] =
+        ["server", "client", "other"].map(|name| identity(directory.path(), name, false));
+    let authority = identity(directory.path(), "authority", true);
     let identity = |of: &MadeMessages| Some((of.files[0].clone(), of.files[1].clone()));
-    let of = |trusted, shown, wanted, works| TlsCase { server: &server, trusted, shown, wanted, works };
+    let of = |server, trusted, shown, wanted, works| TlsCase { server, trusted, shown, wanted, works };
     let cases = [
-        of(&server, None, None, true),
-        of(&server, identity(&client), Some(&client), true),
-        of(&other, None, None, false),
-        of(&server, identity(&other), Some(&client), false),
+        of(&server, &server, None, None, true),
+        of(&server, &server, identity(&client), Some(&client), true),
+        of(&server, &other, None, None, false),
+        of(&server, &server, identity(&other), Some(&client), false),
+        // A certificate that was named, and that says of itself that it is an authority.
+        of(&authority, &authority, None, None, true),
+        of(&authority, &authority, identity(&client), Some(&client), true),
     ];
     // Those that fail wait for their end, so all wait at once.
     std::thread::scope(|scope| {
@@ -79,12 +96,23 @@ impl TlsCase<'_> {
     /// The collector gets everything, or nothing.
     fn check(self) {
         let (port, thread) = collector(self.server, self.wanted);
-        let files =
-            TlsFiles { authorities: self.trusted.files[0].clone(), identity: self.shown, server_name: None };
+        let files = TlsFiles {
+            authorities: self.trusted.files[0].clone(),
+            identity: self.shown.clone(),
+            server_name: None,
+        };
         let linger = if self.works { LONG_LINGER } else { Nanos::from_millis(1500) };
         let plain = to(&[(format!("tls://localhost:{port}"), IPFIX)]);
         let options = MeterExport { tls: Some(files), linger, ..plain };
-        let counts = export(&options, 500);
+        let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+        let exporting = spawn(&options, incoming, MeterLedger::default).unwrap();
+        let watch = exporting.watch();
+        let mut outbox = queue.outbox();
+        drop(queue);
+        (0..500).for_each(|n| outbox.record(&record(n)));
+        drop(outbox);
+        let (counts, _) = exporting.join();
+        drop(std::net::TcpStream::connect(("127.0.0.1", port)));
         let received = thread.join().unwrap();
         if self.works {
             assert_eq!(counts.sent.records, 500);
@@ -92,6 +120,11 @@ impl TlsCase<'_> {
         } else {
             assert!(received.is_empty());
             assert_balanced(&counts);
+            // Also if it is the collector that refuses: in TLS 1.3 that comes after the handshake.
+            assert_eq!((counts.sent.records, counts.refused.records), (0, 500));
+            let lines = watch.targets()[0].loss_lines();
+            let named = if self.shown.is_some() { "certificate " } else { "(CN=server, SHA-256 " };
+            assert!(lines.len() == 1 && lines[0].contains(named), "{lines:?}");
         }
     }
 }

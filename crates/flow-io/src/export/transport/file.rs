@@ -21,12 +21,12 @@ impl FileSink {
 
     /// Appends a message. A part that a full disk took is cut off again, so that messages after it can be read.
     pub(super) fn append(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
-        if self.file.write_all(message).is_ok() {
+        let Err(error) = self.file.write_all(message) else {
             self.length += message.len() as u64;
             return Ok(());
-        }
+        };
         // Fails for what cannot be cut, such as a device or pipe: there no reader looks for the next message either.
         drop(self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length))));
-        Err(UntakenMessage::Refused)
+        Err(UntakenMessage::Refused(error))
     }
 }

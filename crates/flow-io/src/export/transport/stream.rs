@@ -12,10 +12,13 @@ use packetrig_sys::{clock, tcp};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CONNECT: Duration = Duration::from_secs(2);
 const HANDSHAKE_NS: u64 = 2_000_000_000;
+/// How long a collector may take to object to the exporter's certificate.
+const ACCEPTANCE_NS: u64 = 500_000_000;
 /// Writes and handshakes return at least this often, to check the deadline.
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_PAUSE_NS: u64 = 100_000_000;
@@ -29,6 +32,8 @@ pub(crate) struct CollectorStream {
     connection: Option<StreamConnection>,
     pause_ns: u64,
     next_ns: u64,
+    /// Why the last attempt to connect failed.
+    failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -64,7 +69,7 @@ impl Write for CountedSocket {
 
 impl CollectorStream {
     pub(super) const fn plain(place: HostPort) -> Self {
-        Self { place, encryption: None, connection: None, pause_ns: 0, next_ns: 0 }
+        Self { place, encryption: None, connection: None, pause_ns: 0, next_ns: 0, failure: None }
     }
 
     pub(super) fn encrypted(place: HostPort, files: &TlsFiles) -> Result<Self, Error> {
@@ -81,7 +86,13 @@ impl CollectorStream {
         if now_ns < self.next_ns || now_ns >= end_ns {
             return false;
         }
-        self.connection = self.try_connect(end_ns).ok();
+        self.connection = match self.try_connect(end_ns) {
+            Ok(connection) => Some(connection),
+            Err(error) => {
+                self.failure = Some(self.describe(&error));
+                None
+            }
+        };
         self.pause_ns = match self.connection {
             Some(_) => 0,
             None => (self.pause_ns * 2).clamp(FIRST_PAUSE_NS, LONGEST_PAUSE_NS),
@@ -89,6 +100,16 @@ impl CollectorStream {
         // From the end of the attempt, which may have taken seconds itself.
         self.next_ns = clock::monotonic_ns() + self.pause_ns;
         self.connection.is_some()
+    }
+
+    pub(super) fn take_failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+
+    /// The error of an attempt to connect, with the certificate if that was refused.
+    fn describe(&self, error: &io::Error) -> String {
+        let of_certificate = self.encryption.as_ref().and_then(CollectorEncryption::take_refusal);
+        format!("cannot connect: {}", of_certificate.unwrap_or_else(|| error.to_string()))
     }
 
     fn try_connect(&self, end_ns: u64) -> io::Result<StreamConnection> {
@@ -110,10 +131,11 @@ impl CollectorStream {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(LOOK))?;
         socket.set_read_timeout(Some(LOOK))?;
-        let Some(CollectorEncryption { config, name }) = self.encryption.clone() else {
+        let Some(encryption) = &self.encryption else {
             return Ok(StreamConnection::Plain(CountedSocket { socket, written: 0 }));
         };
-        let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let client = ClientConnection::new(Arc::clone(&encryption.config), encryption.name.clone());
+        let client = client.map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(client, CountedSocket { socket, written: 0 });
         let limit_ns = end_ns.min(clock::monotonic_ns() + HANDSHAKE_NS);
         while stream.conn.is_handshaking() {
@@ -122,19 +144,24 @@ impl CollectorStream {
                 other => drop(other?),
             }
         }
+        if let Some(own) = &encryption.own {
+            await_acceptance(&mut stream, limit_ns).map_err(|error| {
+                io::Error::other(format!("the collector does not accept the certificate {own}: {error}"))
+            })?;
+        }
         Ok(StreamConnection::Encrypted(Box::new(stream)))
     }
 
     pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
         let sent = match &mut self.connection {
-            None => return Err(UntakenMessage::Gone),
+            None => return Err(UntakenMessage::Gone(ErrorKind::NotConnected.into())),
             Some(connection) => connection.check_open().and_then(|()| connection.send(message, deadline)),
         };
         // After any error the connection is given up: the collector may have got a part of the message, and nothing else in
         // the stream would tell it where the next one begins.
-        sent.map_err(|_| {
+        sent.map_err(|error| {
             self.connection = None;
-            UntakenMessage::Gone
+            UntakenMessage::Gone(error)
         })
     }
 
@@ -197,13 +224,13 @@ impl StreamConnection {
                     deadline.note_taken();
                     rest = &rest[written..];
                 }
-                Err(error) if is_pause(&error) && !deadline.is_past() => {}
+                Err(error) if is_pause(&error) && deadline.may_wait() => {}
                 Err(error) => return Err(error),
             }
         }
         loop {
             match self.writer().flush() {
-                Err(error) if is_pause(&error) && !deadline.is_past() => {}
+                Err(error) if is_pause(&error) && deadline.may_wait() => {}
                 other => return other,
             }
         }
@@ -225,6 +252,27 @@ impl StreamConnection {
         }
         drop(self.counted().socket.shutdown(Shutdown::Write));
     }
+}
+
+/// In TLS 1.3 the handshake ends before the collector has looked at this side's certificate. It then sends session tickets, or an alert.
+/// A collector that sends neither is not waited for longer than a few round trips take.
+fn await_acceptance(
+    stream: &mut StreamOwned<ClientConnection, CountedSocket>,
+    limit_ns: u64,
+) -> io::Result<()> {
+    let limit_ns = limit_ns.min(clock::monotonic_ns() + ACCEPTANCE_NS);
+    while clock::monotonic_ns() < limit_ns {
+        match stream.conn.read_tls(&mut stream.sock) {
+            Ok(0) => return Err(ErrorKind::ConnectionAborted.into()),
+            Ok(_) => {
+                stream.conn.process_new_packets().map_err(io::Error::other)?;
+                return Ok(());
+            }
+            Err(error) if is_pause(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn is_pause(error: &io::Error) -> bool {

@@ -1,7 +1,9 @@
-//! The client's side of TLS: trusted authorities, and the exporter's own certificate.
+//! The client's side of TLS: trusted certificates, and the exporter's own.
 
 use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
+use crate::certificate::{CollectorVerifier, name_of};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,6 +15,9 @@ use std::sync::Arc;
 pub(super) struct CollectorEncryption {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
+    verifier: Arc<CollectorVerifier>,
+    /// The exporter's own certificate, if it shows one.
+    pub(super) own: Option<String>,
 }
 
 impl CollectorEncryption {
@@ -24,26 +29,38 @@ impl CollectorEncryption {
             ))
         })?;
         // Only the given authorities, not the system's: a collector is usually private.
+        let trusted = certificates(&files.authorities)?;
         let mut roots = RootCertStore::empty();
-        for authority in certificates(&files.authorities)? {
-            roots.add(authority).map_err(|error| unreadable(&files.authorities, &error))?;
+        for authority in &trusted {
+            roots.add(authority.clone()).map_err(|error| unreadable(&files.authorities, &error))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| unreadable(&files.authorities, &error))?;
+        let verifier = Arc::new(CollectorVerifier::new(usual, &files.authorities, &trusted));
         let builder = ClientConfig::builder_with_provider(provider);
         let builder =
             builder.with_safe_default_protocol_versions().map_err(|error| Error::Tls(error.to_string()))?;
-        let builder = builder.with_root_certificates(roots);
+        let builder =
+            builder.dangerous().with_custom_certificate_verifier(Arc::<CollectorVerifier>::clone(&verifier));
+        let mut own = None;
         let config = match &files.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                let chain = certificates(certificate)?;
+                own = chain.first().map(|first| format!("{} {}", certificate.display(), name_of(first)));
                 // Fails if the key does not belong to the certificate.
-                builder
-                    .with_client_auth_cert(certificates(certificate)?, read)
-                    .map_err(|error| unreadable(key, &error))?
+                builder.with_client_auth_cert(chain, read).map_err(|error| unreadable(key, &error))?
             }
         };
-        Ok(Self { config: Arc::new(config), name })
+        Ok(Self { config: Arc::new(config), name, verifier, own })
+    }
+
+    /// Why the collector's certificate was refused; once.
+    pub(super) fn take_refusal(&self) -> Option<String> {
+        self.verifier.take_refusal()
     }
 }
 

@@ -36,6 +36,11 @@ impl UdpSender {
     }
 
     pub(super) fn send(&self, message: &[u8]) -> Result<(), UntakenMessage> {
-        self.socket.send(message).map(|_| ()).map_err(|_| UntakenMessage::Refused)
+        self.socket.send(message).map(|_| ()).map_err(UntakenMessage::Refused)
+    }
+
+    /// What ICMP has reported since the last message, such as that nothing listens there. If the error cannot be read, there is none.
+    pub(super) fn take_refusal(&self) -> Option<std::io::Error> {
+        self.socket.take_error().ok().flatten()
     }
 }

@@ -31,7 +31,8 @@ fn senders_and_receivers_count_their_own_half() {
     let at = |number, flows, packets| (vec![GroupValue::Address(address(number))], sum(flows, packets));
     let by_source = top("source");
     assert_eq!(sums(&by_source), [at(9999, 2, 18), at(6, 1, 7), at(3, 1, 4), at(0, 1, 1)]);
-    assert_eq!((by_source.total.sum.packets, by_source.groups_seen, by_source.doubt), (30, 4, 0));
+    assert_eq!((by_source.total.sum.packets, by_source.groups_seen), (30, 4));
+    assert!(!by_source.groups_are_estimated && !by_source.files_have_changed);
     assert_eq!(sums(&top("dst-ip")), [at(6, 1, 12), at(9999, 3, 12), at(3, 1, 6)]);
     let pair = (vec![GroupValue::Pair(address(6), address(9999))], sum(1, 19));
     assert_eq!(sums(&top("pair"))[0], pair);
@@ -119,30 +120,39 @@ fn a_query_that_is_given_up_ends_and_a_file_that_was_removed_meanwhile_has_no_re
     assert_eq!(totals(&files, &FlowFilter::default(), None).unwrap().records, 2000);
 }
 
+/// With room for 100 groups of some two thousand.
 #[test]
-fn what_does_not_fit_is_a_bounded_doubt() {
+fn what_does_not_fit_into_memory_is_exact_in_every_order() {
     let mut given = records(2000);
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
-    let exact = top(&files, &FlowFilter::default(), &question("src-ip", TopOrder::Bytes, 2000)).unwrap();
-    let rough = top_within(
-        &ScanTerms::default(),
-        &files,
-        &FlowFilter::default(),
-        &question("src-ip", TopOrder::Bytes, 50),
-        100,
-    )
-    .unwrap();
-    assert_eq!((rough.total, rough.groups.len()), (exact.total, 50));
-    assert!(rough.doubt > 0 && rough.groups_seen >= 2000);
-    let exactly: std::collections::BTreeMap<_, _> =
-        exact.groups.iter().map(|group| (&group.values[0], group.has.sum.bytes)).collect();
-    for TopGroup { values, has } in &rough.groups {
-        let truth = exactly[&values[0]];
-        let bytes = has.sum.bytes;
-        assert!(bytes <= truth && truth - bytes <= rough.doubt, "{values:?}: {bytes} of {truth}");
+    let ask = |asked: &TopQuestion, bound| {
+        top_within(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound).unwrap()
+    };
+    let orders = [
+        TopOrder::Bytes,
+        TopOrder::Packets,
+        TopOrder::Flows,
+        TopOrder::PacketRate,
+        TopOrder::BitRate,
+        TopOrder::PacketSize,
+        TopOrder::Duration,
+    ];
+    for order in orders {
+        for (most, least_packets) in [(1, 0), (50, 0), (50, 900), (5000, 0)] {
+            let asked = TopQuestion { least_packets, ..question("src-ip,dst-port", order, most) };
+            let (exact, small) = (ask(&asked, GROUPS_MOST), ask(&asked, 100));
+            assert_eq!((&small.groups, small.total), (&exact.groups, exact.total), "{order:?} {most}");
+            assert!(!exact.groups_are_estimated && !small.files_have_changed);
+            let bound = if small.groups_are_estimated { exact.groups_seen / 50 } else { 0 };
+            assert!(
+                small.groups_seen.abs_diff(exact.groups_seen) <= bound,
+                "{order:?} {most}: {} of {}",
+                small.groups_seen,
+                exact.groups_seen
+            );
+        }
     }
-    assert_eq!(rough.groups[0].values, exact.groups[0].values);
 }
 
 /// Records of one packet each, with the sources asked for.
@@ -155,25 +165,36 @@ fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
     sources.into_iter().map(small).collect()
 }
 
+/// No group can be passed over, and the order is that of their keys.
 #[test]
-fn of_groups_of_one_size_only_half_is_let_go() {
-    let (_directory, files) = stored(&equal(0..101));
-    let asked = question("src-ip", TopOrder::Packets, 200);
-    let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 100).unwrap();
-    assert_eq!((top.groups_seen, top.doubt), (101, 1));
-    let left: Vec<_> = top.groups.iter().map(|group| group.values.clone()).collect();
-    let expected: Vec<_> = (0..50).map(|number| vec![GroupValue::Address(address(number))]).collect();
-    assert_eq!(left, expected);
+fn groups_of_one_size_that_do_not_fit_are_all_counted() {
+    let (_directory, files) = stored(&equal((0..150).chain(0..150)));
+    for most in [70, 200] {
+        let asked = question("src-ip", TopOrder::Packets, most);
+        let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 20).unwrap();
+        let expected: Vec<_> = (0..150)
+            .take(most)
+            .map(|n| {
+                (vec![GroupValue::Address(address(n))], GroupTotals { flows: 2, packets: 2, bytes: 200 })
+            })
+            .collect();
+        assert_eq!(sums(&top), expected);
+    }
 }
 
+/// As the retention of a collector does.
 #[test]
-fn no_more_groups_are_seen_than_said() {
-    // Those that were let go come back.
-    let (_directory, files) = stored(&equal((0..150).chain(0..150)));
-    let asked = question("src-ip", TopOrder::Packets, 200);
-    let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 100).unwrap();
-    assert!(top.groups_seen > 150, "{}", top.groups_seen);
-    assert!(top.groups.len() >= 50);
+fn files_that_change_between_two_scans_are_noticed() {
+    let asked = question("src-ip", TopOrder::Packets, 5);
+    let mut counter = GroupCounter::new(&asked, 4);
+    let has = GroupSum { sum: GroupTotals { flows: 1, packets: 1, bytes: 1 }, first_ns: 1, last_ns: 1 };
+    (0..20_u8).for_each(|n| counter.add(&[n], has));
+    assert!(!counter.end_scan());
+    (0..19_u8).for_each(|n| counter.add(&[n], has));
+    while !counter.end_scan() {
+        (0..20_u8).for_each(|n| counter.add(&[n], has));
+    }
+    assert!(counter.finish().has_changed);
 }
 
 #[test]

@@ -1,0 +1,300 @@
+//! What a killed collector has not stored, by the exporters' own counts.
+//!
+//! A meter of packetrig says how many packets are in all that it has sent. Of other exporters over UDP, the sequence number goes on, so
+//! the first one that this collector hears says how many records were sent in between. What is neither in the files of the killed one nor
+//! came here is missing.
+
+use super::sinks::source;
+use crate::output::remark;
+use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport};
+use packetrig_flow::{CarriedRecords, FlowRecord};
+use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
+use packetrig_store::flows::progress::{
+    ExporterProgress, KilledCollectors, ProgressFile, ProgressNumber, StoredProgress,
+};
+use packetrig_store::flows::{self, RecordMaker, StoredNote};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Jumps of a sequence that are longer than this are those of an exporter that was started anew.
+const MOST_UNITS: u32 = 1 << 31;
+
+/// What is missing of one exporter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct EarlierLoss {
+    /// Its address; IPv4 as such.
+    pub(super) exporter: String,
+    pub(super) domain: u32,
+    /// What is stored of it by collectors before this one.
+    pub(super) stored_records: u64,
+    /// In `unit`; absent if the exporter does not tell.
+    pub(super) missing: Option<u64>,
+    pub(super) unit: &'static str,
+}
+
+/// Follows what a directory has of each exporter.
+pub(super) struct DirectoryProgress {
+    file: Arc<Mutex<ProgressFile>>,
+    /// What former collectors have stored.
+    before: StoredProgress,
+    /// Whether one of them was killed.
+    has_killed: bool,
+    /// With what this one has given to the sink.
+    now: StoredProgress,
+}
+
+impl DirectoryProgress {
+    /// For a directory whose files are recovered.
+    pub(super) fn open(directory: &Path) -> Result<Self, flows::Error> {
+        let killed = KilledCollectors::find(directory)?;
+        let before = killed.stored.clone();
+        let file = ProgressFile::create(directory, &before)?;
+        killed.remove()?;
+        let has_killed = killed.is_any();
+        Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed })
+    }
+
+    /// The sink has taken records of an exporter.
+    pub(super) fn add(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
+        let has = self.now.entry(maker).or_default();
+        has.records += taken.records;
+        has.packets += taken.packets;
+        has.is_of_group |= records.iter().any(|record| record.history.is_some());
+    }
+
+    /// What to note: everything that was taken if it is stored, otherwise where exporters began that are new.
+    pub(super) fn note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
+        let mut begun = StoredProgress::new();
+        for (maker, sessions) in by_maker(exporters) {
+            let Some(has) = self.now.get_mut(&maker) else { continue };
+            let now = MakerLedger::of(&sessions);
+            if let Some(sent) = now.sent_packets {
+                if has.sent_packets.is_none() {
+                    let stored = self.before.get(&maker).map_or(0, |before| before.packets);
+                    has.lacking_packets = sent.saturating_sub(stored + now.received_packets);
+                }
+                has.sent_packets = Some(sent);
+            }
+            let number = |next, records| Some(ProgressNumber { next, records, ..now.number.clone()? });
+            let first = now.first.and_then(|first| number(first, 0));
+            begun.insert(maker, ExporterProgress { numbers: first, ..has.clone() });
+            if let Some(last) = &now.number {
+                has.numbers = number(last.next, has.records);
+            }
+        }
+        let (file, progress) = (Arc::clone(&self.file), self.now.clone());
+        Box::new(move |is_all_stored| {
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+            let noted = if is_all_stored { file.note(&progress) } else { file.amend(&begun) };
+            if let Err(error) = noted {
+                remark(format_args!("collect: warning: what is stored cannot be noted: {error}"));
+            }
+        })
+    }
+
+    /// This collector ends in order. If one before it was killed, it gives what former ones have stored of each exporter: nothing of
+    /// those that only this one has heard.
+    pub(super) fn close(self) -> Option<StoredProgress> {
+        let file =
+            Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
+        if let Some(Err(error)) = file.map(ProgressFile::remove) {
+            remark(format_args!("collect: warning: {error}"));
+        }
+        self.has_killed.then(|| {
+            let of = |(maker, now): (&RecordMaker, &ExporterProgress)| {
+                let before = self.before.get(maker).cloned().unwrap_or_default();
+                (*maker, ExporterProgress { is_of_group: now.is_of_group, ..before })
+            };
+            self.now.iter().map(of).collect()
+        })
+    }
+}
+
+/// The sessions of one exporter together.
+#[derive(Debug, Default)]
+struct MakerLedger {
+    /// By its last ledger.
+    sent_packets: Option<u64>,
+    /// Packets that came until then.
+    received_packets: u64,
+    number: Option<ProgressNumber>,
+    first: Option<u32>,
+}
+
+fn by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&ExporterLedger>> {
+    let mut makers = BTreeMap::<RecordMaker, Vec<&ExporterLedger>>::new();
+    for one in exporters {
+        makers.entry(source(&one.exporter)).or_default().push(one);
+    }
+    makers
+}
+
+impl MakerLedger {
+    fn of(own: &[&ExporterLedger]) -> Self {
+        let sent = |one: &&ExporterLedger| Some(one.reported?.ledger?.export.sent.packets);
+        let latest = own.iter().filter(|one| sent(one).is_some()).max_by_key(|one| (one.is_here, sent(one)));
+        // What came in a session that ended before the latest ledger is in that ledger.
+        let newer: u64 = own
+            .iter()
+            .filter(|one| one.is_here || latest.is_none_or(|latest| !latest.is_here))
+            .map(|one| one.counts.newer_packets)
+            .sum();
+        let received: u64 = own.iter().map(|one| one.counts.packets).sum();
+        let numbered = own.iter().find(|one| is_numbered(&one.exporter) && one.counts.restarts == 0);
+        let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
+        Self {
+            sent_packets: latest.and_then(sent),
+            received_packets: received.saturating_sub(newer),
+            number: numbers.map(|(exporter, numbers)| ProgressNumber {
+                port: exporter.source.port,
+                protocol: exporter.protocol.name().to_owned(),
+                next: numbers.next,
+                records: 0,
+            }),
+            first: numbers.map(|(_, numbers)| numbers.first),
+        }
+    }
+}
+
+/// Whether its sequence numbers count records, and go on when a collector is started again.
+fn is_numbered(exporter: &ExporterIdentity) -> bool {
+    exporter.source.transport == MessageTransport::Udp
+        && matches!(exporter.protocol, ExportProtocol::Ipfix | ExportProtocol::NetFlow5)
+}
+
+/// What killed collectors have not stored, of each exporter that they had heard.
+pub(super) fn losses(ledger: &CollectLedger, before: &StoredProgress) -> Vec<EarlierLoss> {
+    let all = before.iter().filter(|(_, has)| !has.is_of_group);
+    let sessions = by_maker(&ledger.exporters);
+    let now = |maker| sessions.get(maker).map(|sessions| MakerLedger::of(sessions)).unwrap_or_default();
+    let all = all.map(|(maker, has)| (has, loss(*maker, &now(maker), has)));
+    // One that only this collector has heard, and of which it has everything, is none of the killed one's.
+    let is_worth_it = |(has, loss): &(&ExporterProgress, EarlierLoss)| {
+        **has != ExporterProgress::default() || loss.missing.is_some_and(|missing| missing > 0)
+    };
+    all.filter(is_worth_it).map(|(_, loss)| loss).collect()
+}
+
+fn loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> EarlierLoss {
+    let by_ledger = now.sent_packets.map(|sent| missing_packets(sent, now, before));
+    let (missing, unit) = match by_ledger {
+        Some(missing) => (Some(missing), "packets"),
+        None => (missing_records(now, before), "records"),
+    };
+    let address = std::net::Ipv6Addr::from(maker.exporter).to_canonical();
+    EarlierLoss {
+        exporter: address.to_string(),
+        domain: maker.domain,
+        stored_records: before.records,
+        missing,
+        unit,
+    }
+}
+
+/// By the meter's ledger. A meter that was started since then has sent less than is stored.
+fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u64 {
+    let has_restarted = before.sent_packets.is_some_and(|known| sent < known);
+    let known = before.packets + before.lacking_packets;
+    if has_restarted { 0 } else { sent.saturating_sub(known + now.received_packets) }
+}
+
+/// By sequence numbers, if the exporter is the same as before. In IPFIX they count options records, too.
+fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> {
+    let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
+    let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
+    let sent = now.first?.wrapping_sub(then.next);
+    (is_same && sent < MOST_UNITS)
+        .then(|| u64::from(sent).saturating_sub(before.records.saturating_sub(then.records)))
+}
+
+/// The sums, for the list of what is missing.
+pub(super) fn missing(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
+    let sum = |unit| losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum();
+    let all = [
+        ("packets in records that a killed collector did not store", sum("packets")),
+        ("records that a killed collector did not store", sum("records")),
+    ];
+    all.into_iter().filter(|(_, amount)| *amount > 0).map(|(what, amount)| MissingData { what, amount })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::collect::{
+        ForgottenExporters, MessageSource, RefusedMessages, ReportedLosses, SequenceNumbers, SessionCounts,
+    };
+    use packetrig_flow::{ExportCounts, MeterLedger};
+    use packetrig_flow_io::collect::HandedRecords;
+
+    const MAKER: RecordMaker =
+        RecordMaker { exporter: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 18, 0, 1], domain: 7 };
+
+    /// An exporter that has brought so many packets, the last of them after its last ledger.
+    fn session(transport: MessageTransport, packets: u64, newer: u64, sent: Option<u64>) -> ExporterLedger {
+        let address = "198.18.0.1".parse().unwrap();
+        let source = MessageSource { address, port: 5, transport };
+        let export = |packets| ExportCounts {
+            sent: CarriedRecords { records: 1, packets, bytes: 1 },
+            ..ExportCounts::default()
+        };
+        let ledger = sent.map(|packets| MeterLedger { export: export(packets), ..MeterLedger::default() });
+        let counts = SessionCounts { packets, newer_packets: newer, ..SessionCounts::default() };
+        ExporterLedger {
+            exporter: ExporterIdentity { source, protocol: ExportProtocol::Ipfix, domain: 7 },
+            is_here: true,
+            counts,
+            reported: ledger
+                .map(|ledger| ReportedLosses { ledger: Some(ledger), ..ReportedLosses::default() }),
+            numbers: Some(SequenceNumbers { first: 1000, next: 1010 }),
+        }
+    }
+
+    fn missing_of(session: &ExporterLedger, before: &ExporterProgress) -> Option<u64> {
+        loss(MAKER, &MakerLedger::of(&[session]), before).missing
+    }
+
+    #[test]
+    fn a_meter_s_ledger_says_what_neither_collector_has() {
+        let before = ExporterProgress { packets: 300, lacking_packets: 50, ..ExporterProgress::default() };
+        // 1000 were sent: 50 before anybody listened, 300 were stored, 520 came now and 20 more since the ledger.
+        let now = session(MessageTransport::Tcp, 540, 20, Some(1000));
+        assert_eq!(missing_of(&now, &before), Some(130));
+        let restarted = ExporterProgress { sent_packets: Some(1001), ..before.clone() };
+        assert_eq!(missing_of(&now, &restarted), Some(0));
+        let silent = session(MessageTransport::Tcp, 540, 540, None);
+        assert_eq!(missing_of(&silent, &before), None, "numbers of a connection begin anew");
+    }
+
+    #[test]
+    fn numbers_over_udp_say_how_many_records_were_sent_in_between() {
+        let number = |port| ProgressNumber { port, protocol: "ipfix".into(), next: 900, records: 400 };
+        let before =
+            |port| ExporterProgress { records: 430, numbers: Some(number(port)), ..Default::default() };
+        let now = session(MessageTransport::Udp, 10, 10, None);
+        assert_eq!(missing_of(&now, &before(5)), Some(70), "30 of the 100 are in files");
+        assert_eq!(missing_of(&now, &before(6)), None, "it is another process");
+    }
+
+    #[test]
+    fn of_a_group_and_of_exporters_that_nobody_was_killed_for_nothing_is_said() {
+        let ledger = |exporters| CollectLedger {
+            elapsed_ns: 1,
+            intake: vec![],
+            exporters,
+            total: SessionCounts::default(),
+            refused: RefusedMessages::default(),
+            forgotten: ForgottenExporters::default(),
+            memory: 0,
+            handed: HandedRecords::default(),
+            groups: vec![],
+        };
+        let all = |packets, sent, is_of_group| {
+            let before = ExporterProgress { is_of_group, ..ExporterProgress::default() };
+            let session = session(MessageTransport::Tcp, packets, 0, Some(sent));
+            losses(&ledger(vec![session]), &StoredProgress::from([(MAKER, before)])).len()
+        };
+        assert_eq!([all(10, 10, false), all(10, 12, false), all(10, 12, true)], [0, 1, 0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Certificates of peers: which are accepted, and what they are called in messages.
+//!
+//! A peer is accepted if its certificate was issued by a trusted authority, as usual. Besides, the user may name the very certificate
+//! that the peer shows. `openssl req -x509` marks such a certificate as an authority, and a plain verifier refuses it for that reason.
+//!
+//! Invariant: a refusal is kept with the name of the certificate until somebody takes it.
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+mod client;
+mod server;
+
+pub(crate) use client::ExporterVerifier;
+pub(crate) use server::CollectorVerifier;
+
+/// The objection of rustls to a certificate that is marked as an authority.
+const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+/// The certificates that the user trusts, and the last one that was refused.
+#[derive(Debug)]
+struct TrustedCertificates {
+    file: PathBuf,
+    named: Vec<CertificateDer<'static>>,
+    refused: Mutex<Option<String>>,
+}
+
+impl TrustedCertificates {
+    fn new(file: &Path, named: &[CertificateDer<'static>]) -> Self {
+        Self { file: file.to_owned(), named: named.to_vec(), refused: Mutex::default() }
+    }
+
+    /// Whether the only objection is that the certificate, which the user has named, is marked as an authority. Its time was checked
+    /// before that mark.
+    fn is_named_authority(&self, shown: &CertificateDer<'_>, objection: &Error) -> bool {
+        let Error::InvalidCertificate(CertificateError::Other(other)) = objection else { return false };
+        other.to_string() == OF_AUTHORITY && self.named.iter().any(|named| named == shown)
+    }
+
+    /// Notes a refusal; gives it back.
+    fn refuse(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
+        let trusted = self.file.display();
+        let text = format!(
+            "the certificate {} is not accepted: {}; trusted are those in {trusted}",
+            name_of(shown),
+            reason(&objection)
+        );
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        objection
+    }
+
+    fn take_refusal(&self) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The objection without the words that are the same for all.
+fn reason(objection: &Error) -> String {
+    match objection {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),
+        Error::InvalidCertificate(CertificateError::Other(other)) if other.to_string() == OF_AUTHORITY => {
+            "it is that of an authority, and it is not itself among the trusted ones".to_owned()
+        }
+        Error::InvalidCertificate(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Checks the name in a certificate that is trusted by itself.
+fn verify_name(shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
+    rustls::client::verify_server_name(&ParsedCertificate::try_from(shown)?, name)
+}
+
+/// The common name of a certificate and its fingerprint, as `openssl x509 -fingerprint -sha256` begins it.
+pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> String {
+    let digest = Sha256::digest(certificate.as_ref());
+    let print: Vec<String> = digest.iter().take(8).map(|byte| format!("{byte:02X}")).collect();
+    let name = common_name(certificate.as_ref()).map(|name| format!("CN={name}, ")).unwrap_or_default();
+    format!("({name}SHA-256 {}...)", print.join(":"))
+}
+
+/// One element of DER: its tag, its content and what follows it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
+    let (length, rest) = if first < 0x80 {
+        (usize::from(first), rest)
+    } else {
+        // A certificate is far shorter than what four bytes can count.
+        let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f).min(5))?;
+        (
+            digits
+                .iter()
+                .try_fold(0_usize, |sum, digit| sum.checked_mul(256)?.checked_add((*digit).into()))?,
+            rest,
+        )
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+/// The subject's common name (RFC 5280, section 4.1): shown to people, and used for nothing else.
+fn common_name(certificate: &[u8]) -> Option<String> {
+    const VERSION: u8 = 0xa0;
+    const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut rest, _) = element(certificate)?;
+    let (tag, _, behind) = element(rest)?;
+    rest = if tag == VERSION { behind } else { rest };
+    // Serial number, signature algorithm, issuer and validity.
+    for _ in 0..4 {
+        rest = element(rest)?.2;
+    }
+    let mut names = element(rest)?.1;
+    while !names.is_empty() {
+        let (_, set, behind) = element(names)?;
+        names = behind;
+        let (_, attribute, _) = element(set)?;
+        let (_, kind, value) = element(attribute)?;
+        if kind == COMMON_NAME {
+            // A peer chose this text.
+            let text = String::from_utf8_lossy(element(value)?.1).into_owned();
+            return Some(text.chars().filter(|c| !c.is_control()).take(64).collect());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_named_by_its_subject_and_damaged_ones_have_no_name() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        wanted.distinguished_name = rcgen::DistinguishedName::new();
+        wanted.distinguished_name.push(rcgen::DnType::OrganizationName, "lab");
+        wanted.distinguished_name.push(rcgen::DnType::CommonName, "collector\u{7} 7");
+        let made = wanted.self_signed(&key).unwrap();
+        let name = name_of(made.der());
+        assert!(name.starts_with("(CN=collector 7, SHA-256 "), "{name}");
+        for end in 0..made.der().len() {
+            common_name(&made.der()[..end]);
+        }
+        assert_eq!(common_name(&[0x30, 0x84, 255, 255, 255, 255]), None);
+    }
+}

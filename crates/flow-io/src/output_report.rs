@@ -1,0 +1,77 @@
+//! What became of the records that one output was offered.
+
+use packetrig_flow::{CarriedRecords, CountImbalance, ExportCounts, RecordLosses};
+use serde::Serialize;
+
+/// One output's part of the ledger.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OutputReport {
+    pub to: String,
+    #[serde(flatten)]
+    pub counts: ExportCounts,
+    /// What it was offered and does not have, by cause.
+    pub losses: RecordLosses,
+    /// What went wrong last. If nothing is lost, that was made good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl OutputReport {
+    /// The losses as lines for people, with the reason.
+    pub fn loss_lines(&self) -> Vec<String> {
+        let reason = self.failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
+        let lines = self.losses.by_cause().map(|(cause, CarriedRecords { records, packets, .. })| {
+            let reason = if cause.is_failure() { reason.as_str() } else { "" };
+            format!("{}: lost {records} records with {packets} packets: {}{reason}", self.to, cause.meaning())
+        });
+        lines.collect()
+    }
+
+    /// The rules that do not hold. At the end nothing waits.
+    pub(crate) fn imbalances(&self) -> Vec<CountImbalance> {
+        let ExportCounts { offered, sent, left_to_others, .. } = self.counts;
+        let mut accounted = self.losses.total();
+        accounted.add(sent);
+        accounted.add(left_to_others);
+        let rules = [
+            (
+                "records offered to an output = stored + left to others + lost by cause",
+                offered.records,
+                accounted.records,
+            ),
+            (
+                "packets offered to an output = stored + left to others + lost by cause",
+                offered.packets,
+                accounted.packets,
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(_, left, right)| left != right);
+        broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::LossCause;
+
+    #[test]
+    fn a_record_in_no_account_is_found_and_a_loss_has_its_reason() {
+        let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
+        let counts = ExportCounts { offered: carried(10), sent: carried(7), ..ExportCounts::default() };
+        let mut report = OutputReport { to: "records".into(), counts, ..OutputReport::default() };
+        report.losses.add(LossCause::Refused, carried(2));
+        report.failure = Some("no space".into());
+        assert_eq!(report.imbalances().len(), 2);
+        report.losses.add(LossCause::QueueFull, carried(1));
+        assert!(report.imbalances().is_empty());
+        let lines = report.loss_lines();
+        assert_eq!(
+            lines,
+            [
+                "records: lost 1 records with 2 packets: its queue was full, it was too slow",
+                "records: lost 2 records with 4 packets: they were refused (no space)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! Records that an output was offered and does not have, by cause.
+//!
+//! Invariant: whoever counts a loss names its cause, so the sum over the causes is all that was lost.
+
+use crate::ledger::CarriedRecords;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+/// Why an output does not have a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// Its queue was full: the records of a live source came faster than it took them, and nothing could wait.
+    QueueFull,
+    /// Its format has no field for what is in the record.
+    Unfit,
+    /// It took nothing for so long that it was not waited for any more.
+    GivenUp,
+    /// It could not be reached.
+    Unreachable,
+    /// The kernel, the disk or a peer refused the record.
+    Refused,
+}
+
+impl LossCause {
+    pub const ALL: [Self; 5] =
+        [Self::QueueFull, Self::Unfit, Self::GivenUp, Self::Unreachable, Self::Refused];
+
+    /// Its name in JSON and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Unfit => "unfit",
+            Self::GivenUp => "given_up",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// What it means, for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::QueueFull => "its queue was full, it was too slow",
+            Self::Unfit => "its format cannot express them",
+            Self::GivenUp => "it took nothing for too long",
+            Self::Unreachable => "it could not be reached",
+            Self::Refused => "they were refused",
+        }
+    }
+
+    /// Whether the output itself failed. Otherwise it works, and only the result is incomplete.
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::GivenUp | Self::Unreachable | Self::Refused)
+    }
+}
+
+/// Lost records by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordLosses([CarriedRecords; LossCause::ALL.len()]);
+
+impl RecordLosses {
+    pub fn add(&mut self, cause: LossCause, carried: CarriedRecords) {
+        self.0[cause as usize].add(carried);
+    }
+
+    pub fn add_all(&mut self, other: &Self) {
+        for (cause, carried) in other.by_cause() {
+            self.add(cause, carried);
+        }
+    }
+
+    /// The causes that cost records.
+    pub fn by_cause(&self) -> impl Iterator<Item = (LossCause, CarriedRecords)> {
+        let all = LossCause::ALL.into_iter().zip(self.0);
+        all.filter(|(_, carried)| *carried != CarriedRecords::default())
+    }
+
+    pub fn total(&self) -> CarriedRecords {
+        let mut sum = CarriedRecords::default();
+        self.by_cause().for_each(|(_, carried)| sum.add(carried));
+        sum
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.total() == CarriedRecords::default()
+    }
+
+    /// Whether the output itself failed.
+    pub fn has_failure(&self) -> bool {
+        self.by_cause().any(|(cause, _)| cause.is_failure())
+    }
+}
+
+impl Serialize for RecordLosses {
+    /// As a map of the causes that cost records.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (cause, carried) in self.by_cause() {
+            map.serialize_entry(cause.name(), &carried)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_named_and_add_up() {
+        let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
+        let mut losses = RecordLosses::default();
+        assert!(losses.is_empty());
+        losses.add(LossCause::QueueFull, carried(4));
+        losses.add(LossCause::Unfit, carried(1));
+        assert!(!losses.has_failure());
+        let mut all = losses;
+        all.add_all(&losses);
+        all.add(LossCause::Refused, carried(5));
+        assert_eq!((all.total(), all.has_failure()), (carried(15), true));
+        let names: Vec<_> = all.by_cause().map(|(cause, carried)| (cause.name(), carried.records)).collect();
+        assert_eq!(names, [("queue_full", 8), ("unfit", 2), ("refused", 5)]);
+    }
+}
