@@ -160,7 +160,7 @@ impl<H: MemoryHints> FlowTable<H> {
             cold: memory::reserved::<H, _>(slots),
             // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
             rare: vec![RareCounts::default(); slots],
-            histories: options.group.map(|mark| FlowHistories::new(mark, limits.active, limits.idle, slots)),
+            histories: options.group.map(|mark| FlowHistories::new(mark, options, slots)),
             wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
             counts: PacketCounts::default(),
@@ -263,7 +263,7 @@ impl<H: MemoryHints> FlowTable<H> {
         match self.now_ns {
             None => {
                 self.wheel.begin(wheel::tick(now_ns));
-                self.forget_until(now_ns);
+                self.histories.iter_mut().for_each(|histories| histories.start(now_ns));
             }
             Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
             // A little late: everything up to the later time is done already.

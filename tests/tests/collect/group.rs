@@ -1,6 +1,6 @@
 //! Meters of a group: each packet of their link is stored once, whichever of them was there to see it.
 
-use super::{Collected, Collector, FLOWS, Sums, Way, frame, known, packets, recorded, way};
+use super::{Collected, Collector, FLOWS, Sums, Way, known, numbered_frame, packets, recorded, way};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::Running;
 use packetrig_tests::recording::{Recorded, stored};
@@ -74,11 +74,13 @@ pub(super) struct MeteredLink {
     pub(super) lab: OwnLab,
     pub(super) target: String,
     pub(super) sent: Sums,
+    /// Packets so far.
+    number: u32,
 }
 
 impl MeteredLink {
     pub(super) fn new(lab: OwnLab, target: String) -> Self {
-        Self { station: Station::open(&lab.ports()[0]), lab, target, sent: Sums::new() }
+        Self { station: Station::open(&lab.ports()[0]), lab, target, sent: Sums::new(), number: 0 }
     }
 
     fn start(&self, member: &str) -> Running {
@@ -101,15 +103,20 @@ impl MeteredLink {
         std::thread::sleep(REST);
     }
 
-    /// Sends every flow's packets so many times, with pauses.
+    /// Sends every flow's packets so many times, with pauses. No two packets of a flow carry the same.
     pub(super) fn send(&mut self, rounds: usize) {
-        let all =
-            (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| (way(n, is_back), frame(n, is_back))));
-        let (ways, frames): (Vec<Way>, Vec<Vec<u8>>) = all.unzip();
         for _ in 0..rounds {
-            self.station.send(frames.iter());
-            for (way, frame) in ways.iter().zip(&frames) {
-                let sum = self.sent.entry(way.clone()).or_default();
+            let sent = &mut self.number;
+            let mut next = || {
+                *sent += 1;
+                *sent
+            };
+            let all = (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| (n, is_back)));
+            let all: Vec<(Way, Vec<u8>)> =
+                all.map(|(n, is_back)| (way(n, is_back), numbered_frame(n, is_back, next()))).collect();
+            self.station.send(all.iter().map(|(_, frame)| frame));
+            for (way, frame) in all {
+                let sum = self.sent.entry(way).or_default();
                 *sum = (sum.0 + 1, sum.1 + frame.len() as u64 - 14);
             }
             std::thread::sleep(PAUSE);

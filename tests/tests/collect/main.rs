@@ -80,12 +80,17 @@ fn way(n: u16, is_back: bool) -> Way {
 }
 
 fn frame(n: u16, is_back: bool) -> Vec<u8> {
+    numbered_frame(n, is_back, 7)
+}
+
+/// The same with a number at the beginning of its data, or as that of TCP.
+fn numbered_frame(n: u16, is_back: bool, number: u32) -> Vec<u8> {
     let Way { source, destination, protocol } = way(n, is_back);
     let length = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
-    let payload = vec![7; 50 + usize::from(n) * 3];
+    let payload = [&number.to_be_bytes()[..], &vec![7; 46 + usize::from(n) * 3]].concat();
     let ports = [source.1.to_be_bytes(), destination.1.to_be_bytes()].concat();
     let segment = if protocol == 6 {
-        [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0x10, 0, 0, 0, 0, 0], &payload].concat()
+        [&ports[..], &number.to_be_bytes(), &[0, 0, 0, 1, 0x50, 0x10, 0x10, 0, 0, 0, 0, 0], &payload].concat()
     } else {
         [&ports[..], &length(8 + payload.len()), &[0, 0], &payload].concat()
     };

@@ -23,7 +23,7 @@ pub use counts::{GroupCounts, GroupSwitch, MeterPart};
 
 use crate::history::{CountTotals, FlowHistory, GroupMark};
 use crate::membership::GroupMembership;
-use crate::record::{FlowHalf, FlowRecord};
+use crate::record::FlowRecord;
 use clocks::MeterClocks;
 use packetrig_units::Nanos;
 use side::{KnownSide, SideNews, SideReport};
@@ -32,8 +32,6 @@ use std::sync::Arc;
 
 /// Groups that have an account: senders choose their numbers.
 const GROUPS: usize = 64;
-/// A meter that was heard in this time is there, and will tell of the flows that another one tells of.
-const HEARD_NS: u64 = 15_000_000_000;
 
 /// Bounds of what is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +125,7 @@ impl GroupedFlows {
         if let Some(history) = record.history.take() {
             self.turn(now_ns);
             self.newest_ns = self.newest_ns.max(record.last_ns());
-            self.join(&history, &mut record, None);
+            self.join(&history, &mut record, now_ns, true);
         }
     }
 
@@ -137,8 +135,9 @@ impl GroupedFlows {
         self.turn(now_ns);
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
-        let joined = self.join(&history, &mut record, Some(now_ns));
-        mend_times(&mut record);
+        let joined = self.join(&history, &mut record, now_ns, false);
+        let times = times_of(&history, &record);
+        mend_times(&mut record, times);
         if let Some(counts) = self.account(history.mark.group) {
             counts.forgotten += joined.forgotten;
             counts.account(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
@@ -176,16 +175,17 @@ impl GroupedFlows {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Leaves of a record what is new. `now_ns`: when it arrived; none if it was given out before.
-    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord, now_ns: Option<u64>) -> JoinedRecord {
+    /// Leaves of a record what is new. `was_stored`: it was given out before.
+    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord, now_ns: u64, was_stored: bool) -> JoinedRecord {
         let GroupMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < GROUPS || self.clocks.contains_key(&group);
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
-        let has_others = now_ns.is_some_and(|now_ns| self.hears_others(&history.mark, now_ns));
-        let times = (record.first_ns(), record.last_ns());
+        let times = times_of(history, record);
+        let has_others = !was_stored && clocks.hears_others(meter, times[0], now_ns);
+        clocks.hear(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
             let report = SideReport {
@@ -194,10 +194,10 @@ impl GroupedFlows {
                 is_strange: history.is_strange,
                 direction: *history.direction(is_reverse),
                 own,
-                first_ns: times.0,
-                last_ns: times.1,
+                first_ns: times[0],
+                last_ns: times[1],
                 known_from_ns: self.whole_from_ns,
-                was_stored: now_ns.is_none(),
+                was_stored,
                 has_others,
             };
             let place =
@@ -219,12 +219,6 @@ impl GroupedFlows {
         joined
     }
 
-    /// Whether another meter of its group was heard a short time ago.
-    fn hears_others(&self, mark: &GroupMark, now_ns: u64) -> bool {
-        let meters = self.groups.get(&mark.group).into_iter().flat_map(|counts| &counts.meters);
-        meters.into_iter().any(|(meter, part)| *meter != mark.meter && part.heard_ns + HEARD_NS > now_ns)
-    }
-
     fn known_side(&mut self, place: FlowSide) -> &mut KnownSide {
         let older = &mut self.older;
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
@@ -244,17 +238,22 @@ impl GroupedFlows {
     }
 }
 
-/// A direction that got packets of a record that was lost has no times of its own; what has no packets has none.
-const fn mend_times(record: &mut FlowRecord) {
-    let FlowRecord { forward, reverse, .. } = record;
-    lend_times(forward, reverse);
-    lend_times(reverse, forward);
+/// The first and the last packet of a record. One that has none is of the landmarks that it names.
+fn times_of(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
+    if record.last_ns() > 0 {
+        return [record.first_ns(), record.last_ns()];
+    }
+    let landmarks = [false, true].map(|is_reverse| history.direction(is_reverse).landmarks);
+    let times = || landmarks.iter().flatten().map(|landmark| landmark.at_ns).filter(|at_ns| *at_ns > 0);
+    [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
 }
 
-const fn lend_times(half: &mut FlowHalf, other: &FlowHalf) {
-    if half.packets > 0 && half.last_ns == 0 {
-        half.first_ns = other.first_ns;
-        half.last_ns = other.last_ns;
+/// A direction that got packets of a record that was lost has no times of its own; what has no packets has none.
+fn mend_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
+    for half in [&mut record.forward, &mut record.reverse] {
+        if half.packets > 0 && half.last_ns == 0 {
+            (half.first_ns, half.last_ns) = (first_ns, last_ns);
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! Invariant: between the packet from which a meter follows a flow and the end of its last record, it has lost nothing that it knows
 //! of. After a loss it follows the flow from the next packet on, as if it had just been started.
 
+use super::TableOptions;
 use super::slot::{FLIPPED, HotSlot};
 use crate::history::{self, CountTotals, DirectionHistory, FlowHistory, GroupMark, Landmark, LandmarkKind};
 use crate::packet::PacketInfo;
@@ -89,6 +90,8 @@ pub(super) struct FlowHistories {
     mark: GroupMark,
     active: u64,
     idle: u64,
+    /// See [`TableOptions`].
+    begins_with_all: bool,
     /// The table may have missed or forgotten flows until then.
     unsure_ns: u64,
     losses: u32,
@@ -99,12 +102,13 @@ pub(super) struct FlowHistories {
 }
 
 impl FlowHistories {
-    pub(super) fn new(mark: GroupMark, active: u64, idle: u64, slots: usize) -> Self {
+    pub(super) fn new(mark: GroupMark, options: &TableOptions, slots: usize) -> Self {
         Self {
             mark,
-            active: active.max(1),
-            idle,
-            unsure_ns: u64::MAX,
+            active: options.active.as_u64().max(1),
+            idle: options.idle.as_u64(),
+            begins_with_all: options.begins_with_all,
+            unsure_ns: 0,
             losses: 0,
             has_open_loss: false,
             strange: 0,
@@ -138,7 +142,7 @@ impl FlowHistories {
 
     /// A flow begins in a slot with a packet.
     pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
-        let is_strange = at_ns < self.unsure_ns.saturating_add(self.idle);
+        let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
         self.slots[slot] = SlotHistory {
             since_ns: at_ns,
@@ -161,7 +165,14 @@ impl FlowHistories {
 
     /// Until this time the table was not there, or forgot flows before their time.
     pub(super) fn forget_until(&mut self, now_ns: u64) {
-        self.unsure_ns = if self.unsure_ns == u64::MAX { now_ns } else { self.unsure_ns.max(now_ns) };
+        self.unsure_ns = self.unsure_ns.max(now_ns);
+    }
+
+    /// It is the time of the first packet, or the table is asked what is due before.
+    pub(super) fn start(&mut self, now_ns: u64) {
+        if !self.begins_with_all {
+            self.forget_until(now_ns);
+        }
     }
 
     /// Packets were lost before the table, up to the next one that comes.

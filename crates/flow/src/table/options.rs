@@ -33,6 +33,8 @@ pub struct TableOptions {
     pub when_full: WhenFull,
     /// The meter is one of a group, so records say what their flows had since they began. Needs [biflow](Self::biflow).
     pub group: Option<GroupMark>,
+    /// Nothing came before the first packet, as in a file: flows begin with their first packets.
+    pub begins_with_all: bool,
 }
 
 /// What a new flow does to a full table.
@@ -61,6 +63,7 @@ impl Default for TableOptions {
             sampling: 1,
             when_full: WhenFull::Evict,
             group: None,
+            begins_with_all: false,
         }
     }
 }

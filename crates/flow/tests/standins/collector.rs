@@ -1,6 +1,5 @@
 //! The collector: what it stored is all that it knows after a restart.
 
-use super::traffic::Random;
 use packetrig_flow::FlowRecord;
 use packetrig_flow::collect::{GroupOptions, GroupedFlows};
 use std::collections::HashMap;
@@ -39,18 +38,13 @@ impl Collector {
     }
 
     /// Dies, and is started again: what it had taken in the last time is not in its files.
-    pub(crate) fn restart(&mut self, unsaved_ns: u64, now_ns: u64, random: &mut Random) {
+    pub(crate) fn restart(&mut self, unsaved_ns: u64, now_ns: u64) {
         self.note_unplaced();
         self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);
         self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
-        let mut order: Vec<usize> = (0..self.stored.len()).collect();
-        if random.is_one_in(2) {
-            for at in (1..order.len()).rev() {
-                order.swap(at, random.between(0, at as u64 + 1) as usize);
-            }
-        }
-        for at in order {
-            self.groups.recall(self.stored[at].1.clone(), now_ns);
+        // As the files have them.
+        for (_, record) in &self.stored {
+            self.groups.recall(record.clone(), now_ns);
         }
     }
 

@@ -47,6 +47,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         flow_id_key: arguments.flow_id_key.map_or([0; 2], |key| key.0),
         sampling: arguments.sample,
         group,
+        begins_with_all: arguments.inputs.iter().any(|name| is_file(name)),
         ..TableOptions::default()
     };
     let parse =

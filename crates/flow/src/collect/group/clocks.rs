@@ -1,4 +1,4 @@
-//! How far the clocks of a group's meters are apart, from packets that several of them saw.
+//! What is known of the meters of a group: how far their clocks are apart, from packets that several of them saw, and which are there.
 //!
 //! A packet that carries what no other near it does is recognised at any clock. It tells how far two clocks are apart, so packets that
 //! are alike can be told by their times.
@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 const SAMPLES: usize = 15;
 /// Of so few it is not known yet.
 const LEAST: usize = 5;
+/// A meter that was heard in this time is there.
+const HEARD_NS: u64 = 15_000_000_000;
 /// Meters that have a clock: senders choose their numbers.
 const METERS: usize = super::counts::METERS;
 
@@ -17,6 +19,18 @@ const METERS: usize = super::counts::METERS;
 pub(super) struct MeterClocks {
     reference: Option<u32>,
     ahead: BTreeMap<u32, ClockSamples>,
+    sight: BTreeMap<u32, MeterSight>,
+}
+
+/// From when on a meter has seen everything.
+#[derive(Clone, Copy, Debug, Default)]
+struct MeterSight {
+    /// It began to follow a flow that was going on.
+    strange_ns: u64,
+    /// It has followed all flows since then, and told of one of which others know landmarks.
+    whole_ns: Option<u64>,
+    /// When it was heard last, by the collector's clock.
+    heard_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,6 +52,30 @@ impl MeterClocks {
 
     fn ahead_of_common(&self, meter: u32) -> Option<i64> {
         if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.middle() }
+    }
+
+    /// Notes that a meter follows a flow from a time on, and whether the flow was going on then.
+    pub(super) fn hear(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
+        if self.sight.len() == METERS && !self.sight.contains_key(&meter) {
+            return;
+        }
+        let sight = self.sight.entry(meter).or_default();
+        sight.heard_ns = now_ns;
+        if is_strange && sight.whole_ns.is_none_or(|whole_ns| since_ns > whole_ns) {
+            sight.strange_ns = sight.strange_ns.max(since_ns);
+            sight.whole_ns = None;
+        } else if !is_strange {
+            sight.whole_ns = Some(sight.whole_ns.unwrap_or(since_ns.max(sight.strange_ns)));
+        }
+    }
+
+    /// Whether another meter was heard a short time ago that had seen everything by a time: it will tell of the same packets.
+    pub(super) fn hears_others(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
+        let at_ns = self.common(meter, at_ns);
+        self.sight.iter().any(|(other, sight)| {
+            let had_seen = sight.whole_ns.is_some_and(|whole_ns| self.common(*other, whole_ns) <= at_ns);
+            *other != meter && had_seen && sight.heard_ns + HEARD_NS > now_ns
+        })
     }
 
     /// A packet that came to one meter at one time and to another at the other.

@@ -30,7 +30,7 @@ pub(super) struct SideReport {
     pub(super) known_from_ns: u64,
     /// It is among what was stored.
     pub(super) was_stored: bool,
-    /// Another meter of the group was heard a short time ago: it will tell of the same packets.
+    /// Another meter of the group is there that will tell of the same packets.
     pub(super) has_others: bool,
 }
 
