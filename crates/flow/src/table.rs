@@ -178,7 +178,7 @@ impl<H: MemoryHints> FlowTable<H> {
             && let Some(first) = packets.first()
         {
             // Flows of one batch may all end within it.
-            self.set_time(first.at_ns.min(now_ns));
+            self.set_time(if now_ns == 0 { first.at_ns } else { first.at_ns.min(now_ns) });
         }
         if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
             histories.look(first.at_ns);
@@ -199,6 +199,10 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Does what is due by `now_ns` for about `most` flows at most, for a caller that has other things to do. Returns whether
     /// that was all.
     pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
+        // Nobody knows the time yet: a wheel that began there would have to turn for billions of ticks.
+        if now_ns == 0 && self.now_ns.is_none() {
+            return true;
+        }
         self.set_time(now_ns);
         self.run_timers(now_ns, most, outlet)
     }

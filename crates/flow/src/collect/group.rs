@@ -176,7 +176,13 @@ impl GroupedFlows {
     }
 
     /// Leaves of a record what is new. `was_stored`: it was given out before.
-    fn join(&mut self, history: &FlowHistory, record: &mut FlowRecord, now_ns: u64, was_stored: bool) -> JoinedRecord {
+    fn join(
+        &mut self,
+        history: &FlowHistory,
+        record: &mut FlowRecord,
+        now_ns: u64,
+        was_stored: bool,
+    ) -> JoinedRecord {
         let GroupMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;

@@ -128,6 +128,20 @@ fn a_silent_flow_ends_when_nothing_arrives() {
     table.audit();
 }
 
+/// A live source that has read nothing yet knows no time.
+#[test]
+fn a_table_that_is_asked_before_anybody_knows_the_time_begins_with_the_first_packet() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = Vec::new();
+    table.advance(0, &mut records);
+    table.meter(&[packet(1, 2, 1000 * SECOND)], 1000 * SECOND, &mut records);
+    // Each look is at few timers: a wheel that is far behind would need more than there are.
+    for _ in 0..4 {
+        table.advance_some(1100 * SECOND, 16, &mut records);
+    }
+    assert_eq!((records.len(), table.flows()), (1, 0));
+}
+
 #[test]
 fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
     let mut table = FlowTable::<()>::new(&small());

@@ -3,8 +3,8 @@
 
 use super::counts::{METERS, SWITCHES};
 use super::*;
-use crate::history::{DirectionHistory, Landmark, LandmarkKind};
 use crate::FlowHalf;
+use crate::history::{DirectionHistory, Landmark, LandmarkKind};
 use crate::packet::{PacketInfo, protocol};
 use crate::table::{FlowTable, TableOptions};
 use proptest::prelude::*;
