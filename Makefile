@@ -27,7 +27,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-starved room fmt lint house book bench clients fuzz memory-order probe-builds clean \
-	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth \
+	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth eval-groups \
 	eval-safety eval-methods eval-page eval-loop \
 	test-changed setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
@@ -198,6 +198,12 @@ eval-truth: ## Judge verdicts and figures by a device with an exact log and capt
 	python3 eval/truth/test_figures.py
 	$(CARGO) build --release --locked -p xtask $(if $(PROGRAM),,-p packetrig --bin packetrig --bin xtask)
 	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth
+
+eval-groups: ## Judge groups of meters under chains of faults by what a sender sent; goes on where it was stopped (TRIALS=300; SEED, LANES; PROGRAM)
+	@scripts/setup.sh test
+	python3 eval/failover/test_judgement.py
+	$(CARGO) build --release --locked -p xtask $(if $(PROGRAM),,-p packetrig --bin packetrig --bin xtask)
+	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- "$$(sh scripts/clients.sh readers)" eval/failover/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/groups
 
 eval-safety: ## Measure what hostile senders, nodes, controllers and clients reach and cost (EVAL_QUICK=1; EVAL_SECONDS; EVAL_ONLY)
 	@scripts/setup.sh eval
