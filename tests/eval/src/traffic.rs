@@ -112,8 +112,21 @@ fn record(frame: &[u8]) -> Vec<u8> {
     }
     record.extend([0; 4]);
     record.extend(&frame[..12]);
+    record.extend(content(frame).to_ne_bytes());
     record.extend(&frame[26..34]);
     record
+}
+
+/// What a packet of UDP carries, as the program in the driver numbers it.
+fn content(frame: &[u8]) -> u32 {
+    let word = |at: usize| {
+        let bytes = frame.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))
+    };
+    let identification = u64::from(u16::from_be_bytes([frame[18], frame[19]]));
+    let first = (identification << 32 | word(38)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let second = (first ^ first >> 32 ^ (word(42) << 32 | word(46))).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    u32::from_be_bytes(second.to_be_bytes()[..4].try_into().unwrap_or_default())
 }
 
 #[cfg(test)]

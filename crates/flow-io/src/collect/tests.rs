@@ -296,7 +296,7 @@ fn memory_is_divided_between_exporters_and_flows() {
     let mut options = CollectOptions::default();
     options.set_memory(256 << 20);
     assert_eq!((options.collector.memory, options.gather.flows), (128 << 20, 114_688));
-    assert_eq!(options.groups.flows, 57_344);
+    assert_eq!(options.groups.flows, 28_672);
     assert_eq!(options.collector.places(), 1024);
 }
 

@@ -179,6 +179,7 @@ impl CoverageWatch {
         // A gap in what was seen is like a new start: running flows lack packets.
         if has_lost || seat.is_blind() {
             seat.set_coverage(MeterCoverage::since(now_ns));
+            self.recognises_from_ns = None;
         }
         let coverage = seat.coverage();
         let is_settled = now_ns >= coverage.seen_since_ns.saturating_add(self.ready_after.as_u64());

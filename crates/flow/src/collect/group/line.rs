@@ -5,9 +5,9 @@ use super::side::SideReport;
 use crate::history::{CountTotals, Landmark, LandmarkKind};
 
 /// Landmarks of known position, the latest.
-const LANDMARKS: usize = 6;
+const LANDMARKS: usize = 5;
 /// Meters and their starts whose first packet has a known position.
-const ORIGINS: usize = 4;
+const ORIGINS: usize = 3;
 /// Intervals that are kept apart. Beyond that, what is between the first two counts as stored.
 const SPANS: usize = 4;
 
@@ -29,10 +29,13 @@ pub(super) struct Span {
     pub(super) to: CountTotals,
 }
 
-/// A landmark of a known position: so much came before it.
+/// A landmark of a known position: so much came up to it.
 #[derive(Clone, Copy, Debug)]
 struct KnownLandmark {
-    landmark: Landmark,
+    content: u32,
+    kind: LandmarkKind,
+    at_ns: u64,
+    alone_us: u32,
     meter: u32,
     position: CountTotals,
 }
@@ -83,9 +86,8 @@ enum LandmarkMatch {
 }
 
 impl Line {
-    pub(super) const HEAP_BYTES: usize = LANDMARKS * size_of::<KnownLandmark>()
-        + ORIGINS * size_of::<KnownOrigin>()
-        + SPANS * size_of::<Span>();
+    pub(super) const HEAP_BYTES: usize =
+        LANDMARKS * size_of::<KnownLandmark>() + ORIGINS * size_of::<KnownOrigin>() + size_of::<Span>();
 
     /// Where on this line a record ends, if that can be told.
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
@@ -191,7 +193,7 @@ impl Line {
         for known in &mut self.landmarks {
             match known.matches(meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => {
-                    clocks.learn((meter, seen.at_ns), (known.meter, known.landmark.at_ns))
+                    clocks.learn((meter, seen.at_ns), (known.meter, known.at_ns))
                 }
                 Some(LandmarkMatch::ByTime) => {}
                 None => continue,
@@ -201,10 +203,8 @@ impl Line {
         }
         if !is_known {
             let at = self.landmarks.iter().position(|known| known.position.is_beyond(position));
-            self.landmarks.insert(
-                at.unwrap_or(self.landmarks.len()),
-                KnownLandmark { landmark: *seen, meter, position },
-            );
+            self.landmarks
+                .insert(at.unwrap_or(self.landmarks.len()), KnownLandmark::of(seen, meter, position));
             if self.landmarks.len() > LANDMARKS {
                 self.landmarks.remove(0);
             }
@@ -259,8 +259,13 @@ impl KnownOrigin {
 }
 
 impl KnownLandmark {
+    const fn of(seen: &Landmark, meter: u32, position: CountTotals) -> Self {
+        let Landmark { content, kind, at_ns, alone_us, .. } = *seen;
+        Self { content, kind, at_ns, alone_us, meter, position }
+    }
+
     fn matches(&self, meter: u32, seen: &Landmark, clocks: &MeterClocks) -> Option<LandmarkMatch> {
-        let known = &self.landmark;
+        let known = self;
         if known.content != seen.content {
             return None;
         }
