@@ -22,7 +22,6 @@ mod ports;
 mod report;
 mod shared;
 
-use crate::path::OpenLoopback;
 use crate::release::ReleasePipeline;
 use crate::{Error, path};
 use outlet::ServiceOutlet;
@@ -30,6 +29,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, PermittedTarget, ReleaseMechanism, TargetLimits};
 use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::seqpacket::{SeqpacketListener, SocketAccess};
 use packetrig_units::Nanos;
@@ -168,7 +168,7 @@ fn open_loopback(
 ) -> Result<Option<OpenLoopback>, Error> {
     let Ok(permitted) = permission(IpAddr::from([127, 0, 0, 1])) else { return Ok(None) };
     let way = path::find(location.namespace.as_deref(), permitted, Some(&location.interface))?;
-    OpenLoopback::open(&way).map(Some)
+    path::open_loopback(&way)
 }
 
 #[cfg(test)]
