@@ -128,7 +128,8 @@ impl ReleaseService {
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         let access = if options.allowed.is_empty() { SocketAccess::OwnUser } else { SocketAccess::AllUsers };
         let paths = TargetPaths::new(interface.clone(), permission);
-        let ports = ClientPorts::new(netns.duplicate()?);
+        // Beside those who are named: root, and the user of the service.
+        let ports = ClientPorts::new(netns.duplicate()?, options.allowed.len() + 2);
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
         let listener = SeqpacketListener::bind(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
