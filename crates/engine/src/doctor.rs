@@ -8,6 +8,7 @@ use crate::packet::saved_settings::UnrestoredInterface;
 use crate::process::EngineAdapter;
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
+use packetrig_sys::loopback::UnrestoredLoopback;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -74,6 +75,21 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
         ),
         remedy: Some(format!(
             "`packetrig doctor --restore {location}` restores it now, and the next run on it does so first"
+        )),
+    }
+}
+
+/// Settings of the loopback interface that a killed probe has left open.
+pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
+    let location = found.location();
+    DoctorFinding {
+        subject: FindingSubject::Interface(location.clone()),
+        level: FindingLevel::Note,
+        what: format!(
+            "{location} still accepts frames between own addresses (accept_local, route_localnet): a probe was killed before it could restore that"
+        ),
+        remedy: Some(format!(
+            "`packetrig doctor --restore {location}` restores it now, and so does the next probe of this machine when it ends"
         )),
     }
 }

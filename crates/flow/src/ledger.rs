@@ -58,11 +58,26 @@ pub struct MeterLedger {
 }
 
 impl CarriedRecords {
-    /// Adds what another stands for.
-    pub fn add(&mut self, other: Self) {
-        self.records += other.records;
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+    /// Adds what another stands for. Exporters choose packets and bytes of their records, so a sum may be more than can be counted: then it
+    /// stays at the largest number.
+    pub const fn add(&mut self, other: Self) {
+        self.records = self.records.saturating_add(other.records);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// `of` less `part`, if both are parts of this sum.
+    #[must_use]
+    pub const fn less(self, of: Self, part: Self) -> Self {
+        // Saturates only below a sum that has: else the part was in it, and a bug must show in tests.
+        const fn less(sum: u64, of: u64, part: u64) -> u64 {
+            if sum == u64::MAX { of.saturating_sub(part) } else { of - part }
+        }
+        Self {
+            records: less(self.records, of.records, part.records),
+            packets: less(self.packets, of.packets, part.packets),
+            bytes: less(self.bytes, of.bytes, part.bytes),
+        }
     }
 }
 

@@ -103,12 +103,12 @@ impl EndReason {
 impl FlowRecord {
     /// Packets of both directions.
     pub const fn packets(&self) -> u64 {
-        self.forward.packets + self.reverse.packets
+        self.forward.packets.saturating_add(self.reverse.packets)
     }
 
     /// Bytes of IP of both directions.
     pub const fn bytes(&self) -> u64 {
-        self.forward.bytes + self.reverse.bytes
+        self.forward.bytes.saturating_add(self.reverse.bytes)
     }
 
     /// First packet of either direction, nanoseconds since 1970.

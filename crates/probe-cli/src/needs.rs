@@ -5,7 +5,7 @@ use packetrig_program::sandbox::{
     BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
-use packetrig_sys::{data_directory, netns};
+use packetrig_sys::{data_directory, netns, runtime_directory};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
@@ -41,7 +41,7 @@ pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
         // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
         kept: TO_OPEN_RINGS,
         at_door: TO_OPEN_RINGS,
-        files: files_of_rigs(read, vec![directory]),
+        files: files_of_rigs(read, vec![directory, runtime_directory::runtime_directory()]),
         // It binds sockets to the source ports of its clients, and never listens.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,

@@ -11,8 +11,9 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::PermittedTarget;
 use packetrig_probe::frame::{self, FrameEnds};
 use packetrig_sys::link::{KernelRoute, Link, NamespaceLinks, NeighbourEntry};
+use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{UnsupportedFeature, clock, kernel};
+use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
@@ -138,41 +139,14 @@ fn hardware_addresses(
     Err(Error::NobodyThere(next, link.name.clone()))
 }
 
-/// Settings of the loopback interface that let frames between this machine's own IPv4 addresses pass. Without them the kernel discards them
-/// as forged, because it has not routed them itself. Restored when dropped.
-#[derive(Debug)]
-pub struct OpenLoopback {
-    netns: NetNs,
-    before: Vec<(&'static str, String)>,
-}
-
-impl OpenLoopback {
-    /// Changes the settings that a path needs: none unless it is IPv4 on the loopback interface.
-    pub fn open(way: &ProbePath) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
-        let mut opened = Self { netns, before: Vec::new() };
-        if way.is_loopback && way.ends.target.is_ipv4() {
-            // accept_local lets a source pass that is an address of this machine; route_localnet lets 127.0.0.0/8 pass, which is
-            // a martian address otherwise.
-            for key in ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"] {
-                let before = kernel::read_setting(&opened.netns, key)?;
-                if before != "1" {
-                    kernel::write_setting(&opened.netns, key, "1")?;
-                    opened.before.push((key, before));
-                }
-            }
-        }
-        Ok(opened)
+/// Holds the settings of the loopback interface that a path needs: `None` unless it is IPv4 through that interface. All processes that need
+/// them share them; the last one restores them.
+pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
+    if !way.is_loopback || !way.ends.target.is_ipv4() {
+        return Ok(None);
     }
-}
-
-impl Drop for OpenLoopback {
-    fn drop(&mut self) {
-        for (key, value) in self.before.drain(..).rev() {
-            // A drop has nobody to report to, and the same setting could be written a moment ago.
-            drop(kernel::write_setting(&self.netns, key, &value));
-        }
-    }
+    let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
+    Ok(Some(OpenLoopback::hold(&netns)?))
 }
 
 #[cfg(test)]

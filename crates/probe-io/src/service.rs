@@ -22,7 +22,6 @@ mod ports;
 mod report;
 mod shared;
 
-use crate::path::OpenLoopback;
 use crate::release::ReleasePipeline;
 use crate::{Error, path};
 use outlet::ServiceOutlet;
@@ -30,6 +29,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, PermittedTarget, ReleaseMechanism, TargetLimits};
 use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::seqpacket::{SeqpacketListener, SocketAccess};
 use packetrig_units::Nanos;
@@ -128,7 +128,8 @@ impl ReleaseService {
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         let access = if options.allowed.is_empty() { SocketAccess::OwnUser } else { SocketAccess::AllUsers };
         let paths = TargetPaths::new(interface.clone(), permission);
-        let ports = ClientPorts::new(netns.duplicate()?);
+        // Beside those who are named: root, and the user of the service.
+        let ports = ClientPorts::new(netns.duplicate()?, options.allowed.len() + 2);
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
         let listener = SeqpacketListener::bind(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
@@ -168,7 +169,7 @@ fn open_loopback(
 ) -> Result<Option<OpenLoopback>, Error> {
     let Ok(permitted) = permission(IpAddr::from([127, 0, 0, 1])) else { return Ok(None) };
     let way = path::find(location.namespace.as_deref(), permitted, Some(&location.interface))?;
-    OpenLoopback::open(&way).map(Some)
+    path::open_loopback(&way)
 }
 
 #[cfg(test)]

@@ -190,7 +190,8 @@ impl ProbePermit {
     }
 
     /// The limits for an address today (`2026-11-22`): of the narrowest network in the file that contains it, else of the command line.
-    /// Loopback addresses need no permission.
+    /// Loopback addresses need no permission. An address that the file names and no longer allows is refused, also if the command line allows
+    /// it. Every program that sends asks here, at the latest by [`Self::permitted`].
     pub fn limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
         match self.owner.as_ref().map(|owner| owner.limits(ip, today)) {
@@ -228,16 +229,15 @@ impl ProbePermit {
             // Dates of this form sort as text, so no calendar is needed. The last day itself is still valid.
             of.partition(|target| target.until.as_deref().is_none_or(|until| today <= until));
         // `max_by_key` takes the last of equals, so reversed the first entry for a network counts.
-        match now.iter().rev().max_by_key(|target| target.network.bits()) {
-            Some(target) => Ok(target.limits()),
-            None if ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip)) => {
-                Ok(TargetLimits::USUAL)
-            }
-            None => Err(match ended.first().and_then(|target| target.until.clone()) {
-                Some(until) => PermitRefusal::Ended(ip, until),
-                None => PermitRefusal::NotAllowed(ip),
-            }),
+        if let Some(target) = now.iter().rev().max_by_key(|target| target.network.bits()) {
+            return Ok(target.limits());
         }
+        // Before what is typed: `--allow` does not prolong what the file has ended.
+        if let Some(until) = ended.iter().filter_map(|target| target.until.as_deref()).max() {
+            return Err(PermitRefusal::Ended(ip, until.to_owned()));
+        }
+        let needs_none = ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip));
+        if needs_none { Ok(TargetLimits::USUAL) } else { Err(PermitRefusal::NotAllowed(ip)) }
     }
 }
 
@@ -263,113 +263,4 @@ fn optional_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::E
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: &str = r#"
-        about = "https://lab.example/probes"
-        never = ["10.1.0.0/16"]
-        [[target]]
-        network = "10.0.0.0/8"
-        probes_per_s = 5000
-        bits_per_s = "100Mbps"
-        [[target]]
-        network = "203.0.113.0/24"
-        until = "2026-12-31"
-    "#;
-
-    fn limits(permit: &ProbePermit, ip: &str) -> Result<TargetLimits, PermitRefusal> {
-        permit.limits(ip.parse().unwrap(), "2026-11-22")
-    }
-
-    #[test]
-    fn nobody_is_probed_unasked() {
-        let mut permit = ProbePermit::default();
-        let one: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(limits(&permit, "192.0.2.1"), Err(PermitRefusal::NotAllowed(one)));
-        assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits::USUAL));
-        permit.allow("192.0.2.0/24".parse().unwrap());
-        assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits::USUAL));
-        assert!(limits(&permit, "192.0.3.1").is_err());
-        permit.allow("0.0.0.0/0".parse().unwrap());
-        assert!(matches!(limits(&permit, "255.255.255.255"), Err(PermitRefusal::NotOne(_))));
-        assert!(matches!(limits(&permit, "224.0.0.1"), Err(PermitRefusal::NotOne(_))));
-    }
-
-    #[test]
-    fn every_permitted_target_has_the_least_limits_or_more() {
-        assert_eq!(ProbePermit::default().least_limits(), TargetLimits::USUAL);
-        let one = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5000\nmost = 7";
-        let mut permit = ProbePermit::from_text(one).unwrap();
-        assert_eq!(permit.least_limits(), limits(&permit, "10.0.0.1").unwrap());
-        permit.allow("192.0.2.0/24".parse().unwrap());
-        assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::USUAL });
-        let below =
-            permit.under(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
-        for ip in ["10.0.0.1", "192.0.2.1"] {
-            let found = limits(&below, ip).unwrap();
-            assert_eq!(below.least_limits().and(found), below.least_limits(), "{ip}");
-        }
-    }
-
-    #[test]
-    fn the_owner_allows_more_and_forbids() {
-        let mut permit = ProbePermit::from_text(FILE).unwrap();
-        permit.allow("0.0.0.0/0".parse().unwrap());
-        permit.allow("10.0.0.0/8".parse().unwrap());
-        let more = TargetLimits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..TargetLimits::USUAL };
-        assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
-        assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
-        assert!(matches!(limits(&permit, "::ffff:10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
-        assert_eq!(limits(&permit, "198.51.100.1"), Ok(TargetLimits::USUAL));
-    }
-
-    #[test]
-    fn what_is_typed_neither_narrows_nor_widens_what_the_owner_says() {
-        let text = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5\n[[target]]\nnetwork = \"10.2.0.0/16\"\nburst = 900";
-        let mut permit = ProbePermit::from_text(text).unwrap();
-        permit.allow("10.9.9.9/32".parse().unwrap());
-        permit.allow("10.2.9.9/32".parse().unwrap());
-        assert_eq!(limits(&permit, "10.9.9.9"), Ok(TargetLimits { probes_per_s: 5, ..TargetLimits::USUAL }));
-        assert_eq!(
-            limits(&permit, "10.2.9.9"),
-            Ok(TargetLimits { burst: 900, ..TargetLimits::USUAL }),
-            "the narrowest"
-        );
-    }
-
-    #[test]
-    fn another_file_only_narrows_what_the_owner_says() {
-        let owner = "about = \"o\"\nnever = [\"10.1.0.0/16\"]\n[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 500\n\
-            [[target]]\nnetwork = \"203.0.113.0/24\"\nuntil = \"2026-01-01\"";
-        let other = "[[target]]\nnetwork = \"0.0.0.0/0\"\nprobes_per_s = 900\nburst = 7\nmost = 1000000000";
-        let permit = ProbePermit::from_text(other).unwrap().under(ProbePermit::from_text(owner).unwrap());
-        assert_eq!(permit.about.as_deref(), Some("o"));
-        assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
-        assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
-        let both = TargetLimits { probes_per_s: 500, burst: 7, ..TargetLimits::USUAL };
-        assert_eq!(limits(&permit, "10.9.9.9"), Ok(both));
-        // Of others the owner says nothing: they are as good as typed.
-        assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
-        assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
-    }
-
-    #[test]
-    fn what_has_ended_does_not_hold() {
-        let permit = ProbePermit::from_text(FILE).unwrap();
-        assert!(limits(&permit, "203.0.113.9").is_ok());
-        let ip = "203.0.113.9".parse().unwrap();
-        assert_eq!(permit.limits(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
-    }
-
-    #[test]
-    fn a_file_that_is_not_understood_allows_nothing() {
-        for bad in [
-            "nevr = []",
-            "[[target]]\nnetwork = \"10.0.0.1/8\"",
-            "[[target]]\nnetwork = \"10.0.0.0/8\"\nuntil = \"soon\"",
-        ] {
-            assert!(ProbePermit::from_text(bad).is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

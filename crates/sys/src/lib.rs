@@ -23,6 +23,7 @@ pub mod kernel;
 mod layout;
 pub mod link;
 pub mod lock;
+pub mod loopback;
 pub mod memory;
 pub mod netdev;
 mod netlink;

@@ -1,15 +1,22 @@
 //! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
 //! root; for other users `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for temporary files.
 //!
-//! Invariant: nothing is read or written there unless the directory and the file are this user's own, no other user may
+//! Both directories, that of packetrig and that of one kind of file in it, are opened without following a link, and looked at before anything
+//! is made in them. Everything else happens by the opened directory: what another user does to its name afterwards has no effect.
+//!
+//! Invariant: nothing is made, read or written there unless the directory and the file are this user's own, no other user may
 //! write to them, and neither is a symbolic link.
 
 use crate::caps::{ThreadRights, outer_user};
 use crate::process;
-use std::ffi::OsString;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,18 +64,20 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Writes a file whole or not at all, because readers may come at any time, and makes its directory.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let mut draft = path.as_os_str().to_owned();
+    let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let name = name_of(path)?;
+    let mut draft = name.to_owned();
     draft.push(format!(".{}", process::own()));
-    let mut file = owned_options().write(true).create(true).truncate(true).open(&draft)?;
-    file.write_all(bytes).and_then(|()| std::fs::rename(&draft, path))
+    let mut file = open_file(&directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    file.write_all(bytes)?;
+    Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
 }
 
 /// Reads a file that is this user's own.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    check_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    // NONBLOCK (owned_options): a pipe would keep the reader waiting before its kind is known.
-    let file = owned_options().read(true).open(path)?;
+    let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    // NONBLOCK (open_file): a pipe would keep the reader waiting before its kind is known.
+    let file = open_file(&directory, name_of(path)?, OFlags::RDONLY)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > LONGEST_FILE {
         return Err(refused(path));
@@ -81,11 +90,13 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// The names in a directory that is this user's own; none if it is another user's or does not exist.
 pub fn list_names(directory: &Path) -> Vec<OsString> {
-    if check_directory(directory).is_err() {
-        return Vec::new();
-    }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.take(MOST_FILES).map(|entry| entry.file_name()).collect()
+    let listed = open_directory(directory).and_then(|opened| {
+        let listing = rustix::fs::openat(&opened, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Dir::new(listing)?)
+    });
+    let entries = listed.into_iter().flatten().flatten();
+    let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+    names.filter(|name| name != "." && name != "..").take(MOST_FILES).collect()
 }
 
 /// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
@@ -117,24 +128,27 @@ pub fn lock_path(path: &Path) -> PathBuf {
 
 /// Opens a file of one directory to be locked, and makes both if need be.
 pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
-    create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let file = owned_options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let file = open_file(&directory, name_of(path)?, OFlags::RDWR | OFlags::CREATE)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
 }
 
 /// Opens a file that may be locked, if it is there.
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
-    check_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let file = owned_options().read(true).write(true).open(path)?;
+    let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let file = open_file(&directory, name_of(path)?, OFlags::RDWR)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
 }
 
-fn owned_options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    options
+fn name_of(path: &Path) -> io::Result<&OsStr> {
+    path.file_name().ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+fn open_file(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
 fn refused(path: &Path) -> io::Error {
@@ -146,45 +160,76 @@ fn refused(path: &Path) -> io::Error {
 }
 
 fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
-    let is_own = found.uid() == ThreadRights::current().user && found.mode() & WRITABLE_BY_OTHERS == 0;
-    if is_own { Ok(()) } else { Err(refused(path)) }
+    if is_own(found.uid(), found.mode()) { Ok(()) } else { Err(refused(path)) }
 }
 
-/// In a directory where everybody may create one, another user may have been first: such a directory is not used.
-fn check_directory(directory: &Path) -> io::Result<()> {
-    let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    for path in [base, directory] {
-        let found = std::fs::symlink_metadata(path)?;
-        if !found.is_dir() {
-            return Err(refused(path));
-        }
-        check_owner(path, &found)?;
-    }
-    Ok(())
+fn is_own(user: u32, mode: u32) -> bool {
+    user == ThreadRights::current().user && mode & WRITABLE_BY_OTHERS == 0
 }
 
 /// Renames a file within one directory that is this user's own.
 pub fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
-    check_directory(from.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    std::fs::rename(from, to)
+    let directory = open_directory(from.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    Ok(rustix::fs::renameat(&directory, name_of(from)?, &directory, name_of(to)?)?)
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file that may be gone already, and with it its directory.
 pub fn remove_file(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+    let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?);
+    let removed = directory
+        .and_then(|directory| Ok(rustix::fs::unlinkat(&directory, name_of(path)?, AtFlags::empty())?));
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn create_directory(directory: &Path) -> io::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    // Where another user was first, nothing can be made.
-    made.map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => refused(directory),
-        _ => error,
-    })?;
-    check_directory(directory)
+/// Opens the directory of one kind of file, if it and that above it are this user's own.
+fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
+    let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let opened = open_own(CWD, base, base)?;
+    open_own(opened.as_fd(), Path::new(name_of(directory)?), directory)
+}
+
+/// The same, and makes both if need be.
+fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
+    let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Those above are the system's, or named by this user.
+    if let Some(above) = base.parent().filter(|above| !above.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).create(above).map_err(|error| unmade(directory, error))?;
+    }
+    make(CWD, base).map_err(|error| unmade(directory, error))?;
+    let opened = open_own(CWD, base, base)?;
+    let name = Path::new(name_of(directory)?);
+    make(opened.as_fd(), name).map_err(|error| unmade(directory, error))?;
+    open_own(opened.as_fd(), name, directory)
+}
+
+/// Where another user was first, nothing can be made.
+fn unmade(directory: &Path, error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied { refused(directory) } else { error }
+}
+
+/// Makes a directory unless something has its name. A link is not followed.
+fn make(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a directory that is this user's own. In a directory where everybody may create one, another user may have been first: such a
+/// directory is not used. `path` names it in errors.
+fn open_own(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        // A link, or something else that is no directory.
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(refused(path)),
+        Err(error) => return Err(error.into()),
+    };
+    let found = rustix::fs::fstat(&opened)?;
+    if is_own(found.st_uid, found.st_mode) { Ok(opened) } else { Err(refused(path)) }
 }
 
 #[cfg(test)]
@@ -239,6 +284,28 @@ mod tests {
         );
         symlink(place.path().join("x"), place.path().join("y")).unwrap();
         assert!(read_file(&place.path().join("y/tap/t.json")).is_err());
+    }
+
+    #[test]
+    fn nothing_is_made_through_a_link_to_a_strangers_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let strangers = place.path().join("strangers");
+        std::fs::create_dir(&strangers).unwrap();
+        symlink(&strangers, place.path().join("packetrig-1000")).unwrap();
+        let path = place.path().join("packetrig-1000/locks/x");
+        assert!(write_file(&path, b"").is_err() && open_lock_file(&path).is_err() && hold(&path).is_none());
+        assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 0, "made through the link");
+        // Nor in a directory that others can write to, and not through a link in it.
+        let open = place.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(write_file(&open.join("locks/x"), b"").is_err());
+        assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "made where others can write");
+        let own = place.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        symlink(&strangers, own.join("locks")).unwrap();
+        assert!(write_file(&own.join("locks/x"), b"").is_err());
+        assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 0);
     }
 
     #[test]

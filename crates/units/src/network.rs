@@ -1,5 +1,8 @@
 //! Which addresses are meant by a prefix.
 //!
+//! An IPv4 address in the form of IPv6 (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`. So it is in the same networks, and a network
+//! that is written in that form is one of IPv4.
+//!
 //! Invariant: no bit of a network's first address is set behind its prefix.
 
 use std::fmt;
@@ -26,7 +29,17 @@ impl Network {
     /// Whether an address is in it.
     pub fn contains(self, ip: IpAddr) -> bool {
         let ends = self.ends();
+        let ip = ip.to_canonical();
         ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&number(ip))
+    }
+
+    /// The same network as one of IPv4, if it is that.
+    fn canonical(self) -> Self {
+        const MAPPED: u8 = 96;
+        match (self.first.to_canonical(), self.bits.checked_sub(MAPPED)) {
+            (IpAddr::V4(first), Some(bits)) if self.first.is_ipv6() => Self { first: first.into(), bits },
+            _ => self,
+        }
     }
 
     const fn width(self) -> u8 {
@@ -62,7 +75,7 @@ impl FromStr for Network {
             // A user who writes a host address here may not see how many addresses the prefix covers.
             return Err(not_a_network(text, " (it has bits behind its prefix)"));
         }
-        Ok(network)
+        Ok(network.canonical())
     }
 }
 
@@ -94,6 +107,9 @@ mod tests {
         assert!(of("2001:2::/48", "2001:2::1") && !of("2001:2::/48", "2001:2:1::"));
         assert!(of("0.0.0.0/0", "255.255.255.255") && !of("0.0.0.0/0", "::1"));
         assert!(of("::/0", "ffff::") && of("192.0.2.1", "192.0.2.1"));
+        assert!(of("10.0.0.0/8", "::ffff:10.1.1.1") && of("::ffff:10.0.0.0/104", "10.1.1.1"));
+        assert!(!of("::/0", "10.1.1.1") && !of("::/0", "::ffff:10.1.1.1"), "of IPv6 only");
+        assert_eq!("::ffff:10.0.0.0/104".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
         assert!("10.0.0.1/8".parse::<Network>().is_err() && "10.0.0.0/33".parse::<Network>().is_err());
     }
 }

@@ -14,7 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 const MESSAGES: u32 = 500;
-const PARTIAL: &str = "flows/date=2026-09-21/hour=10/.flows-000000.parquet.partial";
+/// The records are older than those that get partitions of their own.
+const PARTIAL: &str =
+    "flows/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__/.flows-000000.parquet.partial";
 
 /// Kills a collector that has been sent 12 000 records, once some are on the disk.
 fn kill_one(records: &Path) {

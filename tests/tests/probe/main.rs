@@ -11,6 +11,7 @@ mod oneprobe;
 mod ping;
 mod send;
 mod serve;
+mod serve_users;
 mod sessions;
 mod shaped;
 mod stations;

@@ -12,22 +12,22 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// A second in milliseconds, microseconds and so on is counted from here.
-const MILLISECOND: u64 = 1_000_000;
+pub(crate) const MILLISECOND: u64 = 1_000_000;
 const PERMIT: &str = "[[target]]\nnetwork = \"198.18.0.2/32\"\nprobes_per_s = 1000\nbits_per_s = \"1Gbps\"\nburst = 600\nmost = 3000\n";
 /// Of the permit.
 const BURST: u64 = 600;
 
-struct Service {
-    stations: Stations,
+pub(crate) struct Service {
+    pub(crate) stations: Stations,
     program: Running,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
 impl Service {
-    fn start(more: &[&str]) -> Option<Self> {
+    pub(crate) fn start(more: &[&str]) -> Option<Self> {
         let stations = Stations::cabled()?;
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("release.sock");
@@ -52,13 +52,13 @@ impl Service {
     }
 }
 
-fn ends(target: &str) -> FrameEnds {
+pub(crate) fn ends(target: &str) -> FrameEnds {
     let (source, target) = (NEAR.parse().unwrap(), target.parse().unwrap());
     FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }
 }
 
 /// The IP packet of a frame.
-fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+pub(crate) fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut frame = Vec::new();
     write(&mut frame);
     let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
@@ -66,7 +66,7 @@ fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// A datagram from a port: each client has its own.
-fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
+pub(crate) fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
     PacketToRelease::ip(
         cookie,
         at_ns,
@@ -75,7 +75,7 @@ fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> PacketToRelease
 }
 
 /// Reports of so many packets, in the order of their cookies, and answers that came meanwhile.
-fn reports(
+pub(crate) fn reports(
     client: &mut ReleaseClient,
     count: usize,
 ) -> (Vec<PacketReport>, Vec<packetrig_release::message::HeardAnswer>) {

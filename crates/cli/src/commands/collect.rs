@@ -46,6 +46,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = CollectSinks::open(&SinkKinds {
         directory: arguments.directory.as_deref(),
+        is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
         kafka: arguments.kafka.as_deref(),
         clickhouse: arguments.clickhouse.as_deref(),
         clickhouse_password_file: password_file.map(PathBuf::as_path),

@@ -6,12 +6,14 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
     DoctorFinding, FindingLevel, FindingSubject, judge, judge_engine, judge_unrestored,
+    judge_unrestored_loopback,
 };
 use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
 use packetrig_engine::process::ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
+use packetrig_sys::loopback;
 use packetrig_sys::netns::NetNs;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,13 +55,23 @@ fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput)
     let unrestored = unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let chosen: Vec<_> = chosen.collect();
+    let loopbacks = loopback::unrestored();
+    let loopbacks = loopbacks.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
+    let loopbacks: Vec<_> = loopbacks.collect();
+    let mut tell_restored = |location: String| {
+        if !quiet {
+            output.line(format_args!("{location} is restored"));
+        }
+    };
     for interface in &chosen {
         interface.restore()?;
-        if !quiet {
-            output.line(format_args!("{} is restored", interface.location()));
-        }
+        tell_restored(interface.location());
     }
-    if chosen.is_empty() && !quiet {
+    for found in &loopbacks {
+        found.restore()?;
+        tell_restored(found.location());
+    }
+    if chosen.is_empty() && loopbacks.is_empty() && !quiet {
         output.line("there is no interface to restore");
     }
     Ok(())
@@ -93,6 +105,7 @@ fn examine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
         // One in another namespace is a finding of the machine: the user would not look for it there.
         examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
+    findings.extend(loopback::unrestored().iter().map(judge_unrestored_loopback));
     Ok(MachineExamination { schema_version: 1, machine, findings, interfaces })
 }
 

@@ -34,7 +34,7 @@ impl NetworkSet {
 
     /// Whether this address is.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        match ip {
+        match ip.to_canonical() {
             IpAddr::V4(ip) => covers(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
             IpAddr::V6(ip) => covers(&self.v6, ip.to_bits(), ip.to_bits()),
         }

@@ -5,10 +5,12 @@
 //!  sent - on the way = received here - not decoded = records - sinks lost = stored
 //! ```
 
+mod metrics;
+
 use super::intake::IntakeCounts;
 use packetrig_flow::collect::{
-    ExporterIdentity, ForgottenExporters, GroupCounts, RefusedMessages, ReportedLosses, SESSION_COUNTS,
-    SequenceNumbers, SessionCounts,
+    ExporterIdentity, ForgottenExporters, GroupCounts, RefusedMessages, ReportedLosses, SequenceNumbers,
+    SessionCounts,
 };
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
@@ -110,9 +112,12 @@ impl HandedRecords {
     }
 
     pub(super) fn add(&mut self, records: &[FlowRecord]) {
-        self.records += records.len() as u64;
-        self.packets += records.iter().map(FlowRecord::packets).sum::<u64>();
-        self.bytes += records.iter().map(FlowRecord::bytes).sum::<u64>();
+        // Exporters choose packets and bytes: a sum that is too large stays at the largest number.
+        self.records = self.records.saturating_add(records.len() as u64);
+        for record in records {
+            self.packets = self.packets.saturating_add(record.packets());
+            self.bytes = self.bytes.saturating_add(record.bytes());
+        }
     }
 }
 
@@ -161,8 +166,13 @@ impl GroupLedger {
 fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
     // Some drivers count what they dropped as arrived, others do not: the larger number is the one without a gap.
-    let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
-    capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted)
+    let counted = capture.delivered.saturating_add(dropped_packets(ledger));
+    capture.arrived.map_or(counted, |arrived| arrived.saturating_add(capture.sent)).max(counted)
+}
+
+/// Packets that the meter's driver and ring dropped.
+fn dropped_packets(ledger: &MeterLedger) -> u64 {
+    ledger.capture.ring_dropped.saturating_add(ledger.capture.driver_dropped.unwrap_or(0))
 }
 
 impl ExporterLedger {
@@ -173,7 +183,7 @@ impl ExporterLedger {
         let arrived = arrived_packets(ledger);
         let received = self.counts.packets;
         let ignored = IgnoredReason::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
-        let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+        let read = dropped_packets(ledger).saturating_add(capture.delivered);
         // The exporter's report is some seconds old unless it has ended. So fewer packets than it sent may be here (on the
         // way, or lost), or more (`newer`): at most one of the two is above zero.
         let on_the_way = export.sent.packets.saturating_sub(received);
@@ -181,7 +191,7 @@ impl ExporterLedger {
         let places = [
             ("driver", capture.driver_dropped.unwrap_or(0)),
             ("ring", capture.ring_dropped),
-            ("before the parser", arrived.saturating_sub(dropped + capture.delivered)),
+            ("before the parser", arrived.saturating_sub(read)),
             ("table full", packets.untracked),
             ("still in its table", packets.live),
             ("its export queue", export.queue_dropped.packets),
@@ -216,12 +226,13 @@ impl CollectLedger {
     pub fn balance(&self) -> Option<PacketBalance> {
         let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
         let sum = balances.reduce(|mut sum, one| {
-            sum.arrived += one.arrived;
-            sum.received += one.received;
-            sum.newer += one.newer;
+            // An exporter may report any numbers.
+            sum.arrived = sum.arrived.saturating_add(one.arrived);
+            sum.received = sum.received.saturating_add(one.received);
+            sum.newer = sum.newer.saturating_add(one.newer);
             for loss in one.losses {
                 match sum.losses.iter_mut().find(|known| known.place == loss.place) {
-                    Some(known) => known.packets += loss.packets,
+                    Some(known) => known.packets = known.packets.saturating_add(loss.packets),
                     None => sum.losses.push(loss),
                 }
             }
@@ -234,9 +245,12 @@ impl CollectLedger {
     fn without_copies(&self, mut balance: PacketBalance) -> PacketBalance {
         let copies = self.groups.iter().map(|group| {
             let counts = &group.counts;
-            (counts.known_packets + counts.unplaced_packets).saturating_sub(counts.recovered_packets)
+            counts
+                .known_packets
+                .saturating_add(counts.unplaced_packets)
+                .saturating_sub(counts.recovered_packets)
         });
-        let packets = copies.sum();
+        let packets = copies.fold(0, u64::saturating_add);
         if packets > 0 {
             balance.received = balance.received.saturating_sub(packets);
             balance.losses.push(PacketLoss { place: "copies that another meter reported", packets });
@@ -316,131 +330,4 @@ impl CollectLedger {
     pub fn socket_dropped(&self) -> u64 {
         self.sum_of_intake(|intake| intake.dropped)
     }
-
-    /// The ledger in the text format of Prometheus.
-    pub fn metrics(&self) -> String {
-        let mut text = String::new();
-        metric(&mut text, "collect_messages_total", "Datagrams and messages received.", |row| {
-            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.messages));
-        });
-        metric(&mut text, "collect_message_bytes_total", "Bytes of these messages.", |row| {
-            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.bytes));
-        });
-        metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
-            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
-        });
-        self.metrics_of_connections(&mut text);
-        self.metrics_of_bounds(&mut text);
-        self.metrics_of_exporters(&mut text);
-        for (name, help, value) in self.handed.named() {
-            metric(&mut text, &format!("collect_handed_{name}"), help, |row| row(&[], value));
-        }
-        self.metrics_of_groups(&mut text);
-        if let Some(balance) = self.balance() {
-            metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
-                row(&[], balance.arrived);
-            });
-            metric(&mut text, "collect_wire_lost_packets", "Packets that were lost, by place.", |row| {
-                balance.losses.iter().for_each(|loss| row(&[("place", loss.place)], loss.packets));
-            });
-        }
-        text
-    }
-}
-
-impl CollectLedger {
-    fn metrics_of_exporters(&self, text: &mut String) {
-        for count in SESSION_COUNTS {
-            let suffix = if count.is_level { "" } else { "_total" };
-            metric(text, &format!("collect_exporter_{}{suffix}", count.name), count.meaning, |row| {
-                for ledger in &self.exporters {
-                    let source = &ledger.exporter.source;
-                    let address = source.address.to_string();
-                    let domain = ledger.exporter.domain.to_string();
-                    let port = source.port.to_string();
-                    let labels = [
-                        ("exporter", &address[..]),
-                        ("port", &port),
-                        ("transport", source.transport.name()),
-                        ("protocol", ledger.exporter.protocol.name()),
-                        ("domain", &domain),
-                    ];
-                    row(&labels, (count.get)(&ledger.counts));
-                }
-            });
-        }
-    }
-
-    fn metrics_of_groups(&self, text: &mut String) {
-        let names = GroupLedger::new(0, &GroupCounts::default()).named();
-        for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
-            metric(text, &format!("collect_group_{name}"), help, |row| {
-                self.groups.iter().for_each(|group| row(&[("group", &group.group)], group.named()[at].2));
-            });
-        }
-        metric(
-            text,
-            "collect_group_meter_lacking_packets",
-            "Packets of a group that a meter did not see or report.",
-            |row| {
-                for group in &self.groups {
-                    for meter in group.counts.meters.keys() {
-                        row(&[("group", &group.group), ("meter", &meter.to_string())], group.lacking(*meter));
-                    }
-                }
-            },
-        );
-    }
-
-    fn metrics_of_connections(&self, text: &mut String) {
-        metric(text, "collect_connections_total", "Connections accepted.", |row| {
-            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.connections));
-        });
-        metric(text, "collect_connections_open", "Connections open now.", |row| {
-            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.open));
-        });
-        metric(text, "collect_connections_closed_total", "Connections refused or closed, by cause.", |row| {
-            for intake in &self.intake {
-                for (cause, value) in intake.closed_by_cause() {
-                    row(&[("listen", &intake.place), ("cause", cause)], value);
-                }
-            }
-        });
-    }
-
-    /// What was not read, and what was given up to stay within the bounds of memory.
-    fn metrics_of_bounds(&self, text: &mut String) {
-        metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
-            self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
-        });
-        metric(text, "collect_forgotten_exporters_total", "Exporters forgotten for others.", |row| {
-            self.forgotten_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
-        });
-        metric(text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
-            row(&[], self.memory);
-        });
-    }
-}
-
-/// Writes a metric: `fill` gives its rows, labels and value.
-fn metric(
-    text: &mut String,
-    name: &str,
-    help: &str,
-    fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64)),
-) {
-    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-    text.extend(["# HELP packetrig_", name, " ", help, "\n# TYPE packetrig_", name, " ", kind, "\n"]);
-    fill(&mut |labels, value| {
-        let pairs: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
-        let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
-        text.extend(["packetrig_", name, &braces, " ", &value.to_string(), "\n"]);
-    });
-}
-
-// Exposition format of Prometheus: backslash, double quote and line feed of a label value are escaped. Values here can be
-// file names, so they do occur.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -15,6 +15,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+mod bounds;
 mod connections;
 
 const LOCAL: &str = "127.0.0.1:0";

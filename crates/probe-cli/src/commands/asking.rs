@@ -10,11 +10,12 @@ use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
 use packetrig_probe_io::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
-use packetrig_probe_io::path::{self, OpenLoopback, ProbePath};
+use packetrig_probe_io::path::{self, ProbePath};
 use packetrig_program::clamp::clamp_to_u32;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
+use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::net::IpAddr;
@@ -33,7 +34,7 @@ pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr)
 
 /// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
 pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
-    ways.iter().map(|way| Ok(OpenLoopback::open(way)?)).collect()
+    ways.iter().filter_map(|way| path::open_loopback(way).transpose()).map(|opened| Ok(opened?)).collect()
 }
 
 /// A listener at each interface that answers come back to. Each one has a ring, so targets behind one interface share it.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
 use packetrig_probe_io::circumstances;
-use packetrig_probe_io::path::{self, OpenLoopback};
+use packetrig_probe_io::path;
 use packetrig_probe_io::send::{self, ProbeAim, ProbeContent, SendOutcome};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
@@ -16,6 +16,7 @@ use packetrig_program::is_interrupted;
 use packetrig_program::numbers::count;
 use packetrig_program::output::{CommandOutput, remark};
 use packetrig_program::table::table;
+use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
@@ -72,7 +73,7 @@ fn aims(
                 "{name} sends frames of at most {most} B with FCS; give a smaller --size"
             )));
         }
-        targets.loopbacks.push(OpenLoopback::open(&way)?);
+        targets.loopbacks.extend(path::open_loopback(&way)?);
         let content = content(arguments, permit, &way)?;
         let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
         targets.aims.push(ProbeAim { way, dispatcher, content });

@@ -10,8 +10,9 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ProbePermit, TargetLimits};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
-use packetrig_probe_io::path::{self, OpenLoopback, ProbePath};
+use packetrig_probe_io::path::{self, ProbePath};
 use packetrig_probe_io::release::ReleaseDispatcher;
+use packetrig_sys::loopback::OpenLoopback;
 use std::net::IpAddr;
 
 pub(super) struct ProbeSetup {
@@ -20,7 +21,7 @@ pub(super) struct ProbeSetup {
     silenced_port: SilencedPort,
     pub(super) chosen: ChosenMechanism,
     /// Restores settings of the loopback interface at the end.
-    _loopback: OpenLoopback,
+    _loopback: Option<OpenLoopback>,
 }
 
 impl ProbeSetup {
@@ -35,7 +36,7 @@ impl ProbeSetup {
         let through = outlet.through.as_ref();
         let namespace = through.and_then(|location| location.namespace.as_deref());
         let way = path::find(namespace, permitted, through.map(|location| location.interface.as_str()))?;
-        let loopback = OpenLoopback::open(&way)?;
+        let loopback = path::open_loopback(&way)?;
         let chosen = choose(&outlet.release, &way.location);
         // Answers come to this port, and the kernel would answer them with a reset or "port unreachable" itself.
         let silenced_port = SilencedPort::any_port(namespace, way.ends.source)?;

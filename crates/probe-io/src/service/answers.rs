@@ -1,23 +1,23 @@
 //! The thread that hears answers and gives each to the client whose packet it answers.
 //!
-//! It listens while a client wants answers, and while packets may be answered: an error that says that probing is administratively
-//! prohibited closes its target for all clients.
+//! It listens before any packet leaves: while a program is connected, and while packets may be refused. An error that says that probing is
+//! administratively prohibited closes its target for the user whose packet it quotes.
 //!
-//! Invariant: a client gets only answers to its own packets.
+//! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address to which nobody listens.
 
 use super::PIECE_NS;
-use super::flows::SentFlow;
+use super::flows::{ANSWERED_WITHIN, SentFlow};
 use super::report;
 use super::shared::ServiceShared;
 use crate::listener::{HeardFrame, PacketListener, PacketsToAllPorts};
 use crate::{Error, now, path, small_count};
 use packetrig_plan::PortLocation;
 use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
-use packetrig_probe::service::PacketFlow;
+use packetrig_probe::service::{PacketFlow, RequestMark};
 use packetrig_release::message::HeardAnswer;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
-use std::sync::atomic::Ordering;
+use std::net::IpAddr;
 
 /// Frames for which the ring has room while the thread does other things.
 const FRAMES: u32 = 256;
@@ -29,10 +29,11 @@ const ICMPV6: u8 = 58;
 const RETRY_NS: u64 = 500_000_000;
 /// How often the addresses of the interface are looked up.
 const ADDRESSES_EVERY: Nanos = Nanos::from_secs(2);
-/// An answer of any kind may come within this time.
-const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
 /// A report that probing is prohibited counts only if the packet that it quotes left within this time: it is easy to forge.
 const PROHIBITED_WITHIN: Nanos = Nanos::from_secs(10);
+
+/// It goes on listening for so long when the last program has gone: another one may come.
+const LINGERS: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run(shared: &ServiceShared) {
     while !shared.has_ended() {
@@ -43,88 +44,113 @@ pub(super) fn run(shared: &ServiceShared) {
             // The interface may be down or without an address.
             clock::sleep_until_ns(clock::monotonic_ns() + RETRY_NS);
         }
-        shared.hears_answers.store(false, Ordering::Release);
+        shared.set_heard_addresses(None);
     }
 }
 
 fn is_wanted(shared: &ServiceShared) -> bool {
-    shared.has_listeners() || !shared.flows.is_empty()
+    shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITED_WITHIN, now())
 }
 
-/// Listens until nobody wants answers any more, or the addresses of the interface change.
+/// Listens until nobody wants answers any more.
 fn listen(shared: &ServiceShared) -> Result<(), Error> {
-    let interface = &shared.interface;
-    // The thread is in the namespace of the interface.
-    let inside = PortLocation { namespace: None, ..interface.location.clone() };
-    let addresses = path::own_addresses(&inside)?;
-    let wanted = PacketsToAllPorts { addresses: addresses.clone() };
-    let mut listener = PacketListener::open_for_all_ports(&inside, interface.index, &wanted, FRAMES)?;
-    shared.hears_answers.store(true, Ordering::Release);
+    let (mut listener, mut addresses) = open_listener(shared)?;
     let mut looked_at = now();
-    while is_wanted(shared) && !shared.has_ended() {
+    let mut wanted_at = now();
+    while now().since(wanted_at) < LINGERS && !shared.has_ended() {
         listener.wait(Nanos::new(PIECE_NS))?;
         listener.listen(|heard| give(&heard, shared));
-        if now().since(looked_at) > ADDRESSES_EVERY {
-            looked_at = now();
+        let now = now();
+        if is_wanted(shared) {
+            wanted_at = now;
+        }
+        if now.since(looked_at) > ADDRESSES_EVERY {
+            looked_at = now;
             shared.ports.free_idle(looked_at);
-            if path::own_addresses(&inside)? != addresses {
-                break;
+            if path::own_addresses(&inside(shared))? != addresses {
+                // The old one hears until the new one does.
+                let mut last = std::mem::replace(&mut listener, {
+                    let opened = open_listener(shared)?;
+                    addresses = opened.1;
+                    opened.0
+                });
+                last.listen(|heard| give(&heard, shared));
             }
         }
     }
     Ok(())
 }
 
+/// The interface, for a thread in its namespace.
+fn inside(shared: &ServiceShared) -> PortLocation {
+    PortLocation { namespace: None, ..shared.interface.location.clone() }
+}
+
+/// Opens a listener for all addresses of the interface. From here on packets may leave from them.
+fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>), Error> {
+    let inside = inside(shared);
+    let addresses = path::own_addresses(&inside)?;
+    let wanted = PacketsToAllPorts { addresses: addresses.clone() };
+    let listener = PacketListener::open_for_all_ports(&inside, shared.interface.index, &wanted, FRAMES)?;
+    shared.set_heard_addresses(Some(addresses.iter().copied().collect()));
+    Ok((listener, addresses))
+}
+
 fn give(heard: &HeardFrame<'_>, shared: &ServiceShared) {
     let Some(answer) = heard.answer() else { return };
-    let Some(answered) = answered_flow(&answer) else { return };
+    let Some(answered) = answered_packet(&answer) else { return };
     let within = if answered.is_prohibited { PROHIBITED_WITHIN } else { ANSWERED_WITHIN };
-    let Some(owner) = shared.flows.owner(&answered.flow, within, now()) else { return };
+    let senders = shared.flows.senders(&answered.flow, answered.mark, within, now());
+    let Some(user) = senders.first().map(|sender| sender.user) else { return };
     if answered.is_prohibited && answer.is_sound {
-        shared.close_target(answered.flow.target);
+        shared.close_target(answered.flow.target, user);
     }
-    let Some(client) = shared.client(owner) else { return };
     let Some(arrival) = report::stamp(heard.at) else { return };
-    let message = HeardAnswer {
-        arrival,
-        lost: 0,
-        lacks_checksum: heard.lacks_checksum,
-        frame_size: small_count(heard.frame.len()),
-        bytes: heard.frame.to_vec(),
-    };
-    client.offer_answer(answer.from, answered.protocol, answered.own_port, message);
+    for client in senders.iter().filter_map(|sender| shared.client(sender.client)) {
+        let message = HeardAnswer {
+            arrival,
+            lost: 0,
+            lacks_checksum: heard.lacks_checksum,
+            frame_size: small_count(heard.frame.len()),
+            bytes: heard.frame.to_vec(),
+        };
+        client.offer_answer(answer.from, answered.protocol, answered.own_port, message);
+    }
 }
 
 /// An answer, and the flow of the packet that it answers.
-struct AnsweredFlow {
+struct AnsweredPacket {
     flow: SentFlow,
+    mark: Option<RequestMark>,
     protocol: u8,
     own_port: Option<u16>,
     is_prohibited: bool,
 }
 
-fn answered_flow(answer: &ProbeAnswer<'_>) -> Option<AnsweredFlow> {
+fn answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> {
     let (source, target) = (answer.to, answer.from);
     let icmp = if source.is_ipv4() { ICMP } else { ICMPV6 };
     let answered = match &answer.content {
         AnswerContent::Echo { identifier, .. } => {
             let flow = SentFlow { source, target, flow: PacketFlow::Icmp { identifier: *identifier } };
-            AnsweredFlow { flow, protocol: icmp, own_port: None, is_prohibited: false }
+            let mark = RequestMark::of_reply(answer);
+            AnsweredPacket { flow, mark, protocol: icmp, own_port: None, is_prohibited: false }
         }
         AnswerContent::Udp { from, to, .. } => {
             let flow =
                 SentFlow { source, target, flow: PacketFlow::Udp { own_port: *to, target_port: *from } };
-            AnsweredFlow { flow, protocol: UDP, own_port: Some(*to), is_prohibited: false }
+            AnsweredPacket { flow, mark: None, protocol: UDP, own_port: Some(*to), is_prohibited: false }
         }
         AnswerContent::Tcp(segment) => {
             let (own_port, target_port) = (segment.target_port, segment.source_port);
             let flow = SentFlow { source, target, flow: PacketFlow::Tcp { own_port, target_port } };
-            AnsweredFlow { flow, protocol: TCP, own_port: Some(own_port), is_prohibited: false }
+            AnsweredPacket { flow, mark: None, protocol: TCP, own_port: Some(own_port), is_prohibited: false }
         }
         AnswerContent::Error { what, about } => {
             let flow = quoted_flow(about)?;
-            AnsweredFlow {
+            AnsweredPacket {
                 flow,
+                mark: quoted_mark(about),
                 protocol: icmp,
                 own_port: None,
                 is_prohibited: *what == PathTrouble::Prohibited,
@@ -144,4 +170,12 @@ fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
         _ => return None,
     };
     Some(SentFlow { source: about.source, target: about.target, flow })
+}
+
+/// The mark of a request that an error quotes.
+fn quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
+    let [kind, code, high, low] = about.first;
+    let [a, b, c, d] = about.second;
+    let is_request = matches!(about.protocol, ICMP | ICMPV6);
+    is_request.then(|| RequestMark::of_request([kind, code, high, low, a, b, c, d]))
 }

@@ -16,7 +16,6 @@ use packetrig_sys::clock;
 use packetrig_sys::sched;
 use packetrig_sys::seqpacket::ReceivedMessage;
 use packetrig_units::Nanos;
-use std::sync::atomic::Ordering;
 
 /// Most packets of one batch.
 const BATCH_PACKETS: u32 = 1_024;
@@ -126,7 +125,7 @@ impl ClientSession<'_> {
                 self.client.send(&ServiceMessage::State { id, state });
             }
             (ClientMessage::Target { id, address }, true) => {
-                let limits = self.shared.paths.limits(address).map(packet_limits);
+                let limits = self.shared.paths.limits(address, self.client.peer.user).map(packet_limits);
                 self.client.send(&ServiceMessage::Limits { id, address, limits });
             }
         }
@@ -150,12 +149,7 @@ impl ClientSession<'_> {
     fn listen(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
         self.client.state().filter = filter;
-        let deadline = now() + HEARD_WITHIN;
-        let is_heard = || self.shared.hears_answers.load(Ordering::Acquire);
-        while !is_off && !is_heard() && now() < deadline && !self.shared.has_ended() {
-            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
-        }
-        if is_off || is_heard() {
+        if is_off || self.wait_until_heard() {
             self.client.send(&ServiceMessage::Listening { id });
         } else {
             self.client.state().filter = None;
@@ -164,6 +158,15 @@ impl ClientSession<'_> {
             let code = ProtocolErrorCode::CannotListen;
             self.client.send(&ServiceMessage::Error { id, code, closes: false, text, place: None });
         }
+    }
+
+    /// Waits until answers are heard, for a while. Says whether they are.
+    fn wait_until_heard(&self) -> bool {
+        let deadline = now() + HEARD_WITHIN;
+        while !self.shared.hears_answers() && now() < deadline && !self.shared.has_ended() {
+            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+        }
+        self.shared.hears_answers()
     }
 
     fn welcome(&mut self, id: u64, version: u16, priority: u8, name: String) -> bool {
@@ -202,6 +205,8 @@ impl ClientSession<'_> {
         }
         self.shared.lock().queue.add_client(self.client.id, priority, options.quota);
         self.is_introduced = true;
+        // Nothing leaves before answers are heard, so the client need not begin earlier. Without an ear its packets have no route.
+        self.wait_until_heard();
         self.client.send(&ServiceMessage::Welcome { id, facts });
         true
     }

@@ -103,11 +103,6 @@ impl ClientConnection {
         }
     }
 
-    /// Whether it wants answers.
-    pub(super) fn is_listening(&self) -> bool {
-        self.state().filter.is_some()
-    }
-
     /// Sends a message, or keeps it until the client has read others.
     pub(super) fn send(&self, message: &ServiceMessage) {
         self.state().send(&self.stream, message.write());

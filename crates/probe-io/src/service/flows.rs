@@ -1,19 +1,23 @@
-//! Whose packets are answered by what: each flow of packets that left belongs to one client.
+//! Whose packets are answered by what: each answer belongs to one user, whose programs sent what it answers.
 //!
-//! Invariant: a client is named only for a flow of which the release mechanism was given a packet of its own lately.
+//! A segment or datagram is known by its flow, which one user has while its packets may be answered. Identifiers of ICMP are chosen freely, so
+//! users may share one: a request is known by its [`RequestMark`] as well, which its reply and an error about it have, too.
+//!
+//! Invariant: no two users send packets whose answers cannot be told apart, and what may be known of a user's packets is bounded for each
+//! user alone. A program that has gone is answered for by its user: errors about its packets still close targets.
 
-use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow};
+use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow, RequestMark};
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An answer that comes later is nobody's.
 pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
-/// Flows at a time, of all clients.
-const MOST: usize = 65_536;
-/// Flows that are over are looked for at most this often.
-const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
+/// Flows of one user, and its requests, that are known at a time: the latest ones.
+const MOST_OF_USER: usize = 65_536;
+/// Old entries that are forgotten for each new packet.
+const FORGOTTEN_AT_ONCE: usize = 2;
 
 /// A flow of packets, as the network sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,17 +33,47 @@ impl From<&PacketEnds> for SentFlow {
     }
 }
 
-/// Whose flow it is, and when its last packet left.
+/// A request of ICMP, as the network sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SentRequest {
+    pub(super) flow: SentFlow,
+    pub(super) mark: RequestMark,
+}
+
+/// A program and its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PacketSender {
+    pub(super) client: ClientId,
+    pub(super) user: u32,
+}
+
+/// Who sent, and when the last packet left.
 #[derive(Clone, Copy, Debug)]
-struct FlowOwner {
-    client: ClientId,
+struct LastPacket {
+    sender: PacketSender,
     sent_at: MonoTime,
+}
+
+impl LastPacket {
+    fn is_within(&self, within: Nanos, now: MonoTime) -> bool {
+        now.since(self.sent_at) < within
+    }
+}
+
+/// What is known of a user's packets, by when the last one left.
+#[derive(Debug, Default)]
+struct PacketsOfUser {
+    flows: BTreeSet<(MonoTime, SentFlow)>,
+    requests: BTreeSet<(MonoTime, SentRequest)>,
 }
 
 #[derive(Debug, Default)]
 struct KnownFlows {
-    owners: BTreeMap<SentFlow, FlowOwner>,
-    forgotten_at: MonoTime,
+    flows: BTreeMap<SentFlow, Vec<LastPacket>>,
+    requests: BTreeMap<SentRequest, LastPacket>,
+    of_users: BTreeMap<u32, PacketsOfUser>,
+    /// When the last packet of all left.
+    sent_at: MonoTime,
 }
 
 #[derive(Debug, Default)]
@@ -52,59 +86,209 @@ impl SentFlows {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a packet leaves. A flow that is another client's stays that client's.
-    pub(super) fn note(&self, client: ClientId, flow: SentFlow, now: MonoTime) {
-        let mut known = self.lock();
-        if known.owners.len() >= MOST && now.since(known.forgotten_at) >= FORGOTTEN_EVERY {
-            known.forgotten_at = now;
-            known.owners.retain(|_, owner| now.since(owner.sent_at) < ANSWERED_WITHIN);
-        }
-        let has_room = known.owners.len() < MOST;
-        match known.owners.get_mut(&flow) {
-            Some(owner) if owner.client == client => owner.sent_at = now,
-            Some(owner) if now.since(owner.sent_at) < ANSWERED_WITHIN => {}
-            Some(owner) => *owner = FlowOwner { client, sent_at: now },
-            None if has_room => {
-                known.owners.insert(flow, FlowOwner { client, sent_at: now });
-            }
-            None => {}
-        }
-    }
-
-    /// The client whose packet of this flow left within this time.
-    pub(super) fn owner(&self, flow: &SentFlow, within: Nanos, now: MonoTime) -> Option<ClientId> {
+    /// Whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
+    pub(super) fn is_distinct(&self, user: u32, ends: &PacketEnds, now: MonoTime) -> bool {
         let known = self.lock();
-        let owner =
-            known.owners.get(flow).filter(|owner| now.since(owner.sent_at) < within.min(ANSWERED_WITHIN))?;
-        Some(owner.client)
+        let flow = SentFlow::from(ends);
+        let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWERED_WITHIN, now);
+        match ends.mark {
+            Some(mark) => known.requests.get(&SentRequest { flow, mark }).is_none_or(is_open),
+            None => known.flows.get(&flow).is_none_or(|senders| senders.iter().all(is_open)),
+        }
     }
 
-    pub(super) fn remove_client(&self, client: ClientId) {
-        self.lock().owners.retain(|_, owner| owner.client != client);
+    /// Notes that a packet leaves.
+    pub(super) fn note(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
+        let mut known = self.lock();
+        known.sent_at = known.sent_at.max(now);
+        let flow = SentFlow::from(ends);
+        known.note_flow(sender, flow, now);
+        if let Some(mark) = ends.mark {
+            known.note_request(sender, SentRequest { flow, mark }, now);
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lock().owners.is_empty()
+    /// The programs, all of one user, whose packet of the last time `within` is answered: those that sent the very request, else those that
+    /// sent packets of its flow. Nobody if they are of several users.
+    pub(super) fn senders(
+        &self,
+        flow: &SentFlow,
+        mark: Option<RequestMark>,
+        within: Nanos,
+        now: MonoTime,
+    ) -> Vec<PacketSender> {
+        let known = self.lock();
+        let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWERED_WITHIN), now);
+        let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
+        if let Some(last) = exact.filter(is_recent) {
+            return vec![last.sender];
+        }
+        let of_flow = known.flows.get(flow).into_iter().flatten();
+        let senders: Vec<_> = of_flow.filter(is_recent).map(|last| last.sender).collect();
+        let is_of_one = senders.windows(2).all(|pair| pair[0].user == pair[1].user);
+        if is_of_one { senders } else { Vec::new() }
     }
+
+    /// Whether a packet left within this time.
+    pub(super) fn has_sent_within(&self, within: Nanos, now: MonoTime) -> bool {
+        let known = self.lock();
+        !known.of_users.is_empty() && now.since(known.sent_at) < within
+    }
+}
+
+impl KnownFlows {
+    fn note_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
+        let is_of_user = |last: &LastPacket| last.sender.user == sender.user;
+        let senders = self.flows.entry(flow).or_default();
+        let before = senders.iter().filter(|last| is_of_user(last)).map(|last| last.sent_at).max();
+        senders.retain(|last| last.sender != sender && last.is_within(ANSWERED_WITHIN, now));
+        senders.push(LastPacket { sender, sent_at: now });
+        let of_user = &mut self.of_users.entry(sender.user).or_default().flows;
+        if let Some(before) = before {
+            of_user.remove(&(before, flow));
+        }
+        of_user.insert((before.map_or(now, |before| before.max(now)), flow));
+        for (_, flow) in take_forgotten(of_user, now) {
+            let Some(senders) = self.flows.get_mut(&flow) else { continue };
+            senders.retain(|last| !is_of_user(last));
+            if senders.is_empty() {
+                self.flows.remove(&flow);
+            }
+        }
+    }
+
+    fn note_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
+        let before = self.requests.insert(request, LastPacket { sender, sent_at: now });
+        let of_user = &mut self.of_users.entry(sender.user).or_default().requests;
+        if let Some(before) = before.filter(|before| before.sender.user == sender.user) {
+            of_user.remove(&(before.sent_at, request));
+        }
+        of_user.insert((now, request));
+        for (_, request) in take_forgotten(of_user, now) {
+            // Another user may have sent the same since, after the answer to this one could no longer come.
+            if self.requests.get(&request).is_some_and(|last| last.sender.user == sender.user) {
+                self.requests.remove(&request);
+            }
+        }
+    }
+}
+
+/// Takes out the oldest entries of a user, if they can no longer be answered or are too many: a few, so that no packet has to wait for it.
+fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) -> Vec<(MonoTime, T)> {
+    let mut forgotten = Vec::new();
+    while forgotten.len() < FORGOTTEN_AT_ONCE {
+        let is_over = |(sent_at, _): &(MonoTime, T)| now.since(*sent_at) >= ANSWERED_WITHIN;
+        if of_user.len() <= MOST_OF_USER && !of_user.first().is_some_and(is_over) {
+            break;
+        }
+        forgotten.extend(of_user.pop_first());
+    }
+    forgotten
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_flow_has_one_owner_until_it_is_over() {
+    const LONG: Nanos = Nanos::from_secs(600);
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Programs have the number of their user and a digit.
+    fn sender(client: u32) -> PacketSender {
+        PacketSender { client: ClientId(client), user: client / 10 }
+    }
+
+    fn echo(sequence: u16, checksum: u16) -> PacketEnds {
+        let ([high, low], [first, second]) = (checksum.to_be_bytes(), sequence.to_be_bytes());
+        let mark = RequestMark::of_request([8, 0, high, low, 0, 7, first, second]);
         let ip = "127.0.0.1".parse().unwrap();
-        let flow = SentFlow { source: ip, target: ip, flow: PacketFlow::Icmp { identifier: 7 } };
-        let at = |s: u64| MonoTime::from_nanos(s * 1_000_000_000);
+        PacketEnds {
+            source: ip,
+            target: ip,
+            flow: PacketFlow::Icmp { identifier: 7 },
+            mark: Some(mark),
+            length: 28,
+        }
+    }
+
+    fn datagram(own_port: u16) -> PacketEnds {
+        PacketEnds { flow: PacketFlow::Udp { own_port, target_port: 9 }, mark: None, ..echo(0, 0) }
+    }
+
+    fn clients(flows: &SentFlows, ends: &PacketEnds, now: u64) -> Vec<u32> {
+        let senders = flows.senders(&SentFlow::from(ends), ends.mark, LONG, at(now));
+        senders.iter().map(|sender| sender.client.0).collect()
+    }
+
+    #[test]
+    fn an_answer_belongs_to_the_user_who_sent_the_very_request_not_to_the_first_with_its_identifier() {
         let flows = SentFlows::default();
-        flows.note(ClientId(1), flow, at(10));
-        flows.note(ClientId(2), flow, at(20));
-        let owner = |within, now| flows.owner(&flow, Nanos::from_secs(within), at(now));
-        assert_eq!((owner(60, 21), owner(10, 21)), (Some(ClientId(1)), None));
-        flows.note(ClientId(2), flow, at(71));
-        assert_eq!((owner(60, 72), owner(600, 140)), (Some(ClientId(2)), None));
-        flows.remove_client(ClientId(2));
-        assert!(flows.is_empty());
+        flows.note(sender(10), &echo(1, 100), at(10));
+        flows.note(sender(20), &echo(1, 200), at(11));
+        flows.note(sender(20), &echo(2, 300), at(12));
+        assert_eq!(clients(&flows, &echo(1, 100), 13), [10]);
+        assert_eq!(clients(&flows, &echo(1, 200), 13), [20]);
+        assert_eq!(clients(&flows, &echo(2, 300), 13), [20]);
+        assert_eq!(clients(&flows, &echo(3, 400), 13), [0; 0], "either could have sent it");
+        assert_eq!(clients(&flows, &echo(3, 400), 71), [20], "the other's can no longer be answered");
+        assert_eq!(clients(&flows, &echo(2, 300), 80), [0; 0], "too late");
+    }
+
+    #[test]
+    fn packets_that_answers_cannot_tell_apart_are_of_one_user() {
+        let flows = SentFlows::default();
+        for ends in [echo(1, 100), datagram(7)] {
+            flows.note(sender(10), &ends, at(10));
+            assert!(flows.is_distinct(1, &ends, at(11)));
+            assert!(!flows.is_distinct(2, &ends, at(69)) && flows.is_distinct(2, &ends, at(70)));
+        }
+        assert!(flows.is_distinct(2, &echo(1, 101), at(11)) && flows.is_distinct(2, &datagram(8), at(11)));
+    }
+
+    #[test]
+    fn programs_of_one_user_share_the_answers_to_a_flow() {
+        let flows = SentFlows::default();
+        flows.note(sender(10), &datagram(7), at(10));
+        flows.note(sender(11), &datagram(7), at(20));
+        assert_eq!(clients(&flows, &datagram(7), 30), [10, 11]);
+        assert_eq!(clients(&flows, &datagram(7), 75), [11]);
+    }
+
+    #[test]
+    fn no_user_makes_the_packets_of_another_be_forgotten() {
+        let flows = SentFlows::default();
+        flows.note(sender(10), &echo(1, 100), at(10));
+        flows.note(sender(10), &datagram(7), at(10));
+        for n in 0..=u16::MAX {
+            let now = at(11) + Nanos::new(n.into());
+            flows.note(sender(20), &echo(n, 200), now);
+            flows.note(sender(20), &datagram(n), now);
+            flows.note(sender(20), &echo(n, 201), now);
+        }
+        assert_eq!(clients(&flows, &echo(1, 100), 12), [10]);
+        assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
+        assert_eq!(clients(&flows, &echo(0, 200), 12), [0; 0], "of too many the oldest are forgotten");
+        let known = flows.lock();
+        assert!(
+            known.requests.len() <= MOST_OF_USER + 1 && known.of_users[&2].requests.len() <= MOST_OF_USER
+        );
+    }
+
+    #[test]
+    fn what_can_no_longer_be_answered_is_forgotten() {
+        let flows = SentFlows::default();
+        for n in 0..1_000 {
+            flows.note(sender(10), &echo(n, 100), at(10));
+            flows.note(sender(10), &datagram(n), at(10));
+        }
+        for n in 0..1_000 {
+            flows.note(sender(10), &echo(n, 200), at(100));
+            flows.note(sender(10), &datagram(2_000 + n), at(100));
+        }
+        let known = flows.lock();
+        assert_eq!((known.requests.len(), known.flows.len()), (1_000, 1_001), "one flow has the requests");
     }
 }

@@ -248,7 +248,7 @@ impl BatchIntake<'_> {
 
     fn find_path(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
         let paths = &self.shared.paths;
-        if let Some(known) = paths.known_path(target) {
+        if let Some(known) = paths.known_path(target, self.client.peer.user) {
             return known;
         }
         self.client.spend(work::LOOK_UP);

@@ -7,13 +7,13 @@
 //!
 //! Invariant: each train that was taken from the queue is reported exactly once, unless its client is gone.
 
-use super::flows::SentFlow;
+use super::flows::PacketSender;
 use super::report::{self, ReportedPacket};
 use super::shared::{ServiceShared, TakenWork};
 use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN, ReleasePipeline};
 use crate::{Error, frame_length, now};
 use packetrig_probe::service::{
-    ClientId, DueTrain, PacketEnds, ProbingClient, QueuedTrain, ReleaseCalendar, TargetShares,
+    ClientId, DueTrain, ProbingClient, QueuedTrain, ReleaseCalendar, TargetShares,
 };
 use packetrig_probe::{PacketRefusal, ReleaseMechanism};
 use packetrig_release::message::{PacketOutcome, PacketReport};
@@ -37,7 +37,6 @@ const PRIORITY: i32 = 40;
 struct CommittedFrame {
     client: ClientId,
     packet: ReportedPacket,
-    ends: PacketEnds,
     bytes: Vec<u8>,
 }
 
@@ -130,9 +129,10 @@ impl<'a> ServiceOutlet<'a> {
     /// Takes a train from the limits of its target and gives it its time.
     fn commit(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
         // A packet may have waited for long: the target may have been closed meanwhile, or the permission may have ended.
-        if !self.shared.paths.is_permitted(train.target.ip()) {
+        if !self.shared.paths.is_permitted(train.target.ip(), train.user) {
             return Err(PacketRefusal::NotPermitted);
         }
+        self.check_answers(train, now)?;
         let due: Vec<_> = train.packets.iter().map(|packet| packet.due).collect();
         // What is overdue leaves now: charged at its own time, it would come out of limits that have passed.
         let earliest = train.due().max(now);
@@ -153,16 +153,28 @@ impl<'a> ServiceOutlet<'a> {
                 planned: packet.due,
                 shifted: Nanos::new(later.as_u64().saturating_sub(overdue.as_u64())),
             };
-            let frame = CommittedFrame {
-                client: train.client,
-                packet: reported,
-                ends: packet.ends,
-                bytes: packet.frame.clone(),
-            };
+            // Before it leaves: an answer may come before the mechanism reports the departure, and nobody else may commit its like meanwhile.
+            let sender = PacketSender { client: train.client, user: train.user };
+            self.shared.flows.note(sender, &packet.ends, packet.due + later);
+            let frame =
+                CommittedFrame { client: train.client, packet: reported, bytes: packet.frame.clone() };
             self.last_number += 1;
             self.committed.insert((packet.due + later, self.last_number), frame);
         }
         Ok(())
+    }
+
+    /// Nothing is sent whose answer nobody would hear, or that could be taken for an answer to another user.
+    fn check_answers(&self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
+        if !train.packets.iter().all(|packet| self.shared.hears_answers_to(packet.ends.source)) {
+            return Err(PacketRefusal::NoRoute);
+        }
+        let is_distinct = |ends| self.shared.flows.is_distinct(train.user, ends, now);
+        if train.packets.iter().all(|packet| is_distinct(&packet.ends)) {
+            Ok(())
+        } else {
+            Err(PacketRefusal::WrongSource)
+        }
     }
 
     /// Gives the mechanism what leaves next, if it is time for that.
@@ -173,10 +185,6 @@ impl<'a> ServiceOutlet<'a> {
             return;
         }
         let frames = self.take_slice(soon + SLICE);
-        // Before they leave: an answer may come before the mechanism reports the departure.
-        for (at, frame) in &frames {
-            self.shared.flows.note(frame.client, SentFlow::from(&frame.ends), *at);
-        }
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
         let begun = self.release.begin(&dues);

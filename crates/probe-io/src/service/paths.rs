@@ -22,8 +22,10 @@ const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
 const MOST_PATHS: usize = 4_096;
 /// A target that does not want to be probed is left alone for this long.
 const CLOSED_FOR: Nanos = Nanos::from_secs(600);
-/// Closed targets at a time. With more, nothing new is probed.
-const MOST_CLOSED: usize = 65_536;
+/// A target that has refused packets of so many users is left alone by all. One user can provoke refusals, so it speaks for itself only.
+const REFUSED_USERS: usize = 3;
+/// Targets that are closed for one user at a time. With more, the user probes nothing.
+const MOST_CLOSED_OF_USER: usize = 65_536;
 
 /// The paths to targets, as they were found last.
 pub(super) struct TargetPaths {
@@ -35,8 +37,10 @@ pub(super) struct TargetPaths {
 #[derive(Debug, Default)]
 struct KnownPaths {
     paths: BTreeMap<IpAddr, KnownPath>,
-    /// Until when targets are left alone that do not want to be probed.
-    closed: BTreeMap<IpAddr, MonoTime>,
+    /// Until when targets are left alone that do not want to be probed, by the users whose packets they refused.
+    closed: BTreeMap<IpAddr, BTreeMap<u32, MonoTime>>,
+    /// How many targets are closed for each user.
+    closed_of_user: BTreeMap<u32, usize>,
     sources: BTreeSet<IpAddr>,
     sources_until: MonoTime,
 }
@@ -56,35 +60,38 @@ impl TargetPaths {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a target does not want to be probed; `false` if that was known.
-    pub(super) fn close(&self, target: IpAddr) -> bool {
+    /// Notes that a target does not want packets of a user; `false` if that was known.
+    pub(super) fn close(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.known();
-        known.closed.retain(|_, until| now < *until);
-        if known.closed.len() >= MOST_CLOSED {
-            return false;
+        known.open_again(now);
+        let before = known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_FOR);
+        if before.is_none() {
+            *known.closed_of_user.entry(user).or_default() += 1;
         }
-        known.closed.insert(target, now + CLOSED_FOR).is_none()
+        before.is_none()
     }
 
-    /// Whether a target may be probed now.
-    pub(super) fn is_permitted(&self, target: IpAddr) -> bool {
-        let now = now();
+    /// Whether a target is left alone by a user now.
+    pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
         let known = self.known();
-        let is_closed = known.closed.get(&target).is_some_and(|until| now < *until);
-        let is_full = known.closed.len() >= MOST_CLOSED;
-        drop(known);
-        !is_closed && !is_full && (self.permission)(target).is_ok()
+        let closed_of_user = known.closed_of_user.get(&user).copied().unwrap_or_default();
+        closed_of_user >= MOST_CLOSED_OF_USER || known.is_closed(target.to_canonical(), user, now())
     }
 
-    /// The limits of a target; `None`: it may not be probed.
-    pub(super) fn limits(&self, target: IpAddr) -> Option<TargetLimits> {
-        self.is_permitted(target).then(|| (self.permission)(target).ok())?.map(PermittedTarget::limits)
+    /// Whether a target may be probed by a user now.
+    pub(super) fn is_permitted(&self, target: IpAddr, user: u32) -> bool {
+        !self.is_closed(target, user) && (self.permission)(target).is_ok()
+    }
+
+    /// The limits of a target for a user; `None`: it may not be probed.
+    pub(super) fn limits(&self, target: IpAddr, user: u32) -> Option<TargetLimits> {
+        self.is_permitted(target, user).then(|| (self.permission)(target).ok())?.map(PermittedTarget::limits)
     }
 
     /// The path to a target, if it was looked up lately.
-    pub(super) fn known_path(&self, target: IpAddr) -> Option<Result<ProbePath, PacketRefusal>> {
-        if !self.is_permitted(target) {
+    pub(super) fn known_path(&self, target: IpAddr, user: u32) -> Option<Result<ProbePath, PacketRefusal>> {
+        if !self.is_permitted(target, user) {
             return Some(Err(PacketRefusal::NotPermitted));
         }
         let now = now();
@@ -125,5 +132,59 @@ impl TargetPaths {
             known.sources_until = now + ADDRESSES_HOLD;
         }
         known.sources.contains(&source)
+    }
+}
+
+impl KnownPaths {
+    fn is_closed(&self, target: IpAddr, user: u32, now: MonoTime) -> bool {
+        let Some(users) = self.closed.get(&target) else { return false };
+        let is_refused = |until: &MonoTime| now < *until;
+        users.get(&user).is_some_and(is_refused)
+            || users.values().filter(|until| is_refused(until)).count() >= REFUSED_USERS
+    }
+
+    /// Forgets targets that were left alone for long enough.
+    fn open_again(&mut self, now: MonoTime) {
+        let of_user = &mut self.closed_of_user;
+        self.closed.retain(|_, users| {
+            users.retain(|user, until| {
+                let is_closed = now < *until;
+                if !is_closed {
+                    of_user.entry(*user).and_modify(|count| *count -= 1);
+                }
+                is_closed
+            });
+            !users.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_probe::{ProbePermit, ReleaseMechanism};
+
+    #[test]
+    fn a_target_closes_for_whose_packet_was_refused_and_for_all_after_several() {
+        let interface = ServiceInterface {
+            location: packetrig_plan::PortLocation { namespace: None, interface: "lo".into() },
+            index: 1,
+            mtu: 1_500,
+            mac: [0; 6],
+            mechanism: ReleaseMechanism::Spin,
+            longest_frame: 1_514,
+            lead: Nanos::ZERO,
+        };
+        let permit = ProbePermit::default();
+        let paths = TargetPaths::new(interface, Box::new(move |ip| permit.permitted(ip, "2026-11-27")));
+        let target = "127.0.0.1".parse().unwrap();
+        let may = |user| paths.is_permitted(target, user);
+        assert!(may(1) && paths.close(target, 1) && !paths.close(target, 1));
+        assert!(!may(1) && may(2) && may(9));
+        assert!(!paths.is_permitted("::ffff:127.0.0.1".parse().unwrap(), 1), "the same host");
+        assert!(paths.close(target, 2) && !may(2) && may(9));
+        assert!(paths.close(target, 3) && !may(9), "three users' packets were refused");
+        paths.known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
+        assert!(may(1) && may(9) && paths.known().closed.is_empty());
     }
 }

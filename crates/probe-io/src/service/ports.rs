@@ -20,11 +20,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How long the user of a port is taken for known.
 const PORT_HOLDS: Nanos = Nanos::from_secs(1);
 const MOST_KNOWN: usize = 4_096;
-/// Ports of one client, and of all, that are held by a socket.
-const MOST_HELD_OF_CLIENT: usize = 64;
+/// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
 const MOST_HELD: usize = 512;
-/// Ports that are reserved, with a socket or without one.
-const MOST_RESERVED: usize = 65_536;
+/// The largest and the smallest part of a user.
+const HELD_OF_USER: std::ops::RangeInclusive<usize> = 8..=128;
+/// Ports of one user that are reserved, with a socket or without one.
+const MOST_RESERVED_OF_USER: usize = 16_384;
 /// Ports below are for programs of root.
 const FIRST_ORDINARY_PORT: u16 = 1_024;
 /// Ports that are free again are looked for at most this often.
@@ -58,6 +59,7 @@ impl SourcePort {
 #[derive(Debug)]
 struct PortReservation {
     client: ClientId,
+    user: u32,
     /// Until when its packets are queued or may be answered.
     until: MonoTime,
     /// `None`: other clients of the service cannot have it, programs beside the service can.
@@ -79,25 +81,35 @@ struct TakenPort {
     until: MonoTime,
 }
 
+/// How many ports a user has reserved, and how many of them are held by a socket.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortsOfUser {
+    reserved: usize,
+    held: usize,
+}
+
 #[derive(Debug, Default)]
 struct KnownPorts {
     reserved: BTreeMap<SourcePort, PortReservation>,
     taken: BTreeMap<(u32, SourcePort), TakenPort>,
-    /// How many ports of each client are held by a socket.
-    held: BTreeMap<ClientId, usize>,
+    /// The ports of each user.
+    of_users: BTreeMap<u32, PortsOfUser>,
     freed_at: MonoTime,
 }
 
 #[derive(Debug)]
 pub(super) struct ClientPorts {
     netns: NetNs,
+    /// Ports of one user that are held by a socket at a time.
+    most_held: usize,
     known: Mutex<KnownPorts>,
 }
 
 impl ClientPorts {
-    /// Ports of the namespace in which packets are sent.
-    pub(super) fn new(netns: NetNs) -> Self {
-        Self { netns, known: Mutex::default() }
+    /// Ports of the namespace in which packets are sent, for so many users.
+    pub(super) fn new(netns: NetNs, users: usize) -> Self {
+        let most_held = (MOST_HELD / users.max(1)).clamp(*HELD_OF_USER.start(), *HELD_OF_USER.end());
+        Self { netns, most_held, known: Mutex::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, KnownPorts> {
@@ -128,10 +140,15 @@ impl ClientPorts {
         }
         client.spend(work::LOOK_UP);
         // With the lock: of two clients that ask at once, one gets the port.
-        match self.hold(port, known.has_room_to_hold(client.id)) {
-            HoldOutcome::Held(held) => known.add(port, client.id, until, Some(held)),
+        let of_user = known.of_users.get(&user).copied().unwrap_or_default();
+        if of_user.reserved >= MOST_RESERVED_OF_USER {
+            return false;
+        }
+        let reservation = |held| PortReservation { client: client.id, user, until, held };
+        match self.hold(port, of_user.held < self.most_held) {
+            HoldOutcome::Held(held) => known.add(port, reservation(Some(held))),
             // No program of an ordinary user can have a port that this service cannot hold, so only root's programs may send from it.
-            HoldOutcome::NotHeld => client.rights.is_trusted && known.add(port, client.id, until, None),
+            HoldOutcome::NotHeld => client.rights.is_trusted && known.add(port, reservation(None)),
             HoldOutcome::Taken => {
                 drop(known);
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
@@ -186,13 +203,12 @@ enum HoldOutcome {
 }
 
 impl KnownPorts {
-    /// `false`: there is no room for it.
-    fn add(&mut self, port: SourcePort, client: ClientId, until: MonoTime, held: Option<PortSocket>) -> bool {
-        if self.reserved.len() >= MOST_RESERVED {
-            return false;
-        }
-        *self.held.entry(client).or_default() += usize::from(held.is_some());
-        self.reserved.insert(port, PortReservation { client, until, held });
+    /// Always `true`: there is room for it.
+    fn add(&mut self, port: SourcePort, reservation: PortReservation) -> bool {
+        let of_user = self.of_users.entry(reservation.user).or_default();
+        of_user.reserved += 1;
+        of_user.held += usize::from(reservation.held.is_some());
+        self.reserved.insert(port, reservation);
         true
     }
 
@@ -211,19 +227,17 @@ impl KnownPorts {
     }
 
     fn free(&mut self, is_over: impl Fn(&PortReservation) -> bool) {
-        let held = &mut self.held;
+        let of_users = &mut self.of_users;
         self.reserved.retain(|_, reserved| {
             let is_over = is_over(reserved);
-            if is_over && reserved.held.is_some() {
-                held.entry(reserved.client).and_modify(|count| *count -= 1);
+            if is_over {
+                of_users.entry(reserved.user).and_modify(|ports| {
+                    ports.reserved -= 1;
+                    ports.held -= usize::from(reserved.held.is_some());
+                });
             }
             !is_over
         });
-        held.retain(|_, count| *count > 0);
-    }
-
-    fn has_room_to_hold(&self, client: ClientId) -> bool {
-        let of_client = self.held.get(&client).copied().unwrap_or_default();
-        of_client < MOST_HELD_OF_CLIENT && self.held.values().sum::<usize>() < MOST_HELD
+        of_users.retain(|_, ports| ports.reserved > 0);
     }
 }

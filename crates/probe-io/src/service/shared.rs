@@ -13,7 +13,7 @@ use crate::{Error, now};
 use packetrig_probe::PacketRefusal;
 use packetrig_probe::service::{ClientId, DueTrain, QueuedTrain, ReleaseQueue, WorkAllowance};
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,8 +41,8 @@ pub(super) struct ServiceShared {
     pub(super) paths: TargetPaths,
     pub(super) flows: SentFlows,
     pub(super) ports: ClientPorts,
-    /// Whether answers are heard now.
-    pub(super) hears_answers: AtomicBool,
+    /// The addresses of the interface to which answers are heard now; `None`: nobody listens.
+    heard: Mutex<Option<BTreeSet<IpAddr>>>,
     state: Mutex<SharedState>,
     /// What the service still does for each user that has connected.
     allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
@@ -81,7 +81,7 @@ impl ServiceShared {
             paths,
             flows: SentFlows::default(),
             ports,
-            hears_answers: AtomicBool::new(false),
+            heard: Mutex::default(),
             state: Mutex::default(),
             allowances: Mutex::default(),
             changed: Condvar::new(),
@@ -118,7 +118,6 @@ impl ServiceShared {
 
     /// Forgets a client with its packets.
     pub(super) fn remove(&self, client: &ClientConnection) {
-        self.flows.remove_client(client.id);
         self.ports.remove_client(client.id);
         let past = client.past();
         let mut state = self.lock();
@@ -134,9 +133,19 @@ impl ServiceShared {
         self.lock().clients.get(&id).cloned()
     }
 
-    /// Whether a client wants answers.
-    pub(super) fn has_listeners(&self) -> bool {
-        self.lock().clients.values().any(|client| client.is_listening())
+    pub(super) fn set_heard_addresses(&self, addresses: Option<BTreeSet<IpAddr>>) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    /// Whether answers are heard now.
+    pub(super) fn hears_answers(&self) -> bool {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether answers to an address of the interface are heard now.
+    pub(super) fn hears_answers_to(&self, address: IpAddr) -> bool {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.as_ref().is_some_and(|addresses| addresses.contains(&address))
     }
 
     pub(super) fn client_count(&self) -> usize {
@@ -184,10 +193,11 @@ impl ServiceShared {
         TakenWork::Ended
     }
 
-    /// Ends probing of a target that does not want it, for all clients.
-    pub(super) fn close_target(&self, target: IpAddr) {
-        if self.paths.close(target) {
-            let cancelled = self.lock().queue.cancel_target(target);
+    /// Ends probing of a target that has refused a packet of a user: for that user, and for all when it has refused packets of several.
+    pub(super) fn close_target(&self, target: IpAddr, user: u32) {
+        if self.paths.close(target, user) {
+            let is_closed = |user| self.paths.is_closed(target, user);
+            let cancelled = self.lock().queue.cancel_target(target, is_closed);
             self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
         }
     }

@@ -6,9 +6,10 @@
 //!
 //! Invariant: source and target of a [`PacketEnds`] are those that the network reads in the packet.
 
+use crate::answer::{AnswerContent, ProbeAnswer};
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
-    UDP,
+    UDP, sum_of,
 };
 use packetrig_wire::checksum;
 use std::net::IpAddr;
@@ -45,11 +46,52 @@ pub enum PacketFlow {
     },
 }
 
+/// By what the answer to one ICMP request is told from those to others of its flow: the rest of the first eight bytes of the request, which
+/// an error quotes and from which the reply differs in a known way. The checksum is a mark of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestMark {
+    pub sequence: u16,
+    /// Type of the request: echo or timestamp.
+    pub kind: u8,
+    /// 0 in place of all ones, which stands for the same number.
+    checksum: u16,
+}
+
+impl RequestMark {
+    /// Of the first eight bytes of a request.
+    pub const fn of_request(header: [u8; UDP]) -> Self {
+        let [kind, _, high, low, _, _, first, second] = header;
+        Self::new(kind, u16::from_be_bytes([first, second]), u16::from_be_bytes([high, low]))
+    }
+
+    /// Of the echo request that has this reply: it has the same identifier, sequence and payload.
+    pub fn of_reply(reply: &ProbeAnswer<'_>) -> Option<Self> {
+        let AnswerContent::Echo { identifier, sequence, payload } = reply.content else { return None };
+        let (protocol, kind) = if reply.to.is_ipv4() {
+            (PROTOCOL_ICMP, ECHO_REQUEST)
+        } else {
+            (PROTOCOL_ICMPV6, ECHO_REQUEST_V6)
+        };
+        let mut request = vec![kind, 0, 0, 0];
+        request.extend(identifier.to_be_bytes());
+        request.extend(sequence.to_be_bytes());
+        request.extend(payload);
+        let checksum = !sum_of(reply.to, reply.from, protocol, &request);
+        Some(Self::new(kind, sequence, checksum))
+    }
+
+    const fn new(kind: u8, sequence: u16, checksum: u16) -> Self {
+        Self { sequence, kind, checksum: if checksum == u16::MAX { 0 } else { checksum } }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketEnds {
     pub source: IpAddr,
     pub target: IpAddr,
     pub flow: PacketFlow,
+    /// `None`: not a request of ICMP.
+    pub mark: Option<RequestMark>,
     /// Bytes of the IP packet.
     pub length: usize,
 }
@@ -120,7 +162,8 @@ fn ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     };
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
     let target = IpAddr::from([header[16], header[17], header[18], header[19]]);
-    Ok(PacketEnds { source, target, flow: flow.map_err(wrong_at)?, length })
+    let flow = flow.map_err(wrong_at)?;
+    Ok(PacketEnds { source, target, flow, mark: mark_of(flow, carried), length })
 }
 
 fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
@@ -136,7 +179,13 @@ fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let [source, target] = [8, 24].map(|at| packet.get(at..).and_then(|rest| rest.first_chunk::<16>()));
     let (source, target) = source.zip(target).ok_or(wrong_at(0))?;
     let (source, target) = (IpAddr::from(*source), IpAddr::from(*target));
-    Ok(PacketEnds { source, target, flow: flow.map_err(wrong_at)?, length })
+    let flow = flow.map_err(wrong_at)?;
+    Ok(PacketEnds { source, target, flow, mark: mark_of(flow, carried), length })
+}
+
+fn mark_of(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
+    let is_request = matches!(flow, PacketFlow::Icmp { .. });
+    carried.first_chunk().filter(|_| is_request).map(|header| RequestMark::of_request(*header))
 }
 
 /// The identifier of a request; the wrong byte if it is none of these.
@@ -227,6 +276,25 @@ mod tests {
             assert_eq!(ends.flow, flow);
             assert!(ends.source.to_string().ends_with('1') && ends.target.to_string().ends_with('2'));
             assert_eq!(check_packet(&frame[ETHERNET..][..ends.length]), Ok(ends), "the same without padding");
+        }
+    }
+
+    #[test]
+    fn a_reply_has_the_mark_of_its_request_and_of_no_other() {
+        for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
+            let mark_of = |sequence, payload: &[u8]| {
+                let mut frame = Vec::new();
+                ends.echo(77, sequence, payload, &mut frame);
+                check_frame(&frame).unwrap().1.mark.unwrap()
+            };
+            for payload in [&b""[..], b"odd", b"even", &[0xff; 64]] {
+                let content = AnswerContent::Echo { identifier: 77, sequence: 3, payload };
+                let (from, to) = (ends.target, ends.source);
+                let reply = ProbeAnswer { from, to, hop_limit: 64, class: 0, is_sound: true, content };
+                assert_eq!(RequestMark::of_reply(&reply), Some(mark_of(3, payload)));
+                assert_ne!(RequestMark::of_reply(&reply), Some(mark_of(4, payload)), "the sequence");
+                assert_ne!(RequestMark::of_reply(&reply), Some(mark_of(3, b"another")), "the payload");
+            }
         }
     }
 

@@ -144,10 +144,13 @@ impl ReleaseQueue {
         self.take_out(client, |waiting| waiting.is_of(batch, train))
     }
 
-    /// Takes out all packets to a target.
-    pub fn cancel_target(&mut self, target: IpAddr) -> Vec<QueuedTrain> {
+    /// Takes out the packets to a target of the users who are meant.
+    pub fn cancel_target(&mut self, target: IpAddr, is_meant: impl Fn(u32) -> bool) -> Vec<QueuedTrain> {
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
-        let of = clients.into_iter().map(|client| self.take_out(client, |train| train.target.ip() == target));
+        let is_cancelled = |train: &QueuedTrain| {
+            train.target.ip().to_canonical() == target.to_canonical() && is_meant(train.user)
+        };
+        let of = clients.into_iter().map(|client| self.take_out(client, is_cancelled));
         of.flatten().collect()
     }
 
@@ -227,8 +230,13 @@ mod tests {
     fn train(client: ClientId, batch: u64, number: u32, due_us: &[u64]) -> QueuedTrain {
         let ip = "127.0.0.1".parse().unwrap();
         let target = ProbePermit::default().permitted(ip, "2026-11-25").unwrap();
-        let ends =
-            PacketEnds { source: ip, target: ip, flow: PacketFlow::Icmp { identifier: 1 }, length: 46 };
+        let ends = PacketEnds {
+            source: ip,
+            target: ip,
+            flow: PacketFlow::Icmp { identifier: 1 },
+            mark: None,
+            length: 46,
+        };
         let packet = |due: &u64| QueuedPacket { cookie: *due, due: at(*due), ends, frame: vec![0; 60] };
         let packets = due_us.iter().map(packet).collect();
         QueuedTrain { client, user: 0, batch, train: number, target, latest: None, packets }
@@ -287,7 +295,7 @@ mod tests {
         assert_eq!(cookies(&queue.cancel(ONE, 1, 5)), [vec![10, 20]]);
         assert_eq!(cookies(&queue.cancel(ONE, 0, 0)), [vec![30], vec![40]]);
         assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (0, 1));
-        assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap())), [vec![50]]);
+        assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap(), |user| user == 0)), [vec![50]]);
         queue.push(train(OTHER, 1, 5, &[50])).unwrap();
         queue.remove_client(OTHER);
         assert_eq!((queue.next_due(), queue.queued(OTHER)), (None, 0));

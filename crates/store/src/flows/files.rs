@@ -22,13 +22,17 @@ const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Extension of hidden names.
 pub(super) const PARTIAL: &str = ".partial";
 
-/// The hour in which flows began, counted from 1970; `None` for flows of hours that were too many to have files of their own.
+/// The hour in which flows began, counted from 1970; `None` for flows of hours that have no files of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HourPartition(pub(super) Option<u64>);
 
 impl HourPartition {
     pub(super) const fn of(at_ns: u64) -> Self {
         Self(Some(at_ns / HOUR_NS))
+    }
+
+    const fn of_hour(hour: u64) -> Self {
+        Self(Some(hour))
     }
 
     /// `date=…/hour=…`, in UTC.
@@ -40,6 +44,39 @@ impl HourPartition {
         };
         let start = start.to_zoned(jiff::tz::TimeZone::UTC);
         PathBuf::from(format!("date={}/hour={:02}", start.date(), start.hour()))
+    }
+}
+
+/// The hours that have partitions of their own: all, or those around now. Exporters choose the times of their records; with a partition for
+/// each, a single one could make files without end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartitionedHours {
+    first: HourPartition,
+    last: HourPartition,
+}
+
+impl PartitionedHours {
+    pub(super) const ALL: Self =
+        Self { first: HourPartition::of_hour(0), last: HourPartition::of_hour(u64::MAX) };
+    /// How many hours ago a flow may have begun: exporters report a long one in parts, at the latest after some hours.
+    const BEFORE: usize = 6;
+    /// How far the clock of an exporter may be ahead, in hours.
+    const AHEAD: usize = 1;
+    /// How many hours are around now.
+    pub(super) const NEAR: usize = Self::BEFORE + 1 + Self::AHEAD;
+
+    pub(super) const fn around(now_ns: u64) -> Self {
+        let now = now_ns / HOUR_NS;
+        Self {
+            first: HourPartition::of_hour(now.saturating_sub(Self::BEFORE as u64)),
+            last: HourPartition::of_hour(now + Self::AHEAD as u64),
+        }
+    }
+
+    /// The partition of a record.
+    pub(super) fn partition(self, at_ns: u64) -> HourPartition {
+        let hour = HourPartition::of(at_ns);
+        if (self.first..=self.last).contains(&hour) { hour } else { HourPartition(None) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! file never affects a row group: only row groups that are in no file wait.
 
 use super::encode::WritableTable;
-use super::files::HourPartition;
+use super::files::{HourPartition, PartitionedHours};
 use super::partial::{FinishedFile, PartialFile};
 use super::retry_timer::RetryTimer;
 use super::row_group::EncodedGroup;
@@ -13,8 +13,9 @@ use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Most files that grow at the same time. Flows of neighbouring hours arrive mixed, those of many hours do not.
-const OPEN_MOST: usize = 4;
+/// Most files that grow at the same time: of both tables, those of each hour around now and of no hour. So records of any of these hours
+/// that arrive mixed do not end files before they are large or old enough.
+const OPEN_MOST: usize = 2 * (PartitionedHours::NEAR + 1);
 /// Most files that may wait for their footer or their name.
 const UNFINISHED_MOST: usize = 16;
 

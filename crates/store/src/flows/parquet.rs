@@ -10,12 +10,13 @@
 //! [`KeptCounts::lost`].
 
 use super::columns::{LedgerRow, SourcedRow};
-use super::files::HourPartition;
+use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
 use super::row_group::EncodedGroup;
 use super::sink::carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::{FlowRecord, MeterLedger};
+use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub struct ParquetOptions {
     pub file_age: Nanos,
     /// Most bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
+    /// Whether only hours around now have partitions of their own: for records of others, who choose their times.
+    pub is_live: bool,
 }
 
 impl ParquetOptions {
@@ -55,6 +58,7 @@ impl ParquetOptions {
             file_bytes: 32 << 20,
             file_age: Nanos::from_secs(60),
             waiting_bytes: 256 << 20,
+            is_live: false,
         }
     }
 }
@@ -86,7 +90,7 @@ impl ParquetSink {
         // Sorted by start, the statistics of a row group have narrow bounds: queries for a time span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
-        let RowsByHour { hours, rest } = by_hour(&rows);
+        let RowsByHour { hours, rest } = by_hour(&rows, self.partitioned());
         let mut done = Ok(());
         for (partition, rows) in hours {
             done = self.add_flows(partition, rows).and(done);
@@ -105,11 +109,12 @@ impl ParquetSink {
     fn group_early(&mut self) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
+        let hours = self.partitioned();
         let mut done = Ok(());
-        for rows in rows.chunk_by(|a, b| hour(a) == hour(b)) {
+        for rows in rows.chunk_by(|a, b| hours.of_row(a) == hours.of_row(b)) {
             // Rows of other hours stay sorted, so the next sort of nearly sorted rows is cheap.
             if rows.len() >= WORTH_A_GROUP {
-                done = self.add_flows(hour(&rows[0]), rows).and(done);
+                done = self.add_flows(hours.of_row(&rows[0]), rows).and(done);
             } else {
                 self.rows.extend_from_slice(rows);
             }
@@ -126,15 +131,27 @@ impl ParquetSink {
     }
 
     fn group_ledgers(&mut self) -> Result<(), Error> {
-        let ledgers = std::mem::take(&mut self.ledgers);
+        let mut ledgers = std::mem::take(&mut self.ledgers);
+        let hours = self.partitioned();
+        let partition = |row: &LedgerRow| hours.partition(row.at_ns);
+        // Stable: those of one partition stay in their order, and are one row group however they came mixed.
+        ledgers.sort_by_key(partition);
         let mut done = Ok(());
-        for rows in ledgers.chunk_by(|a, b| HourPartition::of(a.at_ns) == HourPartition::of(b.at_ns)) {
-            match EncodedGroup::of_ledgers(HourPartition::of(rows[0].at_ns), rows) {
+        for rows in ledgers.chunk_by(|a, b| partition(a) == partition(b)) {
+            match EncodedGroup::of_ledgers(partition(&rows[0]), rows) {
                 Ok(group) => self.writer.add(group),
                 Err(error) => done = Err(error),
             }
         }
         done
+    }
+
+    fn partitioned(&self) -> PartitionedHours {
+        if self.options.is_live {
+            PartitionedHours::around(clock::wall_clock_ns())
+        } else {
+            PartitionedHours::ALL
+        }
     }
 
     /// Makes row groups of all rows and ends all files.
@@ -151,30 +168,37 @@ impl ParquetSink {
     }
 }
 
-/// The hour in which a row's flow began.
-fn hour(row: &SourcedRow) -> HourPartition {
-    HourPartition::of(row.record.first_ns())
+impl PartitionedHours {
+    /// The partition of the hour in which a row's flow began.
+    fn of_row(self, row: &SourcedRow) -> HourPartition {
+        self.partition(row.record.first_ns())
+    }
 }
 
 /// Rows by the hour in which their flows began.
 struct RowsByHour<'a> {
     hours: Vec<(HourPartition, &'a [SourcedRow])>,
-    /// Rows of the smallest hours, if there are more than [`HOURS_MOST`].
+    /// Rows of hours without partitions, and of the smallest ones if there are more than [`HOURS_MOST`].
     rest: Vec<SourcedRow>,
 }
 
-fn by_hour(sorted: &[SourcedRow]) -> RowsByHour<'_> {
-    let mut hours: BTreeMap<HourPartition, &[SourcedRow]> =
-        sorted.chunk_by(|a, b| hour(a) == hour(b)).map(|rows| (hour(&rows[0]), rows)).collect();
+fn by_hour(sorted: &[SourcedRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
+    let mut hours: BTreeMap<HourPartition, &[SourcedRow]> = BTreeMap::new();
     let mut rest: Vec<SourcedRow> = Vec::new();
+    for rows in sorted.chunk_by(|a, b| partitioned.of_row(a) == partitioned.of_row(b)) {
+        match partitioned.of_row(&rows[0]) {
+            HourPartition(None) => rest.extend_from_slice(rows),
+            hour => drop(hours.insert(hour, rows)),
+        }
+    }
     if hours.len() > HOURS_MOST {
         let mut sizes: Vec<_> = hours.iter().map(|(partition, rows)| (rows.len(), *partition)).collect();
         sizes.sort_unstable();
         for (_, partition) in &sizes[..sizes.len() - HOURS_MOST] {
             rest.extend_from_slice(hours.remove(partition).unwrap_or_default());
         }
-        rest.sort_by_key(|row| row.record.first_ns());
     }
+    rest.sort_by_key(|row| row.record.first_ns());
     RowsByHour { hours: hours.into_iter().collect(), rest }
 }
 

@@ -251,7 +251,7 @@ impl RecordSink for QueuedSink {
             Some(Err(_)) => {
                 // Whatever the thread had taken or still had in its queue is lost.
                 let stored = self.shared.lock().kept.stored;
-                let lost = difference(self.offered, stored, self.dropped);
+                let lost = self.offered.less(self.offered.less(self.offered, stored), self.dropped);
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
                 Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
             }
@@ -265,17 +265,9 @@ impl RecordSink for QueuedSink {
         let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add(self.dropped);
-        kept.waiting = difference(kept.offered, kept.stored, kept.lost);
+        let offered = kept.offered;
+        kept.waiting = offered.less(offered.less(offered, kept.stored), kept.lost);
         kept
-    }
-}
-
-/// `of` less `one` and `two`.
-const fn difference(of: CarriedRecords, one: CarriedRecords, two: CarriedRecords) -> CarriedRecords {
-    CarriedRecords {
-        records: of.records - one.records - two.records,
-        packets: of.packets - one.packets - two.packets,
-        bytes: of.bytes - one.bytes - two.bytes,
     }
 }
 

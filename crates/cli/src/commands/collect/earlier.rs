@@ -59,8 +59,8 @@ impl DirectoryProgress {
     /// The sink has taken records of an exporter.
     pub(super) fn add(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
         let has = self.now.entry(maker).or_default();
-        has.records += taken.records;
-        has.packets += taken.packets;
+        has.records = has.records.saturating_add(taken.records);
+        has.packets = has.packets.saturating_add(taken.packets);
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
     }
 
@@ -140,8 +140,8 @@ impl MakerLedger {
             .iter()
             .filter(|one| one.is_here || latest.is_none_or(|latest| !latest.is_here))
             .map(|one| one.counts.newer_packets)
-            .sum();
-        let received: u64 = own.iter().map(|one| one.counts.packets).sum();
+            .fold(0, u64::saturating_add);
+        let received: u64 = own.iter().map(|one| one.counts.packets).fold(0, u64::saturating_add);
         let numbered = own.iter().find(|one| is_numbered(&one.exporter) && one.counts.restarts == 0);
         let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
         Self {

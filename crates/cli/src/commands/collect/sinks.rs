@@ -30,6 +30,8 @@ const REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
+    /// Whether records come from the network, from whoever sends them.
+    pub(super) is_live: bool,
     pub(super) kafka: Option<&'a str>,
     pub(super) clickhouse: Option<&'a str>,
     pub(super) clickhouse_password_file: Option<&'a Path>,
@@ -135,7 +137,10 @@ pub(super) struct CollectSinks {
 
 impl CollectSinks {
     pub(super) fn open(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
-        let directory = kinds.directory.map(|path| StoreTarget::Directory(flows::ParquetOptions::new(path)));
+        let directory = kinds.directory.map(|path| {
+            let options = flows::ParquetOptions::new(path);
+            StoreTarget::Directory(flows::ParquetOptions { is_live: kinds.is_live, ..options })
+        });
         let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
         let kafka = kinds.kafka.map(|text| with_scheme("kafka", text));
         let clickhouse = kinds.clickhouse.map(|text| with_scheme("clickhouse", text));

@@ -4,8 +4,8 @@ use crate::flows::columns::columns;
 use crate::flows::filter::FlowFilter;
 use crate::flows::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
 use crate::flows::scan::{TimeSpan, flow_files, scan};
-use packetrig_flow::CarriedRecords;
 use packetrig_flow::element::ElementValue;
+use packetrig_flow::{CarriedRecords, FlowHalf};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -132,7 +132,7 @@ fn times_from_nowhere_cost_a_bounded_number_of_files() {
     let mut given = records(2000);
     for (index, record) in (0..).zip(&mut given) {
         record.forward.first_ns = index * 7_777_777 * SECOND;
-        record.reverse = packetrig_flow::FlowHalf::default();
+        record.reverse = FlowHalf::default();
     }
     given.push(FlowRecord::default());
     sink.write(&given, SOURCE).unwrap();
@@ -329,4 +329,63 @@ fn what_is_no_flow_record_is_refused_by_name() {
     let stats = directory.path().join("meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet");
     fs::rename(stats, &file).unwrap();
     assert!(read(&file).contains("no column flowStartNanoseconds"), "{}", read(&file));
+}
+
+/// A record of one direction that began then.
+fn begun_at(at_ns: u64) -> FlowRecord {
+    let mut record = record(1);
+    record.forward.first_ns = at_ns;
+    record.forward.last_ns = at_ns;
+    record.reverse = FlowHalf::default();
+    record
+}
+
+/// All files below a directory.
+fn count_files(directory: &Path) -> usize {
+    flow_files(&[directory.to_owned()]).unwrap().len()
+}
+
+#[test]
+fn an_exporter_that_chooses_its_times_makes_no_more_files_than_hours_around_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |options| {
+        options.is_live = true;
+        options.group_rows = 50;
+    });
+    let hour = 3_600_000_000_000;
+    let now = clock::wall_clock_ns();
+    // Each row group has records of any time since 1970, of the future, and of the last and the next hours.
+    for n in 0..200_u64 {
+        let far: Vec<_> =
+            (0..25).map(|k| begun_at((n * 25 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        let near: Vec<_> = (0..25).map(|k| begun_at(now + hour - (k % 9) * hour)).collect();
+        sink.write(&far, SOURCE).unwrap();
+        sink.write(&near, SOURCE).unwrap();
+    }
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.balances()), (10_000, true), "every record is kept");
+    // Nine hours at most if the hour has changed meanwhile, and the default partition.
+    let files = count_files(directory.path());
+    assert!((8..=2 + PartitionedHours::NEAR + 1).contains(&files), "{files} files");
+    let rest = directory.path().join("flows/date=__HIVE_DEFAULT_PARTITION__");
+    assert_eq!(count_files(&rest), 1);
+}
+
+#[test]
+fn counts_that_exporters_choose_saturate_and_never_wrap() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |options| options.group_rows = 2);
+    let mut huge = record(1);
+    huge.forward.packets = u64::MAX - 3;
+    huge.forward.bytes = u64::MAX;
+    for n in 0..5 {
+        sink.write(&[huge.clone(), record(n)], SOURCE).unwrap();
+    }
+    let kept = sink.kept();
+    assert_eq!((kept.offered.packets, kept.offered.bytes), (u64::MAX, u64::MAX));
+    assert!(kept.balances());
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.stored.packets, kept.balances()), (10, u64::MAX, true));
 }

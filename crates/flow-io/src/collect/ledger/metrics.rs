@@ -1,0 +1,171 @@
+//! The ledger in the text format of Prometheus. The number of series is bounded, whatever exporters send.
+
+use super::{CollectLedger, ExporterLedger, GroupLedger};
+use packetrig_flow::collect::{GroupCounts, MessageTransport, SESSION_COUNTS, SessionCounts};
+use std::cmp::Reverse;
+
+impl CollectLedger {
+    /// The ledger in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        metric(&mut text, "collect_messages_total", "Datagrams and messages received.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.messages));
+        });
+        metric(&mut text, "collect_message_bytes_total", "Bytes of these messages.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.bytes));
+        });
+        metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
+        });
+        self.metrics_of_connections(&mut text);
+        self.metrics_of_bounds(&mut text);
+        self.metrics_of_exporters(&mut text);
+        for (name, help, value) in self.handed.named() {
+            metric(&mut text, &format!("collect_handed_{name}"), help, |row| row(&[], value));
+        }
+        self.metrics_of_groups(&mut text);
+        if let Some(balance) = self.balance() {
+            metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
+                row(&[], balance.arrived);
+            });
+            metric(&mut text, "collect_wire_lost_packets", "Packets that were lost, by place.", |row| {
+                balance.losses.iter().for_each(|loss| row(&[("place", loss.place)], loss.packets));
+            });
+        }
+        text
+    }
+}
+
+/// The exporters with series of their own, and the sum of the others.
+struct ExporterSeries<'a> {
+    own: Vec<&'a ExporterLedger>,
+    others: SessionCounts,
+    other_count: usize,
+}
+
+impl<'a> ExporterSeries<'a> {
+    /// Most exporters with series of their own. Whoever sends from many addresses chooses neither the number of series nor their names.
+    const MOST: usize = 256;
+
+    fn of(exporters: &'a [ExporterLedger]) -> Self {
+        let mut own: Vec<_> = exporters.iter().collect();
+        let mut rest = Vec::new();
+        if own.len() > Self::MOST {
+            // Connections cannot be forged, so they come first; then those that have sent most.
+            own.sort_by_key(|one| {
+                let is_connected = one.is_here && one.exporter.source.transport != MessageTransport::Udp;
+                Reverse((is_connected, one.counts.messages))
+            });
+            rest = own.split_off(Self::MOST);
+        }
+        let mut others = SessionCounts::default();
+        for one in &rest {
+            others.add(&one.counts);
+        }
+        Self { own, others, other_count: rest.len() }
+    }
+}
+
+impl CollectLedger {
+    fn metrics_of_exporters(&self, text: &mut String) {
+        let series = ExporterSeries::of(&self.exporters);
+        for count in SESSION_COUNTS {
+            let suffix = if count.is_level { "" } else { "_total" };
+            metric(text, &format!("collect_exporter_{}{suffix}", count.name), count.meaning, |row| {
+                for ledger in &series.own {
+                    let source = &ledger.exporter.source;
+                    let address = source.address.to_string();
+                    let domain = ledger.exporter.domain.to_string();
+                    let port = source.port.to_string();
+                    let labels = [
+                        ("exporter", &address[..]),
+                        ("port", &port),
+                        ("transport", source.transport.name()),
+                        ("protocol", ledger.exporter.protocol.name()),
+                        ("domain", &domain),
+                    ];
+                    row(&labels, (count.get)(&ledger.counts));
+                }
+                if series.other_count > 0 {
+                    row(&[("exporter", "others")], (count.get)(&series.others));
+                }
+            });
+        }
+        metric(text, "collect_other_exporters", "Exporters without series of their own.", |row| {
+            row(&[], series.other_count as u64);
+        });
+    }
+
+    fn metrics_of_groups(&self, text: &mut String) {
+        let names = GroupLedger::new(0, &GroupCounts::default()).named();
+        for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
+            metric(text, &format!("collect_group_{name}"), help, |row| {
+                self.groups.iter().for_each(|group| row(&[("group", &group.group)], group.named()[at].2));
+            });
+        }
+        metric(
+            text,
+            "collect_group_meter_lacking_packets",
+            "Packets of a group that a meter did not see or report.",
+            |row| {
+                for group in &self.groups {
+                    for meter in group.counts.meters.keys() {
+                        row(&[("group", &group.group), ("meter", &meter.to_string())], group.lacking(*meter));
+                    }
+                }
+            },
+        );
+    }
+
+    fn metrics_of_connections(&self, text: &mut String) {
+        metric(text, "collect_connections_total", "Connections accepted.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.connections));
+        });
+        metric(text, "collect_connections_open", "Connections open now.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.open));
+        });
+        metric(text, "collect_connections_closed_total", "Connections refused or closed, by cause.", |row| {
+            for intake in &self.intake {
+                for (cause, value) in intake.closed_by_cause() {
+                    row(&[("listen", &intake.place), ("cause", cause)], value);
+                }
+            }
+        });
+    }
+
+    /// What was not read, and what was given up to stay within the bounds of memory.
+    fn metrics_of_bounds(&self, text: &mut String) {
+        metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
+            self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(text, "collect_forgotten_exporters_total", "Exporters forgotten for others.", |row| {
+            self.forgotten_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
+            row(&[], self.memory);
+        });
+    }
+}
+
+/// Writes a metric: `fill` gives its rows, labels and value.
+fn metric(
+    text: &mut String,
+    name: &str,
+    help: &str,
+    fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64)),
+) {
+    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+    text.extend(["# HELP packetrig_", name, " ", help, "\n# TYPE packetrig_", name, " ", kind, "\n"]);
+    fill(&mut |labels, value| {
+        let pairs: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
+        text.extend(["packetrig_", name, &braces, " ", &value.to_string(), "\n"]);
+    });
+}
+
+// Exposition format of Prometheus: backslash, double quote and line feed of a label value are escaped. Values here can be
+// file names, so they do occur.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

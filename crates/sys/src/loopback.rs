@@ -1,0 +1,301 @@
+//! Settings of the loopback interface that let frames between this machine's own IPv4 addresses pass, shared by all processes that need them.
+//!
+//! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the
+//! [runtime directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first
+//! holder, and each holder locks the other file (shared), as long as it needs the settings. The kernel frees the lock of a process that dies.
+//! The last holder restores the settings. After one that was killed, the next holder takes the record over, and [`unrestored`] finds it.
+//!
+//! Invariant: settings are changed and restored only while the record is held, restored only where there is no holder, and the record is on
+//! the disk before the first change.
+
+use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
+use crate::{Error, clock, kernel, netns::NetNs};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kind of file, in the runtime directory.
+const KIND: &str = "loopback";
+/// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is a martian address
+/// otherwise.
+const SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"];
+const OPEN: &str = "1";
+/// How often the record is tried to be held; each attempt takes half a second.
+const HOLD_TRIES: usize = 20;
+const OBJECT: &str = "the settings of interface lo";
+
+/// A holder of the open settings. Dropping the last one restores them.
+#[derive(Debug)]
+pub struct OpenLoopback {
+    record: LoopbackRecord,
+    holders: File,
+}
+
+impl OpenLoopback {
+    /// Opens the settings of a namespace, or joins those who have.
+    pub fn hold(netns: &NetNs) -> Result<Self, Error> {
+        let record = LoopbackRecord::of(netns.duplicate()?)?;
+        let held = record.hold()?;
+        let failed =
+            |error: io::Error| Error::call("lock", record.holders_path().display().to_string(), error);
+        let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
+        if record.read().is_none() {
+            record.write(&read_settings(netns)?)?;
+        }
+        // Held by others only for a moment, while they hold the record.
+        holders.lock_shared().map_err(failed)?;
+        for key in SETTINGS {
+            kernel::write_setting(netns, key, OPEN)?;
+        }
+        drop(held);
+        Ok(Self { record, holders })
+    }
+}
+
+impl Drop for OpenLoopback {
+    fn drop(&mut self) {
+        // A drop has nobody to report to. What could not be restored stays in the record.
+        let Ok(_held) = self.record.hold() else { return };
+        // This turns the own lock into one that excludes others, if there are none.
+        if self.holders.try_lock().is_ok() {
+            drop(self.record.restore());
+        }
+    }
+}
+
+fn read_settings(netns: &NetNs) -> Result<[String; 2], Error> {
+    let [one, other] = SETTINGS.map(|key| kernel::read_setting(netns, key));
+    Ok([one?, other?])
+}
+
+/// The files of one namespace.
+#[derive(Debug)]
+struct LoopbackRecord {
+    netns: NetNs,
+    /// Boot, number and cookie of the namespace: a number can be used again for another one.
+    identity: String,
+    path: PathBuf,
+}
+
+impl LoopbackRecord {
+    fn of(netns: NetNs) -> Result<Self, Error> {
+        let inode = netns.inode()?;
+        let cookie = netns.cookie()?.unwrap_or_default();
+        let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
+        let path = runtime_directory::path_for(KIND).join(inode.to_string());
+        Ok(Self { netns, identity, path })
+    }
+
+    fn holders_path(&self) -> PathBuf {
+        self.path.with_extension("holders")
+    }
+
+    /// Keeps other processes from the record until the returned file is dropped.
+    fn hold(&self) -> Result<File, Error> {
+        let held = (0..HOLD_TRIES).find_map(|_| runtime_directory::hold(&self.path));
+        held.ok_or_else(|| Error::Busy { object: OBJECT.to_owned(), holder: None })
+    }
+
+    /// The settings before the first holder; `None` if none is recorded of this namespace.
+    fn read(&self) -> Option<[String; 2]> {
+        let text = String::from_utf8(runtime_directory::read_file(&self.path).ok()?).ok()?;
+        let mut lines = text.lines();
+        let is_same = lines.next() == Some(&self.identity);
+        let settings = [lines.next()?.to_owned(), lines.next()?.to_owned()];
+        is_same.then_some(settings)
+    }
+
+    fn write(&self, settings: &[String; 2]) -> Result<(), Error> {
+        let text = format!("{}\n{}\n", self.identity, settings.join("\n"));
+        runtime_directory::write_file(&self.path, text.as_bytes())
+            .map_err(|error| Error::call("write", self.path.display().to_string(), error))
+    }
+
+    /// Writes the recorded settings back and removes the record. A setting that somebody else has changed meanwhile stays.
+    fn restore(&self) -> Result<(), Error> {
+        let Some(before) = self.read() else { return Ok(()) };
+        for (key, value) in SETTINGS.into_iter().zip(before) {
+            if kernel::read_setting(&self.netns, key)? == OPEN {
+                kernel::write_setting(&self.netns, key, &value)?;
+            }
+        }
+        for path in [&self.path, &self.holders_path()] {
+            runtime_directory::remove_file(path)
+                .map_err(|error| Error::call("unlink", path.display().to_string(), error))?;
+        }
+        Ok(())
+    }
+
+    /// To be asked while the record is held: of two that ask at once each would take the other for a holder.
+    fn has_holders(&self) -> bool {
+        open_existing_lock_file(&self.holders_path())
+            .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+/// Settings of a loopback interface whose last holder was killed.
+#[derive(Debug)]
+pub struct UnrestoredLoopback {
+    record: LoopbackRecord,
+}
+
+impl UnrestoredLoopback {
+    /// As a user names it from here: `lo`, or `ns/lo`.
+    pub fn location(&self) -> String {
+        self.record.netns.name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
+    }
+
+    /// Restores them, unless somebody holds them by now.
+    pub fn restore(&self) -> Result<(), Error> {
+        let _held = self.record.hold()?;
+        if self.record.has_holders() { Ok(()) } else { self.record.restore() }
+    }
+}
+
+/// All such settings of this machine in namespaces that can be found: the caller's and those with names.
+pub fn unrestored() -> Vec<UnrestoredLoopback> {
+    let names = runtime_directory::list_names(&runtime_directory::path_for(KIND));
+    let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());
+    let records = inodes.filter_map(|inode| LoopbackRecord::of(NetNs::find(inode, None)?).ok());
+    let mut found: Vec<_> = records
+        .filter(|record| {
+            // A record that a process has now is not left behind.
+            let held = runtime_directory::hold(&record.path);
+            held.is_some() && record.read().is_some() && !record.has_holders()
+        })
+        .map(|record| UnrestoredLoopback { record })
+        .collect();
+    found.sort_by_key(UnrestoredLoopback::location);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const NAMESPACE: &str = "PACKETRIG_TEST_LOOPBACK";
+
+    /// A namespace with a name; `None` where rights are missing.
+    struct Namespace(String);
+
+    impl Namespace {
+        fn new() -> Option<Self> {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let name = format!("loopback-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            match NetNs::create_named(&name) {
+                Ok(_) => Some(Self(name)),
+                Err(error) => {
+                    assert!(error.is_permission(), "{error}");
+                    println!("skipped: {error}");
+                    None
+                }
+            }
+        }
+
+        fn hold(&self) -> OpenLoopback {
+            OpenLoopback::hold(&NetNs::open(&self.0).unwrap()).unwrap()
+        }
+
+        fn settings(&self) -> [String; 2] {
+            read_settings(&NetNs::open(&self.0).unwrap()).unwrap()
+        }
+
+        /// Another process that holds the settings until it is killed.
+        fn held_elsewhere(&self) -> Child {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "loopback::tests::holder", "--nocapture", "--include-ignored"]);
+            let mut child =
+                command.env(NAMESPACE, &self.0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap().ends_with("holds")));
+            child
+        }
+
+        fn unrestored(&self) -> Option<UnrestoredLoopback> {
+            let location = format!("{}/lo", self.0);
+            unrestored().into_iter().find(|found| found.location() == location)
+        }
+    }
+
+    impl Drop for Namespace {
+        fn drop(&mut self) {
+            drop(crate::netns::delete_named(&self.0));
+        }
+    }
+
+    #[test]
+    #[ignore = "run by other tests"]
+    fn holder() {
+        let _held = OpenLoopback::hold(&NetNs::open(&std::env::var(NAMESPACE).unwrap()).unwrap()).unwrap();
+        println!("holds");
+        io::stdin().read_line(&mut String::new()).unwrap();
+    }
+
+    fn kill(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_last_holder_restores_in_whatever_order_they_end() {
+        let Some(namespace) = Namespace::new() else { return };
+        assert_eq!(namespace.settings(), ["0", "0"]);
+        let first = namespace.hold();
+        let second = namespace.hold();
+        drop(first);
+        assert_eq!(namespace.settings(), ["1", "1"], "the second still needs them");
+        let third = namespace.hold();
+        drop(second);
+        assert_eq!(namespace.settings(), ["1", "1"]);
+        drop(third);
+        assert_eq!(namespace.settings(), ["0", "0"]);
+        assert!(namespace.unrestored().is_none());
+    }
+
+    #[test]
+    fn a_killed_holder_is_none_and_the_next_program_restores() {
+        let Some(namespace) = Namespace::new() else { return };
+        let child = namespace.held_elsewhere();
+        let here = namespace.hold();
+        kill(child);
+        assert_eq!(namespace.settings(), ["1", "1"], "held here");
+        drop(here);
+        assert_eq!(namespace.settings(), ["0", "0"], "the killed one does not count");
+        kill(namespace.held_elsewhere());
+        assert_eq!(namespace.settings(), ["1", "1"], "nobody could restore");
+        drop(namespace.hold());
+        assert_eq!(namespace.settings(), ["0", "0"]);
+    }
+
+    #[test]
+    fn what_a_killed_holder_left_is_found_and_restored() {
+        let Some(namespace) = Namespace::new() else { return };
+        let child = namespace.held_elsewhere();
+        assert!(namespace.unrestored().is_none(), "it lives");
+        kill(child);
+        let found = namespace.unrestored().unwrap();
+        let here = namespace.hold();
+        found.restore().unwrap();
+        assert_eq!(namespace.settings(), ["1", "1"], "somebody holds them by now");
+        std::mem::forget(here);
+        kill(namespace.held_elsewhere());
+        assert!(namespace.unrestored().is_none(), "still held here");
+    }
+
+    #[test]
+    fn restoring_puts_back_what_was_there_and_leaves_what_others_changed() {
+        let Some(namespace) = Namespace::new() else { return };
+        let netns = NetNs::open(&namespace.0).unwrap();
+        kernel::write_setting(&netns, SETTINGS[0], "1").unwrap();
+        kill(namespace.held_elsewhere());
+        namespace.unrestored().unwrap().restore().unwrap();
+        assert_eq!(namespace.settings(), ["1", "0"], "as it was");
+        let held = namespace.hold();
+        kernel::write_setting(&netns, SETTINGS[0], "0").unwrap();
+        drop(held);
+        assert_eq!(namespace.settings(), ["0", "0"], "somebody else turned it off meanwhile");
+    }
+}
