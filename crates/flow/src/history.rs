@@ -200,6 +200,6 @@ impl FlowHistory {
 
     /// Takes what [`encode`](Self::encode) wrote. What cannot be read says nothing.
     pub(crate) fn set_track(&mut self, track: &[u8]) {
-        *self = Self::decode(self.mark, track).unwrap_or(Self { mark: self.mark, ..Self::default() });
+        *self = Self::decode(self.mark, track).unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
     }
 }

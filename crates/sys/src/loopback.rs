@@ -280,7 +280,7 @@ mod tests {
         let here = namespace.hold();
         found.restore().unwrap();
         assert_eq!(namespace.settings(), ["1", "1"], "somebody holds them by now");
-        std::mem::forget(here);
+        let _held = std::mem::ManuallyDrop::new(here);
         kill(namespace.held_elsewhere());
         assert!(namespace.unrestored().is_none(), "still held here");
     }

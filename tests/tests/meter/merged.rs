@@ -115,7 +115,9 @@ fn packets_count_as_on_the_wire_whoever_cuts_and_merges_them() {
             start_meter(&lab.location(1), &["--direction", "in", "--workers", "2"]),
         ];
         let sent = send(&lab);
-        meters.iter_mut().for_each(|meter| meter.signal(Signal::TERM));
+        for meter in &mut meters {
+            meter.signal(Signal::TERM);
+        }
         let [near, far] = meters.map(Running::finish);
         let (near, far) = (assert_as_sent(&near, &sent, &what), assert_as_sent(&far, &sent, &what));
         assert_balanced(&near, &what);
@@ -184,7 +186,9 @@ fn a_capture_says_what_is_merged_and_its_readers_heed_it() {
     };
     let mut captures = [capture("a.pcapng"), capture("a.pcap")];
     let sent = send(&lab);
-    captures.iter_mut().for_each(|capture| capture.signal(Signal::INT));
+    for capture in &mut captures {
+        capture.signal(Signal::INT);
+    }
     let [ng, classic] = captures.map(Running::finish);
     for (finished, words) in [(&ng, "each has a comment"), (&classic, "the file does not say which")] {
         assert!(finished.stdout.contains("were merged from several packets"), "{}", finished.stdout);

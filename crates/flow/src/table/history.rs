@@ -208,9 +208,9 @@ impl FlowHistories {
         let is_alike = direction.recent.contains(&packet.content);
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
         let is_usual = is_in_part
-            & (packet.content > direction.landmarks[0].content)
-            & !is_alike
-            & !history.awaits_first[usize::from(flipped)];
+            && packet.content > direction.landmarks[0].content
+            && !is_alike
+            && !history.awaits_first[usize::from(flipped)];
         if !is_usual {
             self.see_landmark(slot, flipped, packet, part);
         }
@@ -300,7 +300,7 @@ impl FlowHistories {
         }
         let [first, second] = directions;
         let (forward, reverse) = if flipped { (second, first) } else { (first, second) };
-        let FlowHistories { mark, .. } = *self;
+        let Self { mark, .. } = *self;
         FlowHistory {
             mark,
             flipped,

@@ -1,6 +1,8 @@
 //! Meters that see copies of one link, die, stand still, lose packets and come back, and a collector that joins what they say: real
 //! flow tables and the real collector in virtual time. Whatever fails, as long as a ready meter is there, every packet is stored once.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers that were drawn below small bounds")]
+
 mod collector;
 mod meter;
 mod traffic;

@@ -388,7 +388,7 @@ impl Running {
             return;
         }
         let there: Vec<usize> = (0..self.meters.len()).filter(|at| is_there(*at)).collect();
-        self.active = there.iter().copied().find(is_ready).or(there.first().copied());
+        self.active = there.iter().copied().find(is_ready).or_else(|| there.first().copied());
     }
 
     /// All meters end at the same time.

@@ -26,11 +26,11 @@ pub(super) struct MeterClocks {
 #[derive(Clone, Copy, Debug, Default)]
 struct MeterSight {
     /// It began to follow a flow that was going on.
-    strange_ns: u64,
+    strange_since: u64,
     /// It has followed all flows since then, and told of one of which others know landmarks.
-    whole_ns: Option<u64>,
+    whole_since: Option<u64>,
     /// When it was heard last, by the collector's clock.
-    heard_ns: u64,
+    heard_at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -60,12 +60,12 @@ impl MeterClocks {
             return;
         }
         let sight = self.sight.entry(meter).or_default();
-        sight.heard_ns = now_ns;
-        if is_strange && sight.whole_ns.is_none_or(|whole_ns| since_ns > whole_ns) {
-            sight.strange_ns = sight.strange_ns.max(since_ns);
-            sight.whole_ns = None;
+        sight.heard_at = now_ns;
+        if is_strange && sight.whole_since.is_none_or(|whole_since| since_ns > whole_since) {
+            sight.strange_since = sight.strange_since.max(since_ns);
+            sight.whole_since = None;
         } else if !is_strange {
-            sight.whole_ns = Some(sight.whole_ns.unwrap_or(since_ns.max(sight.strange_ns)));
+            sight.whole_since = Some(sight.whole_since.unwrap_or_else(|| since_ns.max(sight.strange_since)));
         }
     }
 
@@ -73,8 +73,9 @@ impl MeterClocks {
     pub(super) fn hears_others(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
         let at_ns = self.common(meter, at_ns);
         self.sight.iter().any(|(other, sight)| {
-            let had_seen = sight.whole_ns.is_some_and(|whole_ns| self.common(*other, whole_ns) <= at_ns);
-            *other != meter && had_seen && sight.heard_ns + HEARD_NS > now_ns
+            let had_seen =
+                sight.whole_since.is_some_and(|whole_since| self.common(*other, whole_since) <= at_ns);
+            *other != meter && had_seen && sight.heard_at + HEARD_NS > now_ns
         })
     }
 

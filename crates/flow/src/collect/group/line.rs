@@ -193,7 +193,7 @@ impl Line {
         for known in &mut self.landmarks {
             match known.matches(meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => {
-                    clocks.learn((meter, seen.at_ns), (known.meter, known.at_ns))
+                    clocks.learn((meter, seen.at_ns), (known.meter, known.at_ns));
                 }
                 Some(LandmarkMatch::ByTime) => {}
                 None => continue,

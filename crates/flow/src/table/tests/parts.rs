@@ -11,7 +11,7 @@ fn of_group(meter: u32) -> FlowTable<()> {
 /// A packet each tenth of a second, each with another content.
 fn flow(from: u64, to: u64) -> Vec<PacketInfo> {
     let at = |number: u64| PacketInfo {
-        content: (number as u32).wrapping_mul(0x9e37_79b9),
+        content: u32::try_from(number).unwrap().wrapping_mul(0x9e37_79b9),
         ..packet(1, 2, 1000 * SECOND + number * SECOND / 10)
     };
     (from..to).map(at).collect()
