@@ -210,13 +210,8 @@ impl GroupedFlows {
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.known_side(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
-            let new = match known.take(&report, &mut clocks) {
-                SideNews::New(new) => new,
-                SideNews::Unplaced => {
-                    joined.unplaced += half.packets;
-                    CountTotals::default()
-                }
-            };
+            let SideNews { new, is_unplaced } = known.take(&report, &mut clocks);
+            joined.unplaced += if is_unplaced { half.packets } else { 0 };
             (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
         }
         if has_room {

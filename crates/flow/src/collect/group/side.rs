@@ -9,7 +9,7 @@ const LINES: usize = 3;
 /// Records that wait until their position can be told.
 const WAITING: usize = 2;
 
-/// The same if their clocks are not known.
+/// Times of one packet at two meters differ by less if nothing is known of their clocks.
 const APART_NS: u64 = 1_500_000_000;
 /// A flow that begins after a silence was silent for longer.
 const SILENCE_NS: u64 = 400_000_000;
@@ -36,10 +36,11 @@ pub(super) struct SideReport {
 
 /// What a record brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SideNews {
-    New(CountTotals),
-    /// Its position cannot be told.
-    Unplaced,
+pub(super) struct SideNews {
+    /// Of the record, and of those that had waited for it.
+    pub(super) new: CountTotals,
+    /// The position of the record itself cannot be told.
+    pub(super) is_unplaced: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -96,10 +97,10 @@ impl KnownSide {
                 self.waiting.remove(0);
             }
             self.waiting.push(*report);
-            return if new.packets > 0 { SideNews::New(new) } else { SideNews::Unplaced };
+            return SideNews { new, is_unplaced: true };
         };
         // It may have told where those belong that wait.
-        SideNews::New(new.plus(placed).plus(self.place_waiting(true, clocks)))
+        SideNews { new: new.plus(placed).plus(self.place_waiting(true, clocks)), is_unplaced: false }
     }
 
     fn place_waiting(&mut self, has_others: bool, clocks: &mut MeterClocks) -> CountTotals {
