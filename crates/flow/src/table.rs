@@ -160,7 +160,7 @@ impl<H: MemoryHints> FlowTable<H> {
             cold: memory::reserved::<H, _>(slots),
             // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
             rare: vec![RareCounts::default(); slots],
-            histories: options.group.map(|mark| FlowHistories::new(mark, options, slots)),
+            histories: options.group.map(|mark| FlowHistories::new::<H>(mark, options, slots)),
             wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
             counts: PacketCounts::default(),

@@ -280,7 +280,10 @@ impl Fleet {
         let url = format!("http://{HTTP}/{path}");
         let client =
             ["netns", "exec", &self.control.name, "curl", "--silent", "--show-error", "--fail-with-body"];
-        let answer = ip(&[&client[..], &["--json", &document.to_string(), &url]].concat());
+        let document = document.to_string();
+        let arguments = [&client[..], &["--json", &document, &url]].concat();
+        let answer = control::output_of_ip(&arguments)
+            .unwrap_or_else(|error| panic!("{error}; the server said: {}", self.said("serve")));
         serde_json::from_str(&answer).unwrap_or_default()
     }
 }

@@ -14,6 +14,8 @@
 //! of. After a loss it follows the flow from the next packet on, as if it had just been started.
 
 use super::TableOptions;
+use super::hints::MemoryHints;
+use super::memory;
 use super::slot::{FLIPPED, HotSlot};
 use crate::history::{self, CountTotals, DirectionHistory, FlowHistory, GroupMark, Landmark, LandmarkKind};
 use crate::packet::PacketInfo;
@@ -102,7 +104,7 @@ pub(super) struct FlowHistories {
 }
 
 impl FlowHistories {
-    pub(super) fn new(mark: GroupMark, options: &TableOptions, slots: usize) -> Self {
+    pub(super) fn new<H: MemoryHints>(mark: GroupMark, options: &TableOptions, slots: usize) -> Self {
         Self {
             mark,
             active: options.active.as_u64().max(1),
@@ -112,8 +114,25 @@ impl FlowHistories {
             losses: 0,
             has_open_loss: false,
             strange: 0,
-            slots: vec![SlotHistory::default(); slots],
+            slots: memory::reserved::<H, _>(slots),
         }
+    }
+
+    /// Is ready for so many slots.
+    pub(super) fn hold(&mut self, slots: usize) {
+        self.slots.resize(slots, SlotHistory::default());
+    }
+
+    /// Where they are in memory: they never move.
+    #[cfg(test)]
+    pub(super) const fn place(&self) -> *const u8 {
+        self.slots.as_ptr().cast()
+    }
+
+    /// Slots whose memory was touched.
+    #[cfg(test)]
+    pub(super) const fn held(&self) -> usize {
+        self.slots.len()
     }
 
     /// The shortest silence that another meter may take for the end of a flow.

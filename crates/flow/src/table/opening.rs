@@ -78,6 +78,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.hot.resize(after, HotSlot::FREE);
         self.cold.resize(after, ColdSlot::default());
         self.wheel.hold(after);
+        self.histories.iter_mut().for_each(|histories| histories.hold(after));
         // `free` is a stack, so in reverse order the lowest is taken first and memory is touched from its start on.
         self.free.extend((before..after).rev().map(number));
         after > before

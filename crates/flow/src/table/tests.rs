@@ -1,5 +1,6 @@
 use super::slot::HAS_RARE;
 use super::*;
+use crate::history::GroupMark;
 use crate::packet::{MAPPED, TunnelKind, protocol};
 use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
@@ -413,15 +414,21 @@ fn many_ends_at_once_are_all_reported() {
 
 #[test]
 fn slots_are_made_when_flows_need_them_and_nothing_moves() {
-    let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
-    let places = |table: &FlowTable<()>| (table.hot.as_ptr(), table.cold.as_ptr(), table.free.as_ptr());
+    let mut table =
+        FlowTable::<()>::new(&TableOptions { capacity: 1000, group: Some(GroupMark::default()), ..small() });
+    let places = |table: &FlowTable<()>| {
+        let histories = table.histories.as_ref().map(FlowHistories::place);
+        (table.hot.as_ptr(), table.cold.as_ptr(), table.free.as_ptr(), histories)
+    };
+    let held = |table: &FlowTable<()>| [table.hot.len(), table.histories.as_ref().unwrap().held()];
     let (reserved, bytes) = (places(&table), table.bytes());
-    assert_eq!(table.hot.len(), 0, "nothing is touched before it is needed");
+    assert_eq!(held(&table), [0; 2], "nothing is touched before it is needed");
     let mut records = Vec::new();
     for n in 0..3000 {
         table.meter(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
         let flows = usize::from(n) + 1;
-        assert!(table.hot.len() <= flows.next_multiple_of(MADE).min(1000), "{flows} flows");
+        let most = flows.next_multiple_of(MADE).min(1000);
+        assert!(held(&table).into_iter().all(|held| held <= most), "{flows} flows");
     }
     assert_eq!((table.hot.len(), table.flows(), records.len()), (1000, 1000, 2000));
     assert_eq!((places(&table), table.bytes()), (reserved, bytes));

@@ -40,9 +40,16 @@ impl Drop for Control {
 
 /// What `ip` printed.
 pub(super) fn ip(arguments: &[&str]) -> String {
+    output_of_ip(arguments).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same, or why it failed.
+pub(super) fn output_of_ip(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(arguments).output().expect("ip runs");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() {
+        return Ok(out.into_owned());
+    }
     // A program that was run in a namespace may have said on standard output why it failed.
-    assert!(output.status.success(), "ip {arguments:?}: {error}{out}");
-    out.into_owned()
+    Err(format!("ip {arguments:?}: {error}{out}"))
 }
