@@ -15,6 +15,8 @@ pub enum LossCause {
     Unfit,
     /// It took nothing for so long that it was not waited for any more.
     GivenUp,
+    /// The meter is a standby, and heard of no meter of its group that has exported them.
+    Unreported,
     /// It could not be reached.
     Unreachable,
     /// The kernel, the disk or a peer refused the record.
@@ -22,8 +24,8 @@ pub enum LossCause {
 }
 
 impl LossCause {
-    pub const ALL: [Self; 5] =
-        [Self::QueueFull, Self::Unfit, Self::GivenUp, Self::Unreachable, Self::Refused];
+    pub const ALL: [Self; 6] =
+        [Self::QueueFull, Self::Unfit, Self::GivenUp, Self::Unreported, Self::Unreachable, Self::Refused];
 
     /// Its name in JSON and in metrics.
     pub const fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl LossCause {
             Self::QueueFull => "queue_full",
             Self::Unfit => "unfit",
             Self::GivenUp => "given_up",
+            Self::Unreported => "unreported",
             Self::Unreachable => "unreachable",
             Self::Refused => "refused",
         }
@@ -42,6 +45,7 @@ impl LossCause {
             Self::QueueFull => "its queue was full, it was too slow",
             Self::Unfit => "its format cannot express them",
             Self::GivenUp => "it took nothing for too long",
+            Self::Unreported => "this meter was a standby and heard of no other that exported them",
             Self::Unreachable => "it could not be reached",
             Self::Refused => "they were refused",
         }

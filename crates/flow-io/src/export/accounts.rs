@@ -34,7 +34,8 @@ impl BatchContent {
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuedContent {
     offered: CarriedRecords,
-    dropped: CarriedRecords,
+    /// What was dropped.
+    losses: RecordLosses,
     left: CarriedRecords,
     waiting: CarriedRecords,
 }
@@ -124,11 +125,11 @@ impl TargetAccounts {
         queued.waiting.add(carried);
     }
 
-    /// The queue was full: takes back an offer.
-    pub(super) fn drop_offered(&self, content: BatchContent, carried: CarriedRecords) {
+    /// Takes back an offer: no target will get it.
+    pub(super) fn drop_offered(&self, cause: LossCause, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         subtract(&mut queued.waiting, carried);
-        queued.dropped.add(carried);
+        queued.losses.add(cause, carried);
     }
 
     /// A batch leaves the queue, because another meter of the group exports.
@@ -166,13 +167,14 @@ impl TargetAccounts {
         let content = state.targets.first().map_or(BatchContent::Records, |own| own.content);
         let queued = &state.queued[content as usize];
         let targets = || state.targets.iter().filter(|own| own.content == content);
-        let gone = queued.dropped.records + queued.left.records;
+        let dropped = queued.losses.total().records;
+        let gone = dropped + queued.left.records;
         let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
             offered: queued.offered.records,
             // Without any target nothing is confirmed, so a standby keeps everything.
             confirmed: confirmed.unwrap_or_default(),
-            lost: queued.dropped.records + targets().map(|own| own.lost).sum::<u64>(),
+            lost: dropped + targets().map(|own| own.lost).sum::<u64>(),
             is_reachable: targets().all(|own| own.unreachable_since_ns.is_none()),
         }
     }
@@ -221,7 +223,7 @@ impl TargetOwn {
 
     fn report(&self, queued: &[QueuedContent; 2]) -> OutputReport {
         let mut losses = self.losses;
-        losses.add(LossCause::QueueFull, queued[self.content as usize].dropped);
+        losses.add_all(&queued[self.content as usize].losses);
         OutputReport {
             to: self.name.clone(),
             counts: self.counts(queued),
@@ -235,7 +237,7 @@ impl TargetOwn {
         let queued = &queued[self.content as usize];
         ExportCounts {
             offered: queued.offered,
-            queue_dropped: sum(queued.dropped, self.dropped),
+            queue_dropped: sum(queued.losses.total(), self.dropped),
             sent: self.sent,
             refused: self.refused,
             left_to_others: sum(queued.left, self.left),

@@ -105,8 +105,8 @@ impl Dispatcher {
         self.inlet.accounts.leave(BatchContent::of(batch), batch.carried());
     }
 
-    /// There was no room to keep a batch.
-    pub(super) fn drop_kept(&self, batch: &WorkerBatch) {
-        self.inlet.accounts.drop_offered(BatchContent::of(batch), batch.carried());
+    /// A batch that was kept is given up.
+    pub(super) fn drop_kept(&self, cause: LossCause, batch: &WorkerBatch) {
+        self.inlet.accounts.drop_offered(cause, BatchContent::of(batch), batch.carried());
     }
 }

@@ -16,6 +16,7 @@ use super::outbox::WorkerProgress;
 use crate::batch::WorkerBatch;
 use crate::group::{self, GroupSeat};
 use crossbeam_channel::select;
+use packetrig_flow::LossCause;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -94,7 +95,7 @@ impl ExportGate {
         while self.kept.is_over_bound()
             && let Some(batch) = self.kept.pop()
         {
-            dispatcher.drop_kept(&batch);
+            dispatcher.drop_kept(LossCause::QueueFull, &batch);
         }
         let progress = dispatcher.progress();
         if self.seat.is_blind() {
@@ -139,6 +140,7 @@ impl ExportGate {
     /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
     /// for longer, or has become active itself.
     fn finish(&mut self, dispatcher: &Dispatcher) {
+        self.seat.announce_end();
         let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
         let alive_ns = ended_ns.saturating_add(APART.as_u64());
@@ -154,7 +156,11 @@ impl ExportGate {
         }
         let is_left = !self.role.is_active() && is_exported(&self.seat);
         while let Some(batch) = self.kept.pop() {
-            if is_left { dispatcher.leave(&batch) } else { dispatcher.drop_kept(&batch) }
+            if is_left {
+                dispatcher.leave(&batch);
+            } else {
+                dispatcher.drop_kept(LossCause::Unreported, &batch);
+            }
         }
     }
 }

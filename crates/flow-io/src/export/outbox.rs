@@ -8,8 +8,8 @@ use super::accounts::{BatchContent, TargetAccounts};
 use crate::batch::WorkerBatch;
 use crate::patience::SharedPatience;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_flow::FlowRecord;
 use packetrig_flow::sim::SimEvent;
+use packetrig_flow::{FlowRecord, LossCause};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -239,7 +239,7 @@ impl WorkerOutbox {
         // Counted before it is sent: the export thread may take the batch, and count it, before this thread goes on.
         self.accounts.offer(content, carried);
         if let Err(refused) = self.patience.give(&self.sender, batch) {
-            self.accounts.drop_offered(content, carried);
+            self.accounts.drop_offered(LossCause::QueueFull, content, carried);
             self.keep_room(refused);
         }
     }

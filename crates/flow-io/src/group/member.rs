@@ -181,6 +181,7 @@ impl MemberThread {
         // First the coverage: a loss of packets counts before the watermarks that follow it.
         self.election.set_coverage(inputs.coverage);
         self.election.set_can_export(inputs.can_export);
+        self.election.set_ending(inputs.is_ending);
         self.election.set_seen_packets(inputs.seen_packets, inputs.seen_to);
         if let Some((term, ns)) = inputs.exported {
             self.election.set_watermark(term, ns);

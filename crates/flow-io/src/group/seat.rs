@@ -49,6 +49,7 @@ pub(crate) struct SeatInputs {
     pub(crate) coverage: MeterCoverage,
     pub(crate) exported: Option<(GroupTerm, u64)>,
     pub(crate) can_export: bool,
+    pub(crate) is_ending: bool,
     pub(crate) seen_packets: u64,
     /// Up to when they are counted, by `CLOCK_BOOTTIME`.
     pub(crate) seen_to: MonoTime,
@@ -69,6 +70,7 @@ impl GroupSeat {
                 coverage: status.coverage,
                 exported: None,
                 can_export: true,
+                is_ending: false,
                 seen_packets: 0,
                 seen_to: MonoTime::default(),
             }),
@@ -137,6 +139,11 @@ impl GroupSeat {
     /// Whether records that are handed over reach the collector.
     pub fn set_can_export(&self, can_export: bool) {
         lock(&self.0.inputs).can_export = can_export;
+    }
+
+    /// Nothing more comes: this meter takes over what it has kept if no other one is active, whoever orders the roles.
+    pub fn announce_end(&self) {
+        lock(&self.0.inputs).is_ending = true;
     }
 
     /// Packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.

@@ -29,6 +29,7 @@ pub struct GroupElection {
     boot: u64,
     role: GroupRole,
     ordered: OrderedRole,
+    is_ending: bool,
     coverage: MeterCoverage,
     copies: CopyWatch,
     can_export: bool,
@@ -60,6 +61,7 @@ impl GroupElection {
             boot,
             role: GroupRole::Standby,
             ordered: OrderedRole::Standby,
+            is_ending: false,
             coverage,
             copies: CopyWatch::default(),
             can_export: true,
@@ -180,6 +182,18 @@ impl GroupElection {
         self.ordered = role;
     }
 
+    /// Nothing more comes at this meter. No other program knows what it has kept, so an order to be a standby ends where no member is
+    /// active.
+    pub const fn set_ending(&mut self, is_ending: bool) {
+        self.is_ending = is_ending;
+    }
+
+    /// The role that another program orders; `None`: the members decide.
+    fn order(&self) -> Option<OrderedRole> {
+        let is_binding = self.ordered == OrderedRole::Active || !self.is_ending;
+        (self.options.role_source == RoleSource::Ordered && is_binding).then_some(self.ordered)
+    }
+
     /// An advertisement came.
     pub fn heard(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
         if advertisement.meter == self.options.meter {
@@ -276,19 +290,17 @@ impl GroupElection {
     }
 
     fn must_step_down(&self, now: MonoTime) -> bool {
-        match self.options.role_source {
-            RoleSource::Ordered => self.ordered == OrderedRole::Standby,
-            RoleSource::Election => {
-                let own = self.state();
-                self.active_peers(now).any(|other| yields_to(other, &own))
-            }
+        if let Some(order) = self.order() {
+            return order == OrderedRole::Standby;
         }
+        let own = self.state();
+        self.active_peers(now).any(|other| yields_to(other, &own))
     }
 
     /// When this standby takes over, if nothing more is heard.
     fn takeover_at(&self, now: MonoTime) -> Option<MonoTime> {
-        if self.options.role_source == RoleSource::Ordered {
-            return (self.ordered == OrderedRole::Active).then_some(self.listening_until);
+        if let Some(order) = self.order() {
+            return (order == OrderedRole::Active).then_some(self.listening_until);
         }
         let mut vacant_at = self.listening_until.max(self.contested_at);
         for peer in self.peers.iter() {

@@ -406,6 +406,21 @@ fn ordered_members_do_as_they_are_told() {
     assert_eq!(member.tick(at(2031)).change, Some(RoleChange::BecameStandby { active: None }));
 }
 
+/// Its group may have ended before it.
+#[test]
+fn an_ordered_standby_takes_over_at_its_end_if_no_member_is_active() {
+    let mut member = member(ElectionOptions { role_source: RoleSource::Ordered, ..options(1) });
+    member.heard(&active(2, 5, 1, 70), at(1000));
+    member.set_ending(true);
+    assert_eq!(first_change(&mut member, 1000..1029), None, "another one is active");
+    let farewell = Advertisement { role: AdvertisedRole::LeavingActive, ..active(2, 5, 2, 80) };
+    member.heard(&farewell, at(1029));
+    let term = GroupTerm { count: 6, meter: 1 };
+    let (ms, change) = first_change(&mut member, 1029..1100).unwrap();
+    assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 80 });
+    assert_eq!(first_change(&mut member, ms..1200), None, "the order to be a standby binds no more");
+}
+
 #[test]
 fn advertisements_keep_their_pace() {
     let mut member = member(options(1));
