@@ -92,7 +92,8 @@ impl TargetSender {
         match self.backlog.next(LOOK, &self.out.account) {
             Ok(Some(handed)) => self.encode(&handed.batch),
             Ok(None) if self.out.deadline.is_past() => return false,
-            Ok(None) => {}
+            // A standby writes too seldom to notice it otherwise.
+            Ok(None) => self.out.notice_end(),
             Err(BacklogEnd) => return false,
         }
         let now_ns = self.now_ns();
@@ -163,20 +164,27 @@ impl TargetSender {
             self.out.kept.extend(kept);
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
-        if self.out.begun && !self.out.kept.is_empty() && self.backlog.may_send() {
+        if self.out.begun && !self.has_sent_kept() {
             self.send_kept();
         }
         self.out.begun
     }
 
-    /// Whether nothing that was kept is to be sent any more.
+    /// Whether nothing that was kept is to be sent any more. What a collector had from this meter before it was killed comes again
+    /// whoever is active now: the others believe that it is stored.
     fn has_sent_kept(&self) -> bool {
-        self.out.kept.is_empty() || !self.backlog.may_send()
+        let mut kept = self.out.kept.iter();
+        if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
     fn send_kept(&mut self) {
+        let may_send = self.backlog.may_send();
         self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
+            if !(may_send || kept.is_repeated) {
+                self.out.keep(kept);
+                continue;
+            }
             // A sequence number of the new connection (RFC 7011, section 3.1).
             self.encoder.renumber(&mut kept.bytes, kept.step);
             self.out.send(kept);
@@ -275,7 +283,10 @@ impl EncoderOutput {
         match self.transport.send(&message.bytes, &self.deadline) {
             Ok(()) => self.note_written(message),
             Err(UntakenMessage::Refused(why)) => self.note_refused(message.counted().0, &why),
-            Err(UntakenMessage::Gone(why)) => self.keep_all(message, &why),
+            Err(UntakenMessage::Gone(why)) => {
+                self.keep_all(&why);
+                self.keep(message);
+            }
         }
     }
 
@@ -310,12 +321,22 @@ impl EncoderOutput {
         self.templates_lost = true;
     }
 
+    /// If the connection is gone, what was sent may have to be sent again.
+    fn notice_end(&mut self) {
+        if self.begun
+            && self.written.is_some()
+            && let Some(why) = self.transport.take_end()
+        {
+            self.keep_all(&why);
+        }
+    }
+
     /// The connection is gone: what the collector may lack goes first on the next one.
-    fn keep_all(&mut self, last: KeptMessage, why: &io::Error) {
+    fn keep_all(&mut self, why: &io::Error) {
         self.begun = false;
         self.account.note_failure(format!("the connection broke: {why}"));
         let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
-        for message in again.into_iter().chain([last]) {
+        for message in again {
             self.keep(message);
         }
     }
@@ -344,7 +365,10 @@ impl MessageSink for EncoderOutput {
         match self.transport.send(message.bytes, &self.deadline) {
             Ok(()) => self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() }),
             Err(UntakenMessage::Refused(why)) => self.note_refused(carried, &why),
-            Err(UntakenMessage::Gone(why)) => self.keep_all(KeptMessage::of(message), &why),
+            Err(UntakenMessage::Gone(why)) => {
+                self.keep_all(&why);
+                self.keep(KeptMessage::of(message));
+            }
         }
     }
 }

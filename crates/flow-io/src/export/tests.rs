@@ -1,3 +1,4 @@
+mod again;
 mod tls;
 
 use super::*;

@@ -85,6 +85,11 @@ impl TargetTransport {
         }
     }
 
+    /// Why the connection has ended, if it has; once.
+    pub(super) fn take_end(&mut self) -> Option<io::Error> {
+        if let Self::Stream(stream) = self { stream.take_end() } else { None }
+    }
+
     /// Bytes that were written to this connection; zero for others.
     pub(super) fn written(&self) -> u64 {
         if let Self::Stream(stream) = self { stream.written() } else { 0 }

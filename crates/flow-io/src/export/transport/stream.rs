@@ -22,7 +22,7 @@ const ACCEPTANCE_NS: u64 = 500_000_000;
 /// Writes and handshakes return at least this often, to check the deadline.
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_PAUSE_NS: u64 = 100_000_000;
-const LONGEST_PAUSE_NS: u64 = 5_000_000_000;
+const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
 
 /// A TCP or TLS target, connected or not.
 #[derive(Debug)]
@@ -163,6 +163,13 @@ impl CollectorStream {
             self.connection = None;
             UntakenMessage::Gone(error)
         })
+    }
+
+    /// Why the connection has ended, if it has. It is given up then.
+    pub(super) fn take_end(&mut self) -> Option<io::Error> {
+        let ended = self.connection.as_mut()?.check_open().err()?;
+        self.connection = None;
+        Some(ended)
     }
 
     /// Bytes that were written to this connection.
