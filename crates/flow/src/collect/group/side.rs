@@ -166,11 +166,22 @@ impl KnownSide {
             }
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
-        if !is_first && !is_behind && !report.was_stored {
+        if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {
             return None;
         }
         self.lines.push(Line::default());
         Some(self.lines.len() - 1)
+    }
+
+    /// Whether a record is all that there was of its flow long before anything that is known: a collector that was killed may hear of
+    /// an earlier life of a flow after a later one.
+    fn is_before_all(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
+        let earliest_ns = self.lines.iter().map(|line| line.first_ns).min().unwrap_or(0);
+        let margin_ns = if clocks.knows(report.meter) { SILENCE_NS } else { APART_NS };
+        let is_whole = !report.is_strange && report.direction.followed == report.own;
+        is_whole
+            && self.forgotten_until_ns == 0
+            && report.times(clocks)[1].saturating_add(margin_ns) < earliest_ns
     }
 
     /// Forgets the oldest line if there are too many.

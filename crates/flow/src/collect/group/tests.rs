@@ -223,6 +223,15 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
     assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
 }
 
+/// A collector that was killed may hear again of what it has not stored.
+#[test]
+fn lives_of_a_flow_are_stored_once_in_any_order() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let lives = [record(1, BEGIN, 7, 7), record(1, BEGIN + 5 * SECOND, 9, 9)];
+    let new = [1, 0, 0, 1].map(|life| grouped.take(lives[life].clone(), 1).map(|record| record.packets()));
+    assert_eq!(new, [Some(9), Some(7), None, None]);
+}
+
 #[test]
 fn flows_are_forgotten_when_they_are_many_or_old() {
     let mut grouped =
