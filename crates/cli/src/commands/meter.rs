@@ -15,6 +15,7 @@ use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
 use packetrig_flow::RecordLosses;
+use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerReport, MeterBooks, OutputReport, exposition};
 use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_flow_io::source::InterfaceCounts;
@@ -168,11 +169,24 @@ impl SaidOfGroup {
             let role = active.unwrap_or_else(|| "a standby".to_owned());
             remark(format_args!("meter: group {}: meter {} is {role}", group.name, group.meter));
         }
-        if group.is_ready && !self.is_ready {
-            remark(format_args!("meter: group {}: meter {} is ready", group.name, group.meter));
+        if group.is_ready != self.is_ready {
+            let state = if group.is_ready { "ready".to_owned() } else { not_ready(&group) };
+            remark(format_args!("meter: group {}: meter {} is {state}", group.name, group.meter));
         }
         *self = Self { switches: group.switch_count, is_ready: group.is_ready };
     }
+}
+
+/// Why a meter cannot take over any more without a gap.
+fn not_ready(group: &GroupReport) -> String {
+    let why = if group.is_blind {
+        "its copy of the link is cut"
+    } else if !group.can_export {
+        "its records do not reach the collectors"
+    } else {
+        "it does not recognise all flows"
+    };
+    format!("not ready any more: {why}")
 }
 
 /// Waits until the workers have handed over their records, or the outputs have sent them. After a signal, an output that takes nothing
