@@ -86,6 +86,9 @@ def read_log(path):
                 notes.append(line[2:].strip())
             else:
                 entered, flags, first, second, tag = line.split()
+                if first == "0" and "D" not in flags:
+                    # Held back for frames that the rig never sent: the device did nothing with it.
+                    continue
                 stream, sequence, _ = parse_tag(bytes.fromhex(tag))
                 left = [int(first)] + ([int(second)] if "2" in flags else [])
                 fates.append(Fate(stream, sequence, int(entered), [] if "D" in flags else left, flags))

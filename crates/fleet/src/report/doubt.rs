@@ -4,6 +4,8 @@
 //! Times here are counted from T. A loss that begins before an event is split: what was lost before the event is judged as
 //! ever. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
 
+use super::lookup::StreamReceiver;
+use super::losses::longest_delay_of;
 use packetrig_plan::criteria::CarrierLossCause;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
@@ -80,10 +82,16 @@ pub(super) struct OutageSpan {
 }
 
 impl OutageSpan {
-    pub(super) fn of(outage: &StreamOutage, start: MonoTime) -> Self {
+    /// The time in which the lost frames may have been lost.
+    pub(super) fn of(outage: &StreamOutage, receiver: StreamReceiver<'_>) -> Self {
+        let StreamReceiver { node, row } = receiver;
+        // Where frames overtake each other, a lost one need not have been between its neighbours.
+        let is_in_order = row.counts.sequence.reordered == 0;
+        let apart = if is_in_order { Nanos::ZERO } else { longest_delay_of(row) };
+        let begin = outage.begin.map_or(Nanos::ZERO, |begin| begin.since(node.started));
         Self {
-            begin: outage.begin.map_or(Nanos::ZERO, |begin| begin.since(start)),
-            end: outage.end.map(|end| end.since(start)),
+            begin: begin.saturating_sub(apart),
+            end: outage.end.map(|end| end.since(node.started) + apart),
             first: outage.first,
             frames: outage.frames,
             is_one_gap: outage.gaps == 1,

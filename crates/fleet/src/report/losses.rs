@@ -216,8 +216,8 @@ impl StreamFindings<'_> {
 
     /// Losses of stream `index` at a receiver that these events may have cost.
     fn lost_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
-        let StreamReceiver { node, row } = receiver;
-        let spans = row.outages.outages.iter().map(|outage| OutageSpan::of(outage, node.started));
+        let row = receiver.row;
+        let spans = row.outages.outages.iter().map(|outage| OutageSpan::of(outage, receiver));
         sum_of(
             spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, &span, time))),
         )

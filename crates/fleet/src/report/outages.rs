@@ -117,7 +117,7 @@ impl StreamFindings<'_> {
             times.outages.take_longest(longest.map(joined));
         }
         for outage in outages {
-            let span = OutageSpan::of(outage, node.started);
+            let span = OutageSpan::of(outage, receiver);
             // No frame came after it: it may be no loss, but frames that arrived after the receiver stopped.
             let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
                 outage.frames
@@ -195,7 +195,7 @@ impl StreamFindings<'_> {
     /// How late frames of stream `index` left at most while these were lost.
     fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
         let Some(sender) = self.sender(index) else { return Nanos::MAX };
-        let span = OutageSpan::of(outage, receiver.node.started);
+        let span = OutageSpan::of(outage, receiver);
         let tx = self.plan.streams[index].tx;
         let after = clocks_apart(sender.node, receiver.node) + longest_delay_of(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);

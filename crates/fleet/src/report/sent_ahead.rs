@@ -62,8 +62,14 @@ impl StreamFindings<'_> {
         let (end, begin) = length;
         let planned =
             timeline.due(outage.last + 1).saturating_sub(timeline.due(outage.first.saturating_sub(1)));
-        let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
+        let taken = end.since(begin);
+        let saved = u128::from(planned.saturating_sub(taken).as_u64());
         let intervals = u128::from(outage.last + 2 - outage.first);
+        // The sender was held up once more between the frames around it: how close together the lost ones left is not known.
+        let longer = u128::from(taken.saturating_sub(planned).as_u64());
+        if longer * intervals * 2 > u128::from(planned.as_u64()) {
+            return outage.frames;
+        }
         // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
         let tenths = saved * intervals * 10 / u128::from(planned.as_u64().max(1));
         let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10));

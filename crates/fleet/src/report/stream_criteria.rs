@@ -174,7 +174,7 @@ impl StreamReport {
     /// Distinct frames that arrived, per second of the time that was asked for, or of the time that they took if that is longer.
     ///
     /// It is at least what arrived. It is at most that with the frames that the rig did not send or may have lost, in the time
-    /// without what the sender took longer than planned; and a count within a time is known to one frame.
+    /// without what the sender, by its stamps, took longer than planned; and a count within a time is known to one frame.
     pub(super) fn delivered_rate(&self) -> Option<Bounded<u64>> {
         let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
@@ -192,11 +192,15 @@ impl StreamReport {
         let rate = |frames: u128, time: u128| clamp_to_u64(frames * NANOS_MILLI / time);
         let arrived = of_sent(loss.expected.saturating_sub(loss.lost));
         let with_doubt = of_sent(loss.expected.saturating_sub(loss.lost.saturating_sub(loss.in_doubt)));
-        let fastest = window.max(taken.saturating_sub(longer));
+        // The first frame may have left with its stamp, and the last one so much later.
+        let unsure = sent.stamp_bound.as_ref().map_or(0, |bound| u128::from(bound.max.as_u64()));
+        let stamped = window.max(taken.saturating_sub(unsure));
+        let fastest = window.max(stamped.saturating_sub(longer));
         let counted = u128::from(taken > window);
         Some(
             Bounded::exactly(rate(arrived, taken))
                 .or_most(rate(arrived + counted, taken), BoundReason::Counting)
+                .or_most(rate(arrived + counted, stamped), BoundReason::SendStamps)
                 .or_most(rate(arrived + counted, fastest), BoundReason::SentLate)
                 .or_most(rate(with_doubt + counted, fastest), BoundReason::RigLosses)
                 .or_most(rate(with_doubt + counted + u128::from(sent.unsent), fastest), BoundReason::Unsent),

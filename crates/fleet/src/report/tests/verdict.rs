@@ -66,6 +66,23 @@ fn losses_are_judged_by_the_time_at_which_the_rig_was_not_in_order() {
     }
 }
 
+/// A frame that the device holds back may be lost long after the frames around it in the order of sending.
+#[test]
+fn where_frames_are_reordered_a_loss_is_in_doubt_for_as_long_as_frames_took() {
+    let verdict = |reordered: u64, delay: u64| {
+        let down = event(PortEventKind::SwitchedDown, 100, 200);
+        let mut node = run_with(&[(80, 80)], vec![], vec![down]);
+        let mut times = Latency::with_digits(3);
+        times.record(Nanos::from_millis(delay));
+        node.receive[0].latency = Some(times);
+        node.receive[0].counts.sequence.reordered = reordered;
+        verdict_of(node)
+    };
+    assert_eq!(verdict(0, 30), "FAIL");
+    assert_eq!(verdict(5, 30), "INCONCLUSIVE");
+    assert_eq!(verdict(5, 10), "FAIL");
+}
+
 #[test]
 fn a_stalled_sender_casts_doubt_on_losses_only_if_it_was_later_than_tolerated() {
     let stalled = |ms| {
