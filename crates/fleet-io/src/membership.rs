@@ -113,7 +113,7 @@ impl NodeMembership {
         let spooled = self.uplink.waiting();
         let troubles = self.uplink.troubles();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
-        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described })
+        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described }.within_bounds())
     }
 
     /// Whether the next hello is due. If so, the node describes itself anew.

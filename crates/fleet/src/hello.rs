@@ -3,6 +3,7 @@
 //! Everything a controller needs to choose nodes and to refuse them by name is in it; nothing of it is a promise that
 //! outlives the node's *incarnation*.
 
+use crate::bounded::{few, line, lines};
 use crate::message::{MessageHead, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
@@ -19,6 +20,20 @@ pub struct ProtocolVersion {
     pub minor: u16,
 }
 
+/// Most bytes of a hello on its way. What is longer is not read.
+pub const MOST_HELLO_BYTES: usize = 64 << 10;
+/// Most bytes of its JSON.
+pub const MOST_HELLO_TEXT: u64 = 512 << 10;
+/// Most ports of a node.
+pub const MOST_PORTS: usize = 512;
+/// Most runs whose results wait at a node; it names the others when these have been collected.
+pub const MOST_SPOOLED: usize = 1024;
+/// Longest text of a node, in characters.
+pub const LONGEST_TEXT: usize = 300;
+/// Most troubles, labels, features and addresses in one list.
+pub const MOST_TEXTS: usize = 32;
+
+/// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHello {
     /// New at each start of the agent: a changed one is a restart, however quick.
@@ -27,12 +42,16 @@ pub struct NodeHello {
     pub epoch: u64,
     /// Form of its messages.
     pub protocol: ProtocolVersion,
+    #[serde(deserialize_with = "line")]
     pub version: String,
     /// What it can do beyond the protocol, by name; a plan that requires one is refused where it is missing.
+    #[serde(deserialize_with = "lines")]
     pub features: Vec<String>,
     /// What its owner calls it, for groups (`any-LABEL`).
+    #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
     /// What its owner offers.
+    #[serde(deserialize_with = "few::<MOST_PORTS, _, _>")]
     pub ports: Vec<OfferedPort>,
     pub clock: ClockFacts,
     /// Bytes free where it spools.
@@ -40,32 +59,26 @@ pub struct NodeHello {
     /// The run it takes part in, if any.
     pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
+    #[serde(deserialize_with = "few::<MOST_SPOOLED, _, _>")]
     pub spooled: Vec<(RunId, u32, u64)>,
     /// What stands in the way of its work, in words.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lines")]
     pub troubles: Vec<String>,
     /// The roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
 }
 
-/// Troubles and labels that are taken from a hello, and characters of each text.
-const MOST_TEXTS: usize = 32;
-const LONGEST_TEXT: usize = 300;
-
 impl NodeHello {
-    /// Cuts what a node says in words to what people read: a node says it every second, and all of it is kept.
-    pub fn limit_texts(&mut self) {
+    /// Leaves out what no reader would take, so that the rest of it arrives.
+    #[must_use]
+    pub fn within_bounds(mut self) -> Self {
+        self.ports.truncate(MOST_PORTS);
+        self.spooled.truncate(MOST_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
             texts.truncate(MOST_TEXTS);
-            for text in texts {
-                *text = text.chars().take(LONGEST_TEXT).collect();
-            }
         }
-        for port in &mut self.ports {
-            port.addresses.truncate(MOST_TEXTS);
-        }
-        self.version = self.version.chars().take(LONGEST_TEXT).collect();
+        self
     }
 }
 
@@ -73,18 +86,22 @@ impl NodeHello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedPort {
     /// As a location of that machine: `eth1` or `ns/eth1`.
+    #[serde(deserialize_with = "line")]
     pub interface: String,
     /// Labels of its own, beside those of the node.
+    #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
+    #[serde(deserialize_with = "line")]
     pub driver: String,
     /// Link speed, if it says.
     pub speed: Option<BitRate>,
     /// Whether the link is up.
     pub up: bool,
     /// Ways to send and receive that can be asked for.
+    #[serde(deserialize_with = "few::<MOST_TEXTS, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few::<MOST_TEXTS, _, _>")]
     pub addresses: Vec<IpAddr>,
 }
 
@@ -108,5 +125,86 @@ pub struct ClockFacts {
     /// The kernel's bound of its error against true time; absent when it is not synchronised.
     pub max_error: Option<Nanos>,
     /// Names the clock itself: nodes with the same one (containers and namespaces of one machine) need no comparison.
+    #[serde(deserialize_with = "line")]
     pub identity: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packed;
+
+    fn read(text: &str) -> NodeHello {
+        serde_json::from_str(text).expect("it is a hello")
+    }
+
+    #[test]
+    fn texts_of_a_hello_are_lines_and_its_lists_are_short_whatever_the_node_says() {
+        let bad = "a\nb\u{1b}[31m".to_owned() + &"x".repeat(1000);
+        let port = OfferedPort {
+            interface: bad.clone(),
+            labels: vec![bad.clone(); 99],
+            driver: bad.clone(),
+            speed: None,
+            up: true,
+            back_ends: vec![BackEnd::Packet; 99],
+            addresses: vec![IpAddr::from([10, 0, 0, 1]); 99],
+        };
+        let clock = ClockFacts { identity: bad.clone(), ..ClockFacts::default() };
+        let said = NodeHello {
+            version: bad.clone(),
+            features: vec![bad.clone(); 99],
+            labels: vec![bad.clone(); 99],
+            troubles: vec![bad.clone(); 99],
+            ports: vec![port; MOST_PORTS + 1],
+            spooled: vec![(RunId(bad), 1, 2); MOST_SPOOLED + 1],
+            clock,
+            ..NodeHello::default()
+        };
+        let hello = read(&serde_json::to_string(&said).expect("it is JSON"));
+        assert_eq!((hello.ports.len(), hello.spooled.len()), (MOST_PORTS, MOST_SPOOLED));
+        let port = &hello.ports[0];
+        let lists = [&hello.features, &hello.labels, &hello.troubles, &port.labels];
+        assert_eq!((port.back_ends.len(), port.addresses.len()), (MOST_TEXTS, MOST_TEXTS));
+        assert!(lists.iter().all(|list| list.len() == MOST_TEXTS));
+        let texts =
+            [&hello.version, &port.interface, &port.driver, &hello.clock.identity, &hello.spooled[0].0.0];
+        for text in lists.into_iter().flatten().chain(texts) {
+            assert!(!text.contains(char::is_control) && text.chars().count() <= LONGEST_TEXT, "{text:?}");
+            assert!(text.starts_with("a\\u{a}b"), "{text}");
+        }
+        assert_eq!(
+            read(&serde_json::to_string(&hello).expect("it is JSON")),
+            hello,
+            "read again it is the same"
+        );
+    }
+
+    #[test]
+    fn the_largest_hello_of_an_honest_node_is_within_what_readers_take() {
+        let port = |number: usize| OfferedPort {
+            interface: format!("namespace-{}/enp{number}s0f{}.{number}", number / 7, number % 4),
+            labels: vec![format!("rack={}", number / 48), format!("port={number}")],
+            driver: "mlx5_core".into(),
+            speed: Some(BitRate::new(100_000_000_000)),
+            up: true,
+            back_ends: vec![BackEnd::Packet, BackEnd::Xdp, BackEnd::AfXdp],
+            addresses: vec![IpAddr::from([10, 0, (number / 256) as u8, number as u8])],
+        };
+        let run = |number: usize| {
+            RunId(format!("2026-11-27T18-{:02}-{:02}-{:06x}", number / 60, number % 60, number * 7919))
+        };
+        let hello = NodeHello {
+            ports: (0..5000).map(port).collect(),
+            spooled: (0..5000).map(|number| (run(number), 1, number as u64)).collect(),
+            troubles: vec!["the disk of the spool is full".into(); 99],
+            ..NodeHello::default()
+        };
+        let hello = hello.within_bounds();
+        let text = serde_json::to_vec(&hello).expect("it is JSON");
+        let bytes = packed::pack_text(&text).expect("it is packed");
+        assert!((text.len() as u64) < MOST_HELLO_TEXT / 2, "{}", text.len());
+        assert!(bytes.len() < MOST_HELLO_BYTES / 2, "{}", bytes.len());
+        assert_eq!(packed::unpack::<NodeHello>(&bytes).expect("it is read"), hello);
+    }
 }

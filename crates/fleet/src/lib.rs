@@ -12,6 +12,7 @@
 
 pub mod agent;
 mod blame;
+mod bounded;
 pub mod captures;
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -1,6 +1,7 @@
 //! The states of a run, and how it can end.
 
 use packetrig_units::Blame;
+use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -81,9 +82,13 @@ impl fmt::Display for RunState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
     pub blame: Blame,
-    /// What and where; a lower-case fragment.
+    /// What and where; a lower-case fragment. One that was read is one line.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_FAULT, _>")]
     pub text: String,
 }
+
+/// Longest text of a fault, in characters: a refusal may name many streams.
+const LONGEST_FAULT: usize = 16_384;
 
 impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -64,7 +64,11 @@ fn clamp_to_u32(value: u64) -> u32 {
 
 /// What [`pack`] made bytes of.
 pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    let most = (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST);
+    unpack_within(bytes, (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST))
+}
+
+/// The same of a value that has at most so many bytes of JSON.
+pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     decoder.window_log_max(WINDOW_LOG)?;
     let mut text = LimitedReader { inner: decoder, left: most, most };
@@ -101,8 +105,10 @@ impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why =
-                format!("the value unpacks to more than {} bytes, too much for its packed size", self.most);
+            let why = format!(
+                "the value unpacks to more than {} bytes, more than such a value may have",
+                self.most
+            );
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)

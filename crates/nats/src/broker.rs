@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const READY_LOOKS: u32 = 400;
 /// How long it may take to end when asked, in looks.
 const END_LOOKS: u32 = 200;
+/// The same when the program ends, and nobody is to wait for it.
+const LAST_LOOKS: u32 = 12;
 /// First pause before it is started again; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What it says when it has read its configuration again.
@@ -264,8 +266,10 @@ impl ServerKeeper {
             match self.inbox.recv_timeout(LOOK) {
                 Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(self.reload(&child))),
                 // It is found ended below.
-                Ok(KeeperOrder::Restart) => end(&mut child),
-                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
+                Ok(KeeperOrder::Restart) => end(&mut child, END_LOOKS),
+                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
+                    return end(&mut child, LAST_LOOKS);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
@@ -338,7 +342,7 @@ impl ServerKeeper {
         let program = self.program.display();
         let mut child = command.spawn().map_err(world(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child) {
-            end(&mut child);
+            end(&mut child, LAST_LOOKS);
             return Err(error);
         }
         let mut notes = lock(&self.notes);
@@ -394,16 +398,17 @@ fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
     Ok(line)
 }
 
-fn end(child: &mut Child) {
+/// Asks the server to end, and ends it when it has not after so many looks.
+fn end(child: &mut Child, looks: u32) {
     // One that has ended already cannot be asked.
     drop(child::terminate(child));
-    for _ in 0..END_LOOKS {
+    for _ in 0..looks {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
         std::thread::sleep(LOOK);
     }
-    // It was asked ten seconds ago, and holds the port and the store.
+    // It holds the port and the store. What it has confirmed is on the disk.
     drop(child.kill());
     drop(child.wait());
 }

@@ -8,6 +8,7 @@
 //! have renewals and grants); before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
 
 mod heard_nodes;
+mod hello_allowance;
 mod known_controllers;
 mod listening;
 mod place;
@@ -165,6 +166,13 @@ impl NatsEndpoint {
         self.own.refused.load(Ordering::Relaxed)
     }
 
+    /// Posts these bytes as a hello, sealed as the node's own are: for tests of what controllers make of them.
+    pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
+        let body = MessageBody::Hello(Box::default());
+        let subject = subject::to_controller(&self.own.name.0, &body);
+        self.send_sealed(subject, None, &body, bytes)
+    }
+
     fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<LetterDestination, Error> {
         let name = subject::word(to)?;
         if *to == NodeName::controller() {
@@ -213,6 +221,17 @@ impl NatsEndpoint {
         let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
         let envelope = MessageEnvelope { from, body: body.clone() };
         let bytes = letter::encode(&envelope)?;
+        self.send_sealed(at, to, body, bytes)
+    }
+
+    /// Publishes `bytes`, which say `body`, with their seal.
+    fn send_sealed(
+        &mut self,
+        at: String,
+        to: Option<(&NodeName, u64)>,
+        body: &MessageBody,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
         let mut headers = self.own.headers();
         self.seals.seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();

@@ -1,7 +1,9 @@
 //! A message as bytes: JSON, and compressed where that is worth its time. Plans repeat themselves; whole ones would not fit.
 
+use crate::subject;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::MessageEnvelope;
+use packetrig_fleet::hello::{MOST_HELLO_BYTES, MOST_HELLO_TEXT};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope};
 use packetrig_fleet::packed;
 
 /// Messages of at least this many bytes are compressed.
@@ -18,7 +20,26 @@ pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
         return Ok(text);
     }
     let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
-    if bytes.len() > MOST { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
+    let most = if matches!(envelope.body, MessageBody::Hello(_)) { MOST_HELLO_BYTES } else { MOST };
+    if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
+}
+
+/// What a node said at this subject. Hellos cost little to read, whatever is in them, and are read nowhere else.
+pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
+    let is_hello_subject = subject::is_hello(subject);
+    let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode(bytes)? };
+    let is_hello = matches!(envelope.body, MessageBody::Hello(_));
+    if is_hello == is_hello_subject { Ok(envelope) } else { Err("not what this subject is for".to_owned()) }
+}
+
+fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
+    if bytes.len() > MOST_HELLO_BYTES {
+        return Err("a hello that is too long".to_owned());
+    }
+    if bytes.starts_with(&PACKED) {
+        return packed::unpack_within(bytes, MOST_HELLO_TEXT).map_err(|error| error.to_string());
+    }
+    decode(bytes)
 }
 
 /// What [`encode`] made bytes of. They may come from a stranger: see [`packed`].
@@ -60,6 +81,22 @@ mod tests {
             assert!(bytes.len() < 1 << 20, "{count}: {}", bytes.len());
             assert_eq!(decode(&bytes), Ok(letter));
         }
+    }
+
+    #[test]
+    fn a_hello_that_unpacks_to_more_than_hellos_have_is_not_read() {
+        let spaces = |count| [vec![b' '; count], br#"{"from":"a","body":{"roll_call":1}}"#.to_vec()].concat();
+        let read = |text: &[u8]| decode_of_node("hb.a", &packed::pack_text(text).expect("it is packed"));
+        let long = read(&spaces(600 << 10)).expect_err("too much");
+        assert!(long.contains("more than 524288 bytes"), "{long}");
+        assert_eq!(read(&spaces(100 << 10)), Err("not what this subject is for".to_owned()));
+        let hello = MessageEnvelope { from: NodeName("a".into()), body: MessageBody::Hello(Box::default()) };
+        let bytes = encode(&hello).expect("it is short");
+        assert_eq!(decode_of_node("hb.a", &bytes), Ok(hello));
+        assert!(decode_of_node("rep.a", &bytes).is_err(), "there it would not be bounded");
+        assert!(
+            decode_of_node("hb.a", &[b' '; MOST_HELLO_BYTES + 1]).expect_err("long").contains("too long")
+        );
     }
 
     #[test]

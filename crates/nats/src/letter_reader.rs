@@ -27,7 +27,7 @@ impl LetterReader {
     pub fn read(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
         let node = NodeName("stranger".to_owned());
         self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
-        letter::decode(bytes)
+        letter::decode_of_node(subject, bytes)
     }
 
     /// The seal that the node itself would set, as its first.

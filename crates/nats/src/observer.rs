@@ -1,14 +1,18 @@
 //! Listening to the hellos of nodes without taking part, for commands that only show them.
 //!
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
+//!
+//! Invariant: of each node one hello waits, the newest, whose length is bounded ([`HelloMailbox`]). A node that floods costs the receiving.
+
+mod mailbox;
 
 use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
 use crate::endpoint::{EndpointSeals, NodeLetterGate};
 use crate::runtime::SharedRuntime;
 use crate::subject;
-use async_nats::{Client, Message, Subscriber};
-use crossbeam_channel::{Receiver, bounded};
+use async_nats::{Client, Subscriber};
 use futures_util::StreamExt;
+use mailbox::{HelloMailbox, WaitingHello};
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
@@ -18,8 +22,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Messages that wait for the listener. More are dropped: each node says hello again a second later.
-const ROOM: usize = 16_384;
 /// How long the server may take to be there.
 const OPENING: Nanos = Nanos::from_secs(10);
 
@@ -30,13 +32,6 @@ pub struct HeardHello {
     pub hello: NodeHello,
     /// When that came, however long it waited here.
     pub at: MonoTime,
-}
-
-/// A message, and when it came.
-#[derive(Debug)]
-struct HeardMessage {
-    at: MonoTime,
-    message: Message,
 }
 
 /// The subscription to all hellos.
@@ -56,7 +51,7 @@ async fn subscribe(access: ServerAccess) -> Result<HelloSubscription, Error> {
 
 #[derive(Debug)]
 pub struct FleetObserver {
-    heard: Receiver<HeardMessage>,
+    mailbox: HelloMailbox,
     listening: JoinHandle<()>,
     /// Held so that it goes on listening when the fabric is gone.
     _runtime: SharedRuntime,
@@ -71,16 +66,18 @@ impl FleetObserver {
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opened = runtime.wait(OPENING.to_std(), subscribe(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::silent()))?;
-        let (queue, heard) = bounded(ROOM);
+        let (mailbox, own_gate) = (HelloMailbox::default(), gate.clone());
+        let filled = mailbox.clone();
         let listening = runtime.spawn(async move {
             let HelloSubscription { mut messages, _client } = subscription;
             while let Some(message) = messages.next().await {
-                // A full queue drops it: each node says hello again a second later.
-                drop(queue.try_send(HeardMessage { at: MonoTime::from_nanos(monotonic_ns()), message }));
+                if own_gate.check_cost(&message).is_ok() {
+                    filled.put(&message, MonoTime::from_nanos(monotonic_ns()));
+                }
             }
         });
         let listening = listening.ok_or_else(connection::silent)?;
-        Ok(Self { heard, listening, _runtime: runtime, seals, gate })
+        Ok(Self { mailbox, listening, _runtime: runtime, seals, gate })
     }
 
     /// The next node that says it is there; `None` if none does within that time. Hellos without the seal of their node are ignored.
@@ -88,8 +85,8 @@ impl FleetObserver {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let HeardMessage { at, message } = self.heard.recv_timeout(left).ok()?;
-            if self.gate.check(&message).is_err() {
+            let WaitingHello { at, message } = self.mailbox.take(left)?;
+            if self.gate.check_seal(&message).is_err() {
                 continue;
             }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);

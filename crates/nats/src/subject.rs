@@ -191,6 +191,11 @@ pub(crate) const fn presence_of_all() -> &'static str {
     CONTROLLER_TELEMETRY[0]
 }
 
+/// Whether nodes say hello there.
+pub(crate) fn is_hello(subject: &str) -> bool {
+    subject.starts_with("hb.")
+}
+
 /// Who published at `subject`: its last word, which the server vouches for.
 pub(crate) fn speaker(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;

@@ -1,6 +1,7 @@
 //! What a port says of itself, and what its two halves counted.
 
 use packetrig_units::BitRate;
+use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 
 /// Which way frames take. The result of a run names it.
@@ -48,16 +49,23 @@ pub enum StampKind {
     User,
 }
 
-/// What a port is and can do.
+/// Longest text about a port, in characters.
+const LONGEST_TEXT: usize = 1000;
+
+/// What a port is and can do. Its texts come from other machines: those that were read are one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Its name in the plan.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub name: String,
     /// `ns/ifname`.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub location: String,
     /// The way frames take.
     pub back_end: BackEnd,
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub why: String,
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub driver: String,
     /// Link speed, if the driver or the plan says.
     pub speed: Option<BitRate>,

@@ -1,7 +1,7 @@
 //! Quantities as types: a size is not a rate, a duration is not an instant, and none of them is a bare number.
 //!
 //! This crate holds the units every room speaks: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for
-//! lengths on the wire, [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses. It parses and prints them
+//! lengths on the wire, [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for lines of others. It parses and prints them
 //! ("10Gbit/s", "64B", "1.5ms"). It reads no clock and knows no packet.
 //!
 //! Invariant: counts and rates are integers or exact fractions. A float appears only when a value is printed.
@@ -14,6 +14,7 @@ mod parse;
 mod rate;
 mod ratio;
 mod size;
+pub mod text;
 mod time;
 
 pub use blame::{Blame, message_with_causes};

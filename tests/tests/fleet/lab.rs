@@ -180,6 +180,17 @@ impl Fleet {
         self.start_server();
     }
 
+    /// The process of `fleet up`.
+    pub(crate) fn server_process(&self) -> u32 {
+        self.controller.as_ref().expect("it was started").id()
+    }
+
+    /// Waits until `fleet up` has ended, for which somebody has asked it.
+    pub(crate) fn await_server_end(&mut self) {
+        let mut server = self.controller.take().expect("it was started");
+        server.wait().expect("a child can be waited for");
+    }
+
     /// The line that lets nodes in.
     pub(crate) fn line(&self) -> &str {
         &self.line

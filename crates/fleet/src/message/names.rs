@@ -1,5 +1,6 @@
-//! The names of runs, nodes and plans in messages.
+//! The names of runs, nodes and plans in messages. One that was read is one line of bounded length.
 
+use crate::bounded::line;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -7,7 +8,7 @@ use std::fmt;
 /// Names a run; sorts by the time it began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RunId(pub String);
+pub struct RunId(#[serde(deserialize_with = "line")] pub String);
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,7 +19,7 @@ impl fmt::Display for RunId {
 /// Names a node; on one machine there is only [`NodeName::local`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct NodeName(pub String);
+pub struct NodeName(#[serde(deserialize_with = "line")] pub String);
 
 impl NodeName {
     /// What a node may be called, for messages.
@@ -59,7 +60,7 @@ impl fmt::Display for NodeName {
 /// SHA-256 of the plan's text, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PlanHash(String);
+pub struct PlanHash(#[serde(deserialize_with = "line")] String);
 
 impl PlanHash {
     /// The hash of `document`.

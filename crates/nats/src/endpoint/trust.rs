@@ -1,5 +1,6 @@
 //! What this place does with seals: it makes its own, and believes what comes in by the others'.
 
+use super::hello_allowance::HelloAllowance;
 use super::known_controllers::KnownControllers;
 use super::place::{header, place_of};
 use crate::letter;
@@ -9,12 +10,15 @@ use crate::seal::{
 use crate::subject;
 use async_nats::{HeaderMap, Message};
 use packetrig_fleet::fabric::Error;
+use packetrig_fleet::hello::MOST_HELLO_BYTES;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
+use packetrig_sys::clock::monotonic_ns;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The seal of a letter, see [`crate::seal`].
 const SEAL: &str = "Packetrig-Seal";
+const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
 /// Proof of the highest epoch that the sender has seen.
 const EPOCH: &str = "Packetrig-Epoch";
 
@@ -29,9 +33,13 @@ pub(crate) struct ControllerSeals {
     sealer: LetterSealer,
 }
 
-/// Checks the seals of nodes before anything of their messages is queued. Clones are the same gate.
+/// Checks messages of nodes before anything of them is queued: hellos for their length and number, then all for their seals. Clones are
+/// the same gate.
 #[derive(Clone)]
-pub(crate) struct NodeLetterGate(Option<Arc<Mutex<NodeSealChecker>>>);
+pub(crate) struct NodeLetterGate {
+    hellos: HelloAllowance,
+    checker: Option<Arc<Mutex<NodeSealChecker>>>,
+}
 
 impl std::fmt::Debug for NodeLetterGate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,15 +51,38 @@ impl NodeLetterGate {
     /// The controller's gate; a place that is not the controller's has none. With `session`, only letters that answer that
     /// instance of a controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
-        let Some(SealKeys::Controller { grants, .. }) = keys else { return Self(None) };
-        Self(Some(Arc::new(Mutex::new(NodeSealChecker::new(grants.clone(), session)))))
+        let checker = match keys {
+            Some(SealKeys::Controller { grants, .. }) => {
+                Some(Arc::new(Mutex::new(NodeSealChecker::new(grants.clone(), session))))
+            }
+            Some(SealKeys::Node { .. }) | None => None,
+        };
+        Self { hellos: HelloAllowance::default(), checker }
+    }
+
+    /// Whether a hello is worth a look at its seal: that costs time, too.
+    pub(crate) fn check_cost(&self, message: &Message) -> Result<(), LetterRefusal> {
+        if !subject::is_hello(&message.subject) {
+            return Ok(());
+        }
+        if message.length > MOST_HELLO_BYTES {
+            return Err(LetterRefusal::TooMuch("a hello that is too long"));
+        }
+        let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
+        let is_allowed = self.hellos.take(from, monotonic_ns());
+        if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("too many hellos")) }
     }
 
     /// Whether the message comes from the node whose subject it is on, is new, and is meant for this controller.
     pub(crate) fn check(&self, message: &Message) -> Result<(), LetterRefusal> {
-        const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
+        self.check_cost(message)?;
+        self.check_seal(message)
+    }
+
+    /// The second half of [`Self::check`].
+    pub(crate) fn check_seal(&self, message: &Message) -> Result<(), LetterRefusal> {
         const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
-        let Some(checker) = &self.0 else { return Ok(()) };
+        let Some(checker) = &self.checker else { return Ok(()) };
         let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
         let life = place_of(message).ok_or(LIFELESS)?;
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,14 +171,13 @@ impl EndpointSeals {
             return Ok(envelope);
         }
         let from = subject::speaker(&message.subject).ok_or("its subject names no node")?;
-        let mut envelope = MessageEnvelope { from, ..letter::decode(bytes)? };
+        let mut envelope = MessageEnvelope { from, ..letter::decode_of_node(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
             // No more than a controller has signed: a node that names the last epoch would lock out all
             // controllers.
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
-            hello.limit_texts();
         }
         Ok(envelope)
     }

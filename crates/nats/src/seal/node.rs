@@ -67,6 +67,8 @@ pub(crate) enum LetterRefusal {
     OtherController,
     /// The same of a node that has: it is for the other one.
     NotForThisOne,
+    /// It is longer than it may be, or too many came before it.
+    TooMuch(&'static str),
     /// The key of the node cannot be read now.
     NoKeyNow(String),
 }
@@ -74,7 +76,7 @@ pub(crate) enum LetterRefusal {
 impl std::fmt::Display for LetterRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotGenuine(why) => f.write_str(why),
+            Self::NotGenuine(why) | Self::TooMuch(why) => f.write_str(why),
             Self::OtherController | Self::NotForThisOne => f.write_str("sealed for another controller"),
             Self::NoKeyNow(why) => write!(f, "the key of that node cannot be read: {why}"),
         }

@@ -111,7 +111,10 @@ impl PresenceListener {
         let mut due = now() + EVERY;
         while !self.is_over() && observer.is_open() {
             clock::sleep_until_ns((now() + POLL).as_nanos());
-            while let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO) {
+            while !self.is_over()
+                && now() < due
+                && let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO)
+            {
                 let events = self.watcher.hear(&node, &hello, at);
                 self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
                 // The hello names the run of the node. When it changes, the lead has probably changed, too.

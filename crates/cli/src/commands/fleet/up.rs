@@ -18,6 +18,7 @@ use packetrig_nats::enrol::EnrolServer;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, signal};
+use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -25,7 +26,9 @@ use std::time::{Duration, SystemTime};
 /// Bytes that the message server may store: waiting results, records, and some reserve.
 const STORE: u64 = 2 << 30;
 /// Pause after a certificate could not be renewed.
-const RENEWAL_AGAIN: Duration = Duration::from_secs(5);
+const RENEWAL_AGAIN: Nanos = Nanos::from_secs(5);
+/// After a signal, threads that have not ended by then are left behind.
+const ENDING: Duration = Duration::from_millis(800);
 /// How often signals, the server and the nodes are looked at.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -37,6 +40,7 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
     signal::latch()?;
+    end_in_time_after_a_signal()?;
     // Shared with the enrolment server, which admits nodes from threads of its own. `None` with `--cluster`.
     let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
     let addresses = FleetAddresses {
@@ -67,15 +71,38 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
     let health = lock(&broker).is_some().then(|| watch_health(&place)).transpose()?;
     let _presence = PresenceWatch::start(&place)?;
     let mut nodes = AnnouncedNodes::default();
+    let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
         nodes.watch(&place, &broker, &authority);
-        keep_certificate_valid(&mut certificate, &broker, &enrolment);
+        if now() >= renew_at {
+            renew_at = keep_certificate_valid(&mut certificate, &broker, &enrolment);
+        }
         if let Some(found) = health.as_ref().and_then(HealthWatch::news) {
             apply_health(&found, &place, &broker);
         }
     }
+    // First: whoever waits for an answer of a server that hangs has it then.
+    drop(lock(&broker).take());
     Ok(CommandExit::Ok)
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+/// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. What they write is
+/// written as a whole or not at all, and the kernel ends the message server with its keeper.
+fn end_in_time_after_a_signal() -> Result<(), Error> {
+    let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
+        while !is_interrupted() {
+            std::thread::sleep(POLL / 2);
+        }
+        std::thread::sleep(ENDING);
+        remark("fleet: ended without waiting for what does not answer");
+        std::process::exit(CommandExit::Ok.code().into());
+    });
+    watching.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
 }
 
 fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
@@ -98,11 +125,12 @@ fn seconds() -> u64 {
     clock::wall_clock_ns() / 1_000_000_000
 }
 
+/// Renews the certificate if it is time; returns when to look again.
 fn keep_certificate_valid(
     certificate: &mut ServerCertificateKeeper,
     broker: &Mutex<Option<MessageServer>>,
     enrolment: &EnrolServer,
-) {
+) -> MonoTime {
     match certificate.renew_if_due(seconds(), lock(broker).as_ref(), enrolment) {
         Ok(false) => {}
         Ok(true) => remark("fleet: the certificate of the message server was renewed"),
@@ -111,9 +139,10 @@ fn keep_certificate_valid(
             let text =
                 format_args!("cannot renew the certificate of the message server: {error}; trying again");
             warn("fleet", text);
-            std::thread::sleep(RENEWAL_AGAIN);
+            return now() + RENEWAL_AGAIN;
         }
     }
+    MonoTime::default()
 }
 
 /// A panic elsewhere must not end the message server: what it protects is still usable.

@@ -1,0 +1,53 @@
+//! Reads what others say within bounds: texts as one line, lists as their first elements.
+//!
+//! Invariant: what lies beyond a bound is passed over while it is read, and never kept.
+
+use crate::hello::{LONGEST_TEXT, MOST_TEXTS};
+use packetrig_units::text::deserialize_line;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A text as one line.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Line(#[serde(deserialize_with = "line")] String);
+
+/// The same for a field.
+pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    deserialize_line::<LONGEST_TEXT, D>(from)
+}
+
+/// The first texts of a list, each as one line.
+pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let lines: Vec<Line> = few::<MOST_TEXTS, _, _>(from)?;
+    Ok(lines.into_iter().map(|line| line.0).collect())
+}
+
+/// The first elements of a list.
+pub(crate) fn few<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    from.deserialize_seq(FewVisitor::<MOST, T>(PhantomData))
+}
+
+struct FewVisitor<const MOST: usize, T>(PhantomData<T>);
+
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for FewVisitor<MOST, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut kept = Vec::new();
+        while kept.len() < MOST {
+            let Some(element) = list.next_element()? else { return Ok(kept) };
+            kept.push(element);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(kept)
+    }
+}

@@ -1,0 +1,68 @@
+//! How many hellos of one node are looked at.
+//!
+//! A node says hello once a second, and once for each controller that calls the roll. One that says it more often than that costs its
+//! readers nothing but the receiving.
+
+use packetrig_fleet::message::NodeName;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Hellos of one node in a second, on average.
+const PER_SECOND: u64 = 32;
+/// Hellos of one node at once.
+const AT_ONCE: u64 = 64;
+const PERIOD_NS: u64 = 1_000_000_000 / PER_SECOND;
+/// Nodes that are remembered before those that have been silent are forgotten.
+const REMEMBERED: usize = 4096;
+
+/// Clones are the same allowance.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HelloAllowance {
+    /// When each node will have its whole allowance again.
+    whole_at: Arc<Mutex<BTreeMap<NodeName, u64>>>,
+}
+
+impl HelloAllowance {
+    /// Whether one more of this node is allowed; then it is taken.
+    pub(super) fn take(&self, node: NodeName, now_ns: u64) -> bool {
+        let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if whole_at.len() >= REMEMBERED {
+            whole_at.retain(|_, at| *at > now_ns);
+        }
+        let at = whole_at.entry(node).or_insert(now_ns);
+        let next = now_ns.max(*at).saturating_add(PERIOD_NS);
+        let is_allowed = next <= now_ns.saturating_add(AT_ONCE * PERIOD_NS);
+        if is_allowed {
+            *at = next;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_uses_up_its_own_hellos_only() {
+        let allowance = HelloAllowance::default();
+        let take = |node: &str, at| allowance.take(NodeName(node.into()), at);
+        let taken = (0..1000).filter(|_| take("a", 0)).count() as u64;
+        assert_eq!(taken, AT_ONCE);
+        assert!(take("b", 0));
+        // A flood of ten seconds.
+        let taken = (0..10_000).filter(|number| take("a", number * 1_000_000)).count() as u64;
+        assert!((10 * PER_SECOND - 2..=10 * PER_SECOND + 2).contains(&taken), "{taken}");
+        let taken = (0..1000).filter(|_| take("a", 100_000_000_000)).count() as u64;
+        assert_eq!(taken, AT_ONCE, "it has been silent for long");
+    }
+
+    #[test]
+    fn silent_nodes_are_forgotten() {
+        let allowance = HelloAllowance::default();
+        for number in 0..3 * REMEMBERED as u64 {
+            assert!(allowance.take(NodeName(format!("n{number}")), number * PERIOD_NS * 2));
+        }
+        assert!(allowance.whole_at.lock().unwrap().len() <= REMEMBERED);
+    }
+}

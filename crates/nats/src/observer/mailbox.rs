@@ -1,0 +1,133 @@
+//! Hellos that wait to be read: of each node the newest.
+
+use crate::runtime::deadline_ns;
+use crate::subject::speaker;
+use async_nats::Message;
+use bytes::Bytes;
+use packetrig_fleet::message::NodeName;
+use packetrig_sys::clock::monotonic_ns;
+use packetrig_units::MonoTime;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Nodes whose hellos wait at most; a fleet has fewer.
+const MOST_NODES: usize = 16_384;
+
+/// Clones are the same mailbox.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HelloMailbox(Arc<SharedMail>);
+
+#[derive(Debug, Default)]
+struct SharedMail {
+    mail: Mutex<Mail>,
+    has_come: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    newest: BTreeMap<NodeName, WaitingHello>,
+    /// The keys of `newest`, the one that waits longest first.
+    order: VecDeque<NodeName>,
+}
+
+/// A message, and when it came.
+#[derive(Debug)]
+pub(super) struct WaitingHello {
+    pub(super) at: MonoTime,
+    pub(super) message: Message,
+}
+
+impl HelloMailbox {
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a hello in place of an earlier one of the same node.
+    pub(super) fn put(&self, message: &Message, at: MonoTime) {
+        let Some(node) = speaker(&message.subject) else { return };
+        let mut mail = self.lock();
+        if !mail.newest.contains_key(&node) {
+            if mail.newest.len() >= MOST_NODES {
+                return;
+            }
+            mail.order.push_back(node.clone());
+        }
+        mail.newest.insert(node, WaitingHello { at, message: detached(message) });
+        self.0.has_come.notify_one();
+    }
+
+    /// The hello of the node that waits longest, once there is one.
+    pub(super) fn take(&self, within: Duration) -> Option<WaitingHello> {
+        let until = deadline_ns(within);
+        let mut mail = self.lock();
+        loop {
+            if let Some(node) = mail.order.pop_front() {
+                return mail.newest.remove(&node);
+            }
+            let left =
+                until.checked_sub(monotonic_ns()).filter(|left| *left > 0).map(Duration::from_nanos)?;
+            let waited = self.0.has_come.wait_timeout(mail, left);
+            mail = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// The same in memory of its own: a message as it came holds the whole buffer that it was received in.
+fn detached(message: &Message) -> Message {
+    Message {
+        subject: message.subject.to_string().into(),
+        reply: None,
+        payload: Bytes::copy_from_slice(&message.payload),
+        headers: message.headers.clone(),
+        status: None,
+        description: None,
+        length: message.length,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(node: &str, number: u8) -> Message {
+        Message {
+            subject: format!("hb.{node}").into(),
+            reply: None,
+            payload: vec![number].into(),
+            headers: None,
+            status: None,
+            description: None,
+            length: 1,
+        }
+    }
+
+    #[test]
+    fn of_each_node_the_newest_hello_waits_and_nodes_take_turns() {
+        let mailbox = HelloMailbox::default();
+        let put = |node: &str, number| mailbox.put(&hello(node, number), MonoTime::from_nanos(number.into()));
+        for number in 0..200 {
+            put("flood", number);
+        }
+        put("a", 200);
+        put("flood", 201);
+        let take = || {
+            let WaitingHello { at, message } = mailbox.take(Duration::ZERO)?;
+            Some((message.subject.to_string(), message.payload[0], at.as_nanos()))
+        };
+        assert_eq!(take(), Some(("hb.flood".into(), 201, 201)));
+        put("flood", 202);
+        assert_eq!(take(), Some(("hb.a".into(), 200, 200)));
+        assert_eq!(take(), Some(("hb.flood".into(), 202, 202)));
+        assert_eq!(take(), None);
+    }
+
+    #[test]
+    fn a_waiting_reader_is_woken() {
+        let mailbox = HelloMailbox::default();
+        let filled = mailbox.clone();
+        let reader = std::thread::spawn(move || mailbox.take(Duration::from_secs(60)).is_some());
+        filled.put(&hello("a", 1), MonoTime::default());
+        assert!(reader.join().expect("it ends"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Text that comes from elsewhere, as one line that a terminal, a log and a table can show.
+//!
+//! Invariant: what [`one_line`] gives has no character that a terminal obeys, that ends a line, or that readers do not see.
+
+use serde::de::{Deserializer, Error, Visitor};
+use std::fmt;
+
+/// The text without line ends, tabs and other characters that have no picture, which are written as escapes; cut to `most` characters,
+/// the last of which is then `…`.
+pub fn one_line(text: &str, most: usize) -> String {
+    let mut line = String::new();
+    let mut length = 0;
+    for c in text.chars() {
+        let shown = if is_pictured(c) { c.to_string() } else { c.escape_unicode().to_string() };
+        let added = shown.chars().count();
+        if length + added > most {
+            return cut(&line, most);
+        }
+        length += added;
+        line.push_str(&shown);
+    }
+    line
+}
+
+/// The beginning of a line that was longer.
+fn cut(line: &str, most: usize) -> String {
+    line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
+}
+
+/// Whether the character has a picture of its own. The Unicode category decides, as the standard library knows it: not controls, formats
+/// (which turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned.
+/// Marks that belong to the letter before them are text.
+pub fn is_pictured(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_control();
+    }
+    // `escape_debug` escapes exactly what cannot be printed, by the tables of the standard library. It also escapes a combining mark
+    // that stands alone, so the character is put after a letter.
+    let mut behind_a_letter = [b'x'; 5];
+    let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
+    let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();
+    text.escape_debug().nth(1) != Some('\\')
+}
+
+/// Reads a text as one line, for fields of what others say.
+pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    from.deserialize_str(LineVisitor::<MOST>)
+}
+
+struct LineVisitor<const MOST: usize>;
+
+impl<const MOST: usize> Visitor<'_> for LineVisitor<MOST> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(one_line(text, MOST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_is_one_line_of_bounded_length() {
+        let cases = [
+            ("eth0 größer 日本語", "eth0 größer 日本語"),
+            ("a\nb\tc\r", "a\\u{a}b\\u{9}c\\u{d}"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\u{2028}\u{202e}\u{9b}", "\\u{2028}\\u{202e}\\u{9b}"),
+        ];
+        for (text, line) in cases {
+            assert_eq!(one_line(text, 300), line);
+        }
+        assert_eq!(one_line("abcdef", 6), "abcdef");
+        assert_eq!(one_line("abcdefg", 6), "abcde…");
+        assert_eq!(one_line("abcd\n", 6), "abcd…", "an escape is not cut in two");
+        assert_eq!(one_line(&"\n".repeat(1 << 20), 300).chars().count(), 300 / 5 * 5);
+        assert_eq!(one_line("ab", 0), "");
+    }
+}
