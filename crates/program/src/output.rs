@@ -1,6 +1,7 @@
 //! The one way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
 //! ends the writing, not the work; a full disk is reported at the end. Nothing here knows what it prints.
 
+use crate::safe_text::coloured;
 use crate::{UnwrittenResult, safe};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -148,7 +149,7 @@ impl TextStyle {
     }
 
     fn paint(self, text: &str, code: &str) -> String {
-        if self.coloured { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.coloured { coloured(text, code) } else { text.to_owned() }
     }
 }
 
@@ -203,6 +204,7 @@ mod tests {
     #[test]
     fn a_plain_style_adds_nothing() {
         assert_eq!(TextStyle::PLAIN.bad("FAIL"), "FAIL");
-        assert_eq!(TextStyle { coloured: true, width: None }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
+        let style = TextStyle { coloured: true, width: None };
+        assert_eq!(safe(&style.bad("FAIL")), "\u{1b}[1;31mFAIL\u{1b}[0m");
     }
 }

@@ -1,12 +1,15 @@
 //! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys what it
 //! reads. Control characters are shown as escapes; line ends, tabs and our own colours stay.
 
+use packetrig_units::text::is_pictured;
 use std::borrow::Cow;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::OnceLock;
 
 /// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
 const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
-/// Longest colour sequence that is looked for.
-const LONGEST_COLOUR: usize = 12;
+/// Longest colour sequence that is looked for: some codes and the number.
+const LONGEST_COLOUR: usize = 32;
 
 /// The text with everything that a terminal would obey, and readers would not see, written as an escape.
 pub fn safe(text: &str) -> Cow<'_, str> {
@@ -18,9 +21,13 @@ pub fn safe(text: &str) -> Cow<'_, str> {
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
-        let length = colour(left).unwrap_or_else(|| first.len_utf8());
-        let (part, rest) = left.split_at(length);
-        if length == first.len_utf8() && is_unsafe(first) {
+        if let Some(OwnColour { code, length }) = own_colour(left) {
+            shown.extend(["\u{1b}[", code, "m"]);
+            left = &left[length..];
+            continue;
+        }
+        let (part, rest) = left.split_at(first.len_utf8());
+        if is_unsafe(first) {
             shown.extend(first.escape_unicode());
         } else {
             shown.push_str(part);
@@ -30,35 +37,37 @@ pub fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether the character has no picture of its own. The Unicode category decides, as the standard library knows it: controls, formats (which
-/// turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned. Marks that
-/// belong to the letter before them are text.
+/// Whether the character has no picture of its own, and is no line end or tab.
 fn is_unsafe(c: char) -> bool {
-    if c.is_ascii() {
-        return c.is_control() && !matches!(c, '\n' | '\t');
-    }
-    // `escape_debug` escapes exactly what cannot be printed, by the tables of the standard library. It also escapes a combining mark
-    // that stands alone, so the character is put after a letter.
-    let mut behind_a_letter = [b'x'; 5];
-    let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
-    let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();
-    text.escape_debug().nth(1) == Some('\\')
+    !matches!(c, '\n' | '\t') && !is_pictured(c)
 }
 
-/// Length of the colour sequence that the text begins with. Hidden text is no colour.
-fn colour(text: &str) -> Option<usize> {
+/// The text in a colour, as [`safe`] lets it through. Only this program can write such a sequence: it holds a number that nobody else knows,
+/// so no text of others can colour or hide what stands behind it.
+pub(crate) fn coloured(text: &str, code: &str) -> String {
+    let key = colour_key();
+    format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")
+}
+
+/// Different in each process.
+fn colour_key() -> &'static str {
+    static KEY: OnceLock<String> = OnceLock::new();
+    KEY.get_or_init(|| RandomState::new().build_hasher().finish().to_string())
+}
+
+/// A colour sequence of this program, and how many bytes it has with its number.
+struct OwnColour<'a> {
+    code: &'a str,
+    length: usize,
+}
+
+/// The colour sequence that the text begins with, if this program has written it.
+fn own_colour(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;
-    codes[..end].split(';').all(is_colour_code).then_some("\u{1b}[".len() + end + 1)
-}
-
-/// Colours of the text and its weight. Not 8 (hidden), and no background: text in the colour of its background is hidden, too.
-fn is_colour_code(code: &str) -> bool {
-    match code.parse::<u8>() {
-        Ok(code) => matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97),
-        // `ESC [ m` is short for `ESC [ 0 m`.
-        Err(_) => code.is_empty(),
-    }
+    let (code, key) = codes[..end].rsplit_once(';')?;
+    let length = "\u{1b}[".len() + end + 1;
+    (key == colour_key()).then_some(OwnColour { code, length })
 }
 
 #[cfg(test)]
@@ -89,14 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_tabs_colours_and_our_own_clearing_stay() {
-        for text in [
-            "one\n\ttwo\n",
-            "\u{1b}[1;32mPASS\u{1b}[0m",
-            "\u{1b}[H\u{1b}[J  1.0 s",
-            "größer 10 µs…",
-            "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀",
-        ] {
+    fn only_colours_of_this_program_are_shown() {
+        let text = format!("{} b\u{1b}[31mred", coloured("PASS", "1;32"));
+        assert_eq!(safe(&text), "\u{1b}[1;32mPASS\u{1b}[0m b\\u{1b}[31mred");
+        assert_eq!(safe("\u{1b}[1;31;12345mx"), "\\u{1b}[1;31;12345mx", "a guess");
+        assert_eq!(safe("\u{1b}[0m\u{1b}["), "\\u{1b}[0m\\u{1b}[");
+    }
+
+    #[test]
+    fn lines_tabs_and_our_own_clearing_stay() {
+        for text in
+            ["one\n\ttwo\n", "\u{1b}[H\u{1b}[J  1.0 s", "größer 10 µs…", "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀"]
+        {
             assert_eq!(safe(text), text);
         }
     }

@@ -1,6 +1,10 @@
 //! Tables of text: a header, rows, names to the left and numbers to the right. Knows nothing of what it shows.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use packetrig_units::text::one_line;
+
+/// Longest cell. What is in it may come from others, and it is one line: a text with a line end in it would look like a row of its own.
+const LONGEST_CELL: usize = 4096;
 
 /// A table without borders: they cost width and do not help to read numbers.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -58,7 +62,7 @@ fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> u
 
 fn aligned(index: usize, text: &str) -> Cell {
     let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-    Cell::new(text).set_alignment(alignment)
+    Cell::new(one_line(text, LONGEST_CELL)).set_alignment(alignment)
 }
 
 #[cfg(test)]
@@ -78,6 +82,14 @@ mod tests {
         assert_eq!(shown(Some(3)), "stream  lost", "the others are too important to be left out");
         assert!(of(Some(25)).ends_with("\n  1 column does not fit; --wide shows all\n"));
         assert!(!of(None).contains("--wide"));
+    }
+
+    #[test]
+    fn a_cell_is_one_line_whatever_is_in_it() {
+        let forged = "a  1\nb  idle\t\u{1b}[31m".to_owned();
+        let text = table(&["node", "seen"], [vec![forged, "2".to_owned()]]);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("a  1\\u{a}b  idle\\u{9}\\u{1b}[31m  "), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod method;
 mod trend;
 
 pub use comparison::{comparison_csv, comparison_junit, comparison_markdown};
-pub use csv::{csv_metadata, table_csv};
+pub use csv::{csv_field, csv_metadata, table_csv};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use method::{method_csv, method_junit, method_markdown};

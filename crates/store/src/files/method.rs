@@ -1,6 +1,7 @@
 //! The result of a test method as CSV, JUnit XML and Markdown.
 
 use super::comparison::cell;
+use super::csv::csv_field;
 use super::junit::{JunitCounts, case, element, suite};
 use packetrig_method::tables::ResultTable;
 use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
@@ -17,17 +18,8 @@ pub fn method_csv(tables: &[ResultTable]) -> String {
 
 fn csv_line(first: &str, cells: &[String]) -> String {
     let cells = std::iter::once(first).chain(cells.iter().map(String::as_str));
-    let quoted: Vec<String> = cells.map(csv_cell).collect();
+    let quoted: Vec<String> = cells.map(csv_field).collect();
     format!("{}\n", quoted.join(","))
-}
-
-/// RFC 4180.
-fn csv_cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }
 
 /// One test case for each criterion, and one for what is not known.

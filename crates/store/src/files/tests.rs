@@ -22,6 +22,18 @@ fn json_holds_the_whole_report() {
 }
 
 #[test]
+fn no_text_of_a_table_is_a_formula() {
+    for formula in ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1"] {
+        let shown = csv_field(formula);
+        assert!(shown.starts_with(['\'', '"']) && shown.contains(&format!("'{}", &formula[..1])), "{shown}");
+    }
+    for harmless in ["-3", "+1.5", "-1e9", "eth0", "a=b", ""] {
+        assert_eq!(csv_field(harmless), harmless);
+    }
+    assert_eq!(csv_field(r#"{"a":1,"b":2}"#), r#""{""a"":1,""b"":2}""#);
+}
+
+#[test]
 fn a_stream_line_tells_absent_from_zero() {
     let csv = table_csv::<StreamTable>(&report("r1"));
     assert_eq!(csv.lines().count(), 3);

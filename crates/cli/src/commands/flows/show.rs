@@ -1,6 +1,6 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, csv_field, protocol, reason};
+use super::values::{cell_text, protocol, reason};
 use super::{end, moment};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
@@ -8,6 +8,7 @@ use crate::numbers::count;
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_flow::element::ElementKind;
+use packetrig_store::files::csv_field;
 use packetrig_store::flows::columns::{FlowColumn, columns};
 use packetrig_store::flows::json::append_cell;
 use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};

@@ -1,11 +1,12 @@
 //! `packetrig flows top`.
 
-use super::values::{csv_field, group_json, group_text};
+use super::values::{group_json, group_text};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{count, percent, scaled};
 use crate::output::{CommandOutput, remark};
 use crate::table::table;
+use packetrig_store::files::csv_field;
 use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
 use packetrig_store::flows::scan::flow_files;
 use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};

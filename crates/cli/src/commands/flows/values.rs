@@ -71,15 +71,6 @@ pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
     }
 }
 
-/// A field of CSV, in quotes only if it needs them (RFC 4180).
-pub(super) fn csv_field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
 /// IANA's numbers of `flowEndReason`, in one word.
 pub(super) const fn reason(number: u64) -> &'static str {
     match number {
@@ -89,16 +80,5 @@ pub(super) const fn reason(number: u64) -> &'static str {
         4 => "forced",
         5 => "no room",
         _ => "–",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_that_could_be_two_is_in_quotes() {
-        assert_eq!(csv_field("a b"), "a b");
-        assert_eq!(csv_field(r#"{"a":1,"b":2}"#), r#""{""a"":1,""b"":2}""#);
     }
 }
