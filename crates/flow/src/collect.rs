@@ -48,6 +48,7 @@ pub use collector::{CollectorOptions, FlowCollector, ForgottenExporters, Refused
 pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
 pub use exporter::{
     ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, SequenceNumbers, message_length,
+    sender_network,
 };
 pub use gather::{FlowGatherer, GatherOptions};
 pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterPart};

@@ -162,11 +162,13 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         // The time of arrival, not of decoding: the time in the queue must not age templates and flows.
         let now_ns = messages.at_ns;
         let Self { collector, gather, pending, .. } = self;
+        let mut delivered = 0;
         for (source, message) in messages.iter() {
             // Whoever reads a file wants all of it.
             let sent_s = if source.transport == MessageTransport::File { None } else { sent_s(message) };
-            let decoded =
-                collector.receive(source, message, now_ns, &mut |exporter, received| match received {
+            let decoded = collector.receive(source, message, now_ns, &mut |exporter, received| {
+                delivered += u64::from(received.is_delivery());
+                match received {
                     ReceivedMessage::Record(record) => pending.keep(*exporter, record, sent_s),
                     ReceivedMessage::Sim(event) => {
                         gather
@@ -182,8 +184,12 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                     }
                     // Counted by the session.
                     ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
-                });
+                }
+            });
             ignore_malformed(decoded);
+        }
+        if let Some(of_connection) = &messages.delivered {
+            of_connection.add(delivered);
         }
     }
 

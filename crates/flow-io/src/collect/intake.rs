@@ -6,7 +6,7 @@ use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Batches that may wait for the decoding thread. When the queue is full, listeners wait: the kernel then drops datagrams
@@ -38,6 +38,33 @@ pub(super) struct MessageBlock {
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(MessageSource, usize)>,
+    /// Where the records of these messages are counted for the connection that they came by.
+    pub(super) delivered: Option<Arc<DeliveredRecords>>,
+}
+
+/// Records that could be read of what a connection sent.
+#[derive(Debug, Default)]
+pub(super) struct DeliveredRecords {
+    count: AtomicU64,
+    /// When the last of them was counted, on the clock of [`now_ns`].
+    last_ns: AtomicU64,
+}
+
+impl DeliveredRecords {
+    pub(super) fn add(&self, count: u64) {
+        if count > 0 {
+            self.last_ns.store(now_ns(), Ordering::Relaxed);
+            self.count.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn last_ns(&self) -> u64 {
+        self.last_ns.load(Ordering::Relaxed)
+    }
 }
 
 /// A listener's thread, and the address it got.
@@ -52,6 +79,11 @@ impl MessageBlock {
     /// An empty block for messages that arrive now.
     pub(super) fn new() -> Self {
         Self { at_ns: now_ns(), ..Self::default() }
+    }
+
+    /// The same of a connection.
+    pub(super) fn of_connection(delivered: &Arc<DeliveredRecords>) -> Self {
+        Self { delivered: Some(Arc::clone(delivered)), ..Self::new() }
     }
 
     pub(super) fn push(&mut self, source: MessageSource, message: &[u8]) {

@@ -1,7 +1,8 @@
 //! TCP and TLS connections: each has a thread that splits what it reads into messages.
 //!
-//! Invariant: there are never more connections than the options allow, no address has more than its share of them, and each
-//! holds at most one incomplete message. A silent connection has a deadline, and is closed when others need room.
+//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more than its share of them, and
+//! each holds at most one incomplete message. A silent connection has a deadline, and one that delivers no records is closed when
+//! others need room.
 
 mod peers;
 mod turns;
@@ -275,12 +276,12 @@ fn hand_on(
     bytes: &[u8],
     source: MessageSource,
 ) -> Option<usize> {
-    let mut messages = MessageBlock::new();
+    let mut messages = MessageBlock::of_connection(&peer.delivered);
     let used = cut(bytes, |message| messages.push(source, message));
     add(&context.counters.messages, messages.parts.len() as u64);
     add(&context.counters.bytes, messages.bytes.len() as u64);
     if !messages.parts.is_empty() {
-        peer.note_messages();
+        peer.note_message();
     }
     if messages.send(&context.queue) { used } else { None }
 }

@@ -169,9 +169,11 @@ impl FlowCollector {
         let read = known.session.decode(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
         // A forger can send templates and garbage from any address at little cost. To become established it must send
-        // records that can be decoded, and keep it up for the whole trial.
+        // records that can be decoded, and keep it up for the whole trial. The address of a connection is its own.
+        let trial_ns =
+            if source.transport == MessageTransport::Udp { self.options.trial.as_u64() } else { 0 };
         if known.standing == ExporterStanding::OnTrial
-            && is_known_for >= self.options.trial.as_u64()
+            && is_known_for >= trial_ns
             && has_delivered(known.session.counts())
         {
             self.establish(&exporter, now_ns);
@@ -201,7 +203,7 @@ impl FlowCollector {
             }
         }
         self.table.insert(exporter, self.session(exporter), ExporterStanding::OnTrial, now_ns);
-        if transport != MessageTransport::Udp || self.options.allowed.names(address) {
+        if is_file || self.options.allowed.names(address) {
             self.establish(&exporter, now_ns);
         }
         while self.table.len() > self.options.places()

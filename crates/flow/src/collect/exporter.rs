@@ -3,7 +3,7 @@
 use super::{MalformedMessage, ipfix, netflow5, netflow9};
 use crate::sim;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +21,14 @@ pub struct MessageSource {
     /// Its port; of a file, the number of the file.
     pub port: u16,
     pub transport: MessageTransport,
+}
+
+/// What an address counts as where one sender may have a share only: an IPv6 address as its /64, all of which one host can have.
+pub fn sender_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address @ IpAddr::V4(_) => address,
+    }
 }
 
 /// What messages are written in.

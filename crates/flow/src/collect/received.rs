@@ -48,3 +48,10 @@ pub enum ReceivedMessage {
     /// The exporter restarted.
     Restart,
 }
+
+impl ReceivedMessage {
+    /// Whether it is something that the exporter had to say, and not an observation about its messages.
+    pub const fn is_delivery(&self) -> bool {
+        matches!(self, Self::Record(_) | Self::Sim(_) | Self::Statistics(_))
+    }
+}

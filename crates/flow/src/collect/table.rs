@@ -2,14 +2,16 @@
 //!
 //! Anybody can send a datagram from any address, so a new exporter is *on trial*: exporters on trial share the places that
 //! are left, and a newcomer replaces the one that was silent for longest. An exporter whose messages could be decoded for a
-//! while is *established*, and so is one that is on the list of exporters or has a connection. It keeps its place until it
+//! while is *established*, and so is one that is on the list of exporters, or has a connection and has delivered a record. It keeps its place until it
 //! was silent for [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
 //!
 //! Every change takes the same time however many exporters there are, but for a logarithm.
 //!
+//! The IPv6 addresses of a /64 count as one address.
+//!
 //! Invariant: `memory` is the sum of what is charged to the exporters, `of_address` the same by address.
 
-use super::exporter::ExporterIdentity;
+use super::exporter::{ExporterIdentity, sender_network};
 use super::memory::{block, map};
 use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +87,7 @@ impl ExporterTable {
     }
 
     pub(super) fn of_address(&self, address: IpAddr) -> AddressUse {
-        self.of_address.get(&address).copied().unwrap_or_default()
+        self.of_address.get(&sender_network(address)).copied().unwrap_or_default()
     }
 
     pub(super) fn get_mut(&mut self, exporter: &ExporterIdentity) -> Option<&mut KnownExporter> {
@@ -135,7 +137,7 @@ impl ExporterTable {
         };
         self.place(&exporter, standing, self.turn);
         self.counts[standing as usize] += 1;
-        let address = exporter.source.address;
+        let address = sender_network(exporter.source.address);
         self.sizes.insert((address, 0, exporter));
         let of = self.of_address.entry(address).or_default();
         of.exporters += 1;
@@ -149,7 +151,7 @@ impl ExporterTable {
         self.displace(exporter, known.standing, known.turn);
         self.counts[known.standing as usize] -= 1;
         self.memory[known.standing as usize] -= known.memory;
-        let address = exporter.source.address;
+        let address = sender_network(exporter.source.address);
         self.sizes.remove(&(address, known.memory, *exporter));
         self.resize_address(address, known.memory, 0);
         if let Some(of) = self.of_address.get_mut(&address) {
@@ -204,7 +206,7 @@ impl ExporterTable {
         }
         let sum = &mut self.memory[known.standing as usize];
         *sum = *sum + now - before;
-        let address = exporter.source.address;
+        let address = sender_network(exporter.source.address);
         self.sizes.remove(&(address, before, *exporter));
         self.sizes.insert((address, now, *exporter));
         self.resize_address(address, before, now);
@@ -224,6 +226,7 @@ impl ExporterTable {
 
     /// The exporter of an address that holds most.
     pub(super) fn largest_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
+        let address = sender_network(address);
         // The greatest of this address: the first exporter of any is below every one with this size.
         let range = self
             .sizes
@@ -242,17 +245,18 @@ impl ExporterTable {
         address: IpAddr,
         standing: ExporterStanding,
     ) -> Option<&ExporterIdentity> {
+        let address = sender_network(address);
         let range = (address, standing, 0)..=(address, standing, u64::MAX);
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
     fn place(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.insert((standing, turn), *exporter);
-        self.by_address.insert((exporter.source.address, standing, turn), *exporter);
+        self.by_address.insert((sender_network(exporter.source.address), standing, turn), *exporter);
     }
 
     fn displace(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.remove(&(standing, turn));
-        self.by_address.remove(&(exporter.source.address, standing, turn));
+        self.by_address.remove(&(sender_network(exporter.source.address), standing, turn));
     }
 }

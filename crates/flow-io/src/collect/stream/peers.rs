@@ -1,19 +1,23 @@
 //! The open connections of a listener, and which of them is closed to make room for a new one.
 
 use crate::collect::CollectorState;
+use crate::collect::intake::DeliveredRecords;
+use packetrig_flow::collect::sender_network;
 use packetrig_sys::clock;
+use std::cmp::Reverse;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// State of a connection, shared by its own thread and the listener's.
+/// State of a connection, shared by its own thread, the listener's and the decoding one.
 #[derive(Debug)]
 pub(super) struct PeerState {
     pub(super) address: IpAddr,
     pub(super) stream: TcpStream,
-    /// Arrival of the last whole message, or of the connection itself until there was one.
-    heard_ns: AtomicU64,
+    /// What decoding has made of its messages.
+    pub(super) delivered: Arc<DeliveredRecords>,
+    opened_ns: u64,
     has_sent: AtomicBool,
     is_evicted: AtomicBool,
 }
@@ -23,19 +27,24 @@ impl PeerState {
         Self {
             address,
             stream,
-            heard_ns: AtomicU64::new(clock::monotonic_ns()),
+            delivered: Arc::default(),
+            opened_ns: clock::monotonic_ns(),
             has_sent: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn note_messages(&self) {
-        self.heard_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+    pub(super) fn note_message(&self) {
         self.has_sent.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn has_sent(&self) -> bool {
         self.has_sent.load(Ordering::Relaxed)
+    }
+
+    /// Since when it has been of no use: its last record, or its beginning.
+    fn idle_since_ns(&self) -> u64 {
+        self.delivered.last_ns().max(self.opened_ns)
     }
 
     pub(super) fn is_evicted(&self) -> bool {
@@ -87,18 +96,8 @@ pub(super) fn make_room(
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
-    let silent_since = clock::monotonic_ns().saturating_sub(shared.patience_ns);
-    // An exporter that sends messages is never evicted. An address beyond its share can only replace its own connections,
-    // so it cannot push out others.
-    let candidates = held.iter().filter(|peer| {
-        let heard_ns = peer.heard_ns.load(Ordering::Relaxed);
-        (has_share || peer.address == address) && (!peer.has_sent() || heard_ns < silent_since)
-    });
-    // The address with most connections loses one: first one that never sent a message, then the longest silent.
-    let victim = candidates.min_by_key(|peer| {
-        let count = std::cmp::Reverse(count_of(&held, peer.address));
-        (count, peer.has_sent(), peer.heard_ns.load(Ordering::Relaxed))
-    });
+    let victim = idle_peer(&held, address, has_share, shared.patience_ns)
+        .or_else(|| if has_share { peer_of_crowd(&held, address) } else { None });
     match victim {
         Some(peer) => peer.evict(),
         None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
@@ -106,8 +105,39 @@ pub(super) fn make_room(
     Ok(())
 }
 
+/// A connection that delivers no records. Messages without records keep no place: they cost nothing to send.
+fn idle_peer<'a>(
+    held: &[&'a PeerState],
+    address: IpAddr,
+    has_share: bool,
+    patience_ns: u64,
+) -> Option<&'a PeerState> {
+    let idle_since_ns = clock::monotonic_ns().saturating_sub(patience_ns);
+    // An address beyond its share can only replace its own connections, so it cannot push out others.
+    let candidates = held.iter().copied().filter(|peer| {
+        let may_go = has_share || sender_network(peer.address) == sender_network(address);
+        may_go && (peer.delivered.count() == 0 || peer.idle_since_ns() < idle_since_ns)
+    });
+    candidates.min_by_key(|peer| eviction_order(held, peer))
+}
+
+/// If all deliver: one of an address that would still have more than the newcomer's. So every address finds a place for one, and
+/// exporters of different addresses do not push each other out.
+fn peer_of_crowd<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
+    let own = count_of(held, address) + 1;
+    let candidates = held.iter().copied().filter(|peer| count_of(held, peer.address) > own);
+    candidates.min_by_key(|peer| eviction_order(held, peer))
+}
+
+/// Which goes first: one of the address with most connections, then the one with the fewest records, then the longest idle.
+fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
+    let count = Reverse(count_of(held, peer.address));
+    (count, peer.has_sent(), peer.delivered.count(), peer.idle_since_ns())
+}
+
 fn count_of(held: &[&PeerState], address: IpAddr) -> usize {
-    held.iter().filter(|peer| peer.address == address).count()
+    let network = sender_network(address);
+    held.iter().filter(|peer| sender_network(peer.address) == network).count()
 }
 
 #[cfg(test)]
@@ -131,11 +161,16 @@ mod tests {
     }
 
     fn peer(last: u8, has_sent: bool) -> ExporterPeer {
+        peer_at(address(last), has_sent)
+    }
+
+    fn peer_at(address: IpAddr, has_sent: bool) -> ExporterPeer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let state = Arc::new(PeerState::new(address(last), stream));
+        let state = Arc::new(PeerState::new(address, stream));
         if has_sent {
-            state.note_messages();
+            state.note_message();
+            state.delivered.add(1);
         }
         ExporterPeer { state, thread: std::thread::spawn(|| ()) }
     }
@@ -172,5 +207,48 @@ mod tests {
         let patient = CollectorState { patience_ns: 0, ..shared() };
         assert_eq!(make_room(&peers, address(9), &patient), Ok(()));
         assert!(peers[0].state.is_evicted(), "the longest silent of those that sent");
+    }
+
+    #[test]
+    fn messages_without_records_keep_no_place() {
+        let peers: Vec<ExporterPeer> = (0..8).map(|number| peer(number / 2, false)).collect();
+        for peer in &peers {
+            peer.state.note_message();
+        }
+        peers[0].state.delivered.add(1);
+        assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(
+            evicted(&peers),
+            [1],
+            "the first without a record, although others of its address deliver"
+        );
+    }
+
+    #[test]
+    fn few_addresses_that_deliver_keep_nobody_out() {
+        // Four addresses with two connections each, all of which deliver.
+        let mut peers: Vec<ExporterPeer> = (0..8).map(|number| peer(number / 2, true)).collect();
+        peers[5].state.delivered.add(9);
+        peers[6].state.delivered.add(9);
+        for peer in &peers[..4] {
+            peer.state.delivered.add(20);
+        }
+        assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(evicted(&peers), [4], "the one with the fewest records");
+        peers.push(peer(9, true));
+        assert_eq!(
+            make_room(&peers, address(9), &shared()),
+            Err(PeerDenial::Full),
+            "it has one as others have"
+        );
+    }
+
+    #[test]
+    fn a_64_of_ipv6_is_one_address() {
+        let of = |number: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, number, 0, 0, number]);
+        let peers = [peer_at(of(1), true), peer_at(of(2), true)];
+        assert_eq!(make_room(&peers, of(3), &shared()), Err(PeerDenial::AddressFull));
+        let elsewhere = IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]);
+        assert_eq!(make_room(&peers, elsewhere, &shared()), Ok(()));
     }
 }

@@ -110,6 +110,37 @@ fn a_slow_attacker_does_not_keep_newcomers_out() {
 }
 
 #[test]
+fn a_connection_without_a_record_is_on_trial_and_a_64_of_ipv6_is_one_address() {
+    let options = CollectorOptions { exporters: 40, ..CollectorOptions::default() };
+    let mut collector = FlowCollector::new(options);
+    let source = |last: u16, port| MessageSource {
+        address: [0x2001, 0xdb8, 0, 0, last, 0, 0, 1].into(),
+        port,
+        transport: MessageTransport::Tcp,
+    };
+    let mut send = |source, sets| {
+        drop(collector.receive(source, &ipfix(0, sets), 0, &mut |_, _| {}));
+        collector.exporters().count()
+    };
+    assert_eq!(send(source(0, 1), whole(0)), 1);
+    // Sixteen bytes each, and after them the one that delivers.
+    for port in 2..1000 {
+        send(source(port, port), MessageBytes::default());
+    }
+    assert_eq!(send(source(0, 1), data()), 40);
+    assert!(
+        collector.exporters().any(|(exporter, counts, _)| exporter.source.port == 1 && counts.records == 2)
+    );
+    assert_eq!(collector.forgotten().on_trial, 999 - 40);
+    let mut collector =
+        FlowCollector::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
+    for port in 1..100 {
+        drop(collector.receive(source(port, port), &ipfix(0, whole(0)), 0, &mut |_, _| {}));
+    }
+    assert_eq!((collector.exporters().count(), collector.refused().address_full), (3, 96));
+}
+
+#[test]
 fn the_silent_make_room_for_those_who_come_to_stay() {
     let mut many = ManySenders::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
     for second in [0, 15, 30] {
