@@ -36,7 +36,7 @@ use std::time::Duration;
 
 // What clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
-    config: Value,
+    config: String,
     /// Shared with viewers, who read it without the lock.
     names: Arc<ConfigurationNames>,
     /// Number of the configuration; see [`LiveState::configuration`](crate::viewing::LiveState::configuration).
@@ -146,10 +146,18 @@ impl<R: RunSource> TestConsole<R> {
 
     /// The document of a configuration, with locations instead of aliases.
     fn read(&self, config: &Value) -> Result<PlanDocument, TesterRefusal> {
-        // Clients get the locations back that they sent; only this copy has the real ones.
+        Ok(PlanDocument::read(self.text_with_locations(config), self.rigs.reading())?)
+    }
+
+    /// Clients get the locations back that they sent; only this text has the real ones.
+    fn text_with_locations(&self, config: &Value) -> String {
+        // As values, a document takes many times its length: so it is copied only where something is replaced.
+        if self.aliases.is_empty() {
+            return config.to_string();
+        }
         let mut document = config.clone();
         replace_aliases(&mut document, &self.aliases);
-        Ok(PlanDocument::read(document.to_string(), self.rigs.reading())?)
+        document.to_string()
     }
 
     /// Makes the open run follow `config` from now on.
@@ -166,7 +174,7 @@ impl<R: RunSource> TestConsole<R> {
         let names = ConfigurationNames::new(&config, &plan);
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
-        view.config = config;
+        view.config = config.to_string();
         view.plan = Some(plan);
         Ok(warnings)
     }
@@ -224,8 +232,7 @@ impl<R: RunSource> TestConsole<R> {
 
 impl ClientView {
     fn without_config() -> Self {
-        let config = Value::Object(serde_json::Map::new());
-        Self { config, names: Arc::default(), number: 0, plan: None, live: Arc::default() }
+        Self { config: "{}".to_owned(), names: Arc::default(), number: 0, plan: None, live: Arc::default() }
     }
 
     fn live(&self) -> MutexGuard<'_, LiveCounts> {
@@ -239,6 +246,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         // Scripts clean up with an empty configuration: it ends the run and opens nothing.
         if config.as_object().is_some_and(serde_json::Map::is_empty) {
             self.end_run(&mut changes);
+            self.rigs.release_memory();
             return Ok(Vec::new());
         }
         // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
@@ -256,12 +264,16 @@ impl<R: RunSource> Tester for TestConsole<R> {
         changes.run = Some(self.rigs.open(document, sink)?);
         let names = Arc::new(ConfigurationNames::new(&config, &plan));
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.view() = ClientView { names, config, number, plan: Some(plan), live };
+        *self.view() = ClientView { names, config: config.to_string(), number, plan: Some(plan), live };
+        drop(config);
+        self.rigs.release_memory();
         Ok(warnings)
     }
 
     fn config(&self) -> Value {
-        self.view().config.clone()
+        let text = self.view().config.clone();
+        // It was written from values, so it can be read.
+        serde_json::from_str(&text).unwrap_or_default()
     }
 
     fn problems(&self, config: &Value) -> Vec<String> {

@@ -7,6 +7,13 @@ use crate::error::best_effort;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+/// Gives memory that was freed back to the system. Allocators keep it otherwise, as a rule for good.
+pub fn release_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and the allocator locks its own state. The answer says whether there was any.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
 thread_local! {
     static HELD: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
 }

@@ -9,10 +9,12 @@ use crate::plane::EnginePlane;
 use crate::session::{RunKeeper, RunSession};
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
-use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_plan::{Plan, PlanDocument, PlanProblem, PlanProblems, PortLocation, ReadOptions};
 use packetrig_stats::terms::RunTerms;
 use packetrig_store::{RunCatalogue, RunDraft};
 use packetrig_sys::kernel;
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::netns::NetNs;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
@@ -49,6 +51,7 @@ impl MachineRuns {
     }
 
     fn open_run(&self, document: PlanDocument, mut sink: EventSink) -> Result<RunSession, OpenFailure> {
+        check_locations(document.plan())?;
         let options = (self.terms.options)();
         let begun = self.begin(options, &document).map_err(|error| own_failure(&error))?;
         let text = document.text().to_owned();
@@ -81,6 +84,29 @@ impl MachineRuns {
     }
 }
 
+/// An interface that is not here is a mistake of the configuration, whose path says where.
+fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
+    let ports = plan.ports.iter().enumerate();
+    let problems = ports.filter_map(|(index, port)| {
+        let missing = link_at(&port.location).err()?;
+        Some(PlanProblem::error(format!("ports[{index}].location"), missing))
+    });
+    let problems: Vec<PlanProblem> = problems.collect();
+    if problems.is_empty() { Ok(()) } else { Err(OpenFailure::Plan(PlanProblems(problems))) }
+}
+
+/// The error says that it is missing; any other one is found again when the port is opened.
+fn link_at(location: &PortLocation) -> Result<(), String> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref());
+    let link = netns
+        .and_then(|netns| NamespaceLinks::open(&netns))
+        .and_then(|mut links| links.by_name(&location.interface));
+    match link {
+        Err(missing @ packetrig_sys::Error::Missing { .. }) => Err(missing.to_string()),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// A run that is in the catalogue.
 struct BegunRun {
     draft: RunDraft,
@@ -100,6 +126,10 @@ impl RunSource for MachineRuns {
 
     fn wall_clock(&self, at: MonoTime) -> u64 {
         self.clock.wall_clock(at)
+    }
+
+    fn release_memory(&self) {
+        packetrig_sys::memory::release_freed();
     }
 
     fn finish(&self) {
@@ -128,5 +158,23 @@ impl RunKeeper for MachineKeeper {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_that_is_not_here_is_a_mistake_at_its_path() {
+        let plan = |locations: [&str; 2]| {
+            let [a, b] = locations;
+            let text = format!("ports: [{{name: a, location: {a}}}, {{name: b, location: {b}}}]");
+            Plan::read(&text).expect("it is a plan")
+        };
+        assert!(check_locations(&plan(["lo", "no-space/eth0"])).is_err_and(|failure| match failure {
+            OpenFailure::Plan(problems) => problems.0.len() == 1 && problems.0[0].path == "ports[1].location",
+            OpenFailure::Fault(_) => false,
+        }));
     }
 }

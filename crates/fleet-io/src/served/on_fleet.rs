@@ -108,6 +108,10 @@ where
     fn wall_clock(&self, at: MonoTime) -> u64 {
         self.clock.wall_clock(at)
     }
+
+    fn release_memory(&self) {
+        packetrig_sys::memory::release_freed();
+    }
 }
 
 /// Keeps the result of a run on the shelf.

@@ -135,13 +135,15 @@ pub(crate) enum ApiReply {
     File(CaptureFile),
 }
 
+/// Performs a call. `read` reads its request, the same each time.
 pub(crate) fn answer(
     tester: &dyn Tester,
     call: ApiCall,
-    request: ApiRequest,
+    read: &impl Fn() -> ApiRequest,
 ) -> Result<ApiReply, TesterRefusal> {
+    let request = read();
     let newest = request.knows_new_members;
-    let document = settled(tester, call, request)?;
+    let document = settled(tester, call, request, read)?;
     let reply = match call {
         ApiCall::SetConfig => warnings(tester.set_config(document)?),
         // The shape check comes again, so that a mistake of the tester never reaches a client.
@@ -163,11 +165,14 @@ pub(crate) fn answer(
 }
 
 /// The request in its settled form, or all its problems.
-fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Value, TesterRefusal> {
+fn settled(
+    tester: &dyn Tester,
+    call: ApiCall,
+    request: ApiRequest,
+    read: &impl Fn() -> ApiRequest,
+) -> Result<Value, TesterRefusal> {
     let ApiRequest { document, mut complaints, .. } = request;
     let of = call.request();
-    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it.
-    let original = document.clone().filter(|_| call == ApiCall::SetConfig);
     let settled = match (document, &of) {
         (Some(document), Some(of)) => shape::settle(document, of, &mut complaints),
         _ => Value::Object(Map::new()),
@@ -177,7 +182,12 @@ fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Va
     }
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
-    if let Some(original) = original {
+    drop(settled);
+    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it. Read again
+    // and not copied: as values, a document takes many times its length.
+    if call == ApiCall::SetConfig
+        && let Some(original) = read().document
+    {
         let found = tester.problems(&original);
         // The shape check has named these paths already; the tester would name the same mistakes again.
         errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));

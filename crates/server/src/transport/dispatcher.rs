@@ -27,14 +27,14 @@ impl CallDispatcher {
     pub(crate) async fn perform<T: Send + 'static>(
         &self,
         call: ApiCall,
-        read: impl FnOnce() -> ApiRequest + Send + 'static,
+        read: impl Fn() -> ApiRequest + Send + 'static,
         write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
         // Waits before it takes a thread: changes that wait must not use up the threads that reads need.
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
-            let reply = answer(&*tester, call, read());
+            let reply = answer(&*tester, call, &read);
             // Writing a large answer takes time, and the next change need not wait for it.
             drop(turn);
             reply.and_then(write)
