@@ -41,7 +41,7 @@ pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
-pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
+pub(crate) use meter::{FlowIdKey, KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,

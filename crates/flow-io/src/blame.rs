@@ -2,6 +2,7 @@
 
 use crate::group::GroupError;
 use crate::{Error, collect, export};
+use packetrig_sys::private_files::SecretFileError;
 use packetrig_units::Blame;
 
 impl Error {
@@ -47,13 +48,13 @@ impl export::Error {
 impl GroupError {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Options(_)
-            | Self::NoName
-            | Self::NoPeers(_)
-            | Self::Family { .. }
-            | Self::KeyExposed { .. }
-            | Self::Key { .. } => Blame::Usage,
-            Self::KeyFile { source, .. } => Blame::of_named_file(source),
+            Self::Options(_) | Self::NoName | Self::NoPeers(_) | Self::Family { .. } | Self::Key { .. } => {
+                Blame::Usage
+            }
+            Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::of_named_file(source),
+            Self::KeyFile { source: SecretFileError::Exposed | SecretFileError::Foreign(_), .. } => {
+                Blame::Usage
+            }
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,
         }

@@ -14,8 +14,8 @@ use crate::error::best_effort;
 use opening::{FileOpening, open};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -51,6 +51,33 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 /// Makes the file with these bytes, or replaces the content of the existing one.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(bytes.as_ref())
+}
+
+/// Why a file with a secret is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretFileError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("other users can read it; run `chmod 600` on it")]
+    Exposed,
+    #[error("it belongs to user {0}, who can change it; run `chown` on it")]
+    Foreign(u32),
+}
+
+/// Reads a text of at most so many bytes that only this user and root can have read or written.
+pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
+    let file = File::open(path)?;
+    // Of the open file, not of the path: what was checked is what is read.
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.mode() & 0o077 != 0 {
+        return Err(SecretFileError::Exposed);
+    }
+    if facts.uid() != rustix::process::geteuid().as_raw() && facts.uid() != 0 {
+        return Err(SecretFileError::Foreign(facts.uid()));
+    }
+    let mut text = String::new();
+    file.take(most).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Gives the file this content. Readers find the old or the new content, whole, also after a power cut; when this returns the new one

@@ -51,6 +51,20 @@ fn every_unit_is_walled_as_the_program_is() {
 }
 
 #[test]
+fn units_listen_to_this_machine_only_and_each_has_a_user_of_its_own() {
+    for (unit, _) in MOST_EXPOSED {
+        let text = text(unit);
+        let start = settings(&text, "ExecStart").join(" ");
+        let listens = start.split_whitespace().filter(|word| word.contains("://"));
+        for address in listens {
+            assert!(address.contains("//127.0.0.1:") || address.contains("//[::1]:"), "{unit}: {address}");
+        }
+        // A shared user, such as nobody, could read and stop the services of others.
+        assert!(settings(&text, "User").is_empty() && settings(&text, "Group").is_empty(), "{unit}");
+    }
+}
+
+#[test]
 fn systemd_understands_the_units_and_finds_them_little_exposed() {
     if !skip::has_tool("systemd-analyze") {
         return;

@@ -80,9 +80,10 @@ pub(crate) struct MeterArgs {
         default_value = "icmp,vlan,tunnel"
     )]
     pub(crate) key: Vec<KeyPart>,
-    /// Secret key of flow numbers, 32 hexadecimal digits; meters with the same key give a flow the same number
-    #[arg(long, value_name = "HEX")]
-    pub(crate) flow_id_key: Option<FlowIdKey>,
+    /// File with the secret key of flow numbers, 32 hexadecimal digits, that only its owner may read; meters with the same
+    /// key give a flow the same number
+    #[arg(long, value_name = "FILE")]
+    pub(crate) flow_id_key: Option<PathBuf>,
     /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
     #[arg(long, value_name = "K/N")]
     pub(crate) share: Option<ShareOfFlows>,

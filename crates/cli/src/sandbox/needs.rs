@@ -41,7 +41,7 @@ pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
 pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, of_group, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
-    let of_tls = of_tls.chain(of_group.peer_key.clone());
+    let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
     // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.

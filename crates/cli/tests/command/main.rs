@@ -139,6 +139,26 @@ fn wrong_use_is_a_remark_with_code_2() {
 }
 
 #[test]
+fn a_key_on_the_command_line_is_refused_with_a_way_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    let meter = |key: &str| {
+        let ended = packetrig(&["meter", "lo", "--flow-id-key", key]);
+        assert_eq!(ended.code, 2, "{}", ended.remarks);
+        ended.remarks
+    };
+    let key = "0123456789abcdef00000000000000ff";
+    let said = meter(key);
+    assert!(said.contains("file of mode 600") && !said.contains(key), "{said}");
+    std::fs::write(&file, key).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(meter(&file.display().to_string()).contains("chmod 600"));
+    std::fs::write(&file, "short").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert!(meter(&file.display().to_string()).contains("32 hexadecimal digits"));
+}
+
+#[test]
 fn version_is_one_line() {
     assert_eq!(packetrig(&["--version"]).results, format!("packetrig {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -16,9 +16,7 @@ pub enum GroupError {
     #[error("the peer {peer} and the own address {own} are not of the same family; use IPv4 or IPv6 for all")]
     Family { peer: std::net::SocketAddr, own: std::net::SocketAddr },
     #[error("cannot read the group's key in {}", path.display())]
-    KeyFile { path: PathBuf, source: std::io::Error },
-    #[error("other users can read the group's key in {0}; run `chmod 600 {0}`", path.display())]
-    KeyExposed { path: PathBuf },
+    KeyFile { path: PathBuf, source: packetrig_sys::private_files::SecretFileError },
     #[error("{} holds no valid key; write at least 16 bytes in hexadecimal", path.display())]
     Key { path: PathBuf },
     /// See [`packetrig_sys::Error`].

@@ -2,18 +2,15 @@
 
 use super::GroupError;
 use hmac::{Hmac, KeyInit, Mac};
+use packetrig_sys::private_files;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Shorter ones can be guessed.
 const SHORTEST: usize = 16;
 /// A longer file is not a key.
 const LONGEST_FILE: u64 = 4096;
-const READABLE_BY_OTHERS: u32 = 0o077;
 /// Block of SHA-256.
 const BLOCK: usize = 64;
 
@@ -43,16 +40,10 @@ impl GroupKey {
         Some(Self(block))
     }
 
-    /// Reads a file of hexadecimal digits that no other user may read.
+    /// Reads a file of hexadecimal digits that no other user may read or write.
     pub fn read(path: &Path) -> Result<Self, GroupError> {
-        let failed = |source| GroupError::KeyFile { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        // Of the open file, not of the path: what was checked is what is read.
-        if file.metadata().map_err(failed)?.mode() & READABLE_BY_OTHERS != 0 {
-            return Err(GroupError::KeyExposed { path: path.to_owned() });
-        }
-        let mut text = String::new();
-        file.take(LONGEST_FILE).read_to_string(&mut text).map_err(failed)?;
+        let text = private_files::read_secret(path, LONGEST_FILE)
+            .map_err(|source| GroupError::KeyFile { path: path.to_owned(), source })?;
         let key = from_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
         key.ok_or_else(|| GroupError::Key { path: path.to_owned() })
     }
@@ -76,9 +67,9 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_sys::private_files;
+    use packetrig_units::message_with_causes;
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown};
 
     #[test]
     fn keys_are_read_from_private_files_only() {
@@ -93,7 +84,14 @@ mod tests {
             assert!(GroupKey::read(&path).unwrap_err().to_string().contains("16 bytes"), "{text}");
         }
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        assert!(GroupKey::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        let refused = message_with_causes(&GroupKey::read(&path).unwrap_err());
+        assert!(refused.contains("chmod 600"), "{refused}");
         assert!(GroupKey::read(&directory.path().join("none")).is_err());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        // Only root may give a file away.
+        if chown(&path, Some(12_345), None).is_ok() {
+            let refused = message_with_causes(&GroupKey::read(&path).unwrap_err());
+            assert!(refused.contains("user 12345"), "{refused}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::access::{AccessRules, ClientPeer};
 use super::body::{BoxError, PacedBody};
 use super::front::{ConnectionService, SharedTransport};
-use super::policy::CallProtocol;
+use super::policy::{CallProtocol, LONGEST_HEAD};
 use super::rejections::RejectionCause;
 use super::slots::{ConnectionRecord, ConnectionSlot, SlotAdmission};
 use super::watch::{ConnectionProgress, ConnectionWatch};
@@ -29,8 +29,6 @@ use tokio_rustls::TlsAcceptor;
 const BREATH: Duration = Duration::from_millis(50);
 /// How long an idle client of HTTP/2 has to read that its connection ends.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// Longest head of a request, both transports.
-const LONGEST_HEAD: u32 = 64 << 10;
 
 /// One transport, ready to be served.
 pub(crate) struct TransportListener {

@@ -15,6 +15,9 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
+/// Longest head of a request, both transports.
+pub(crate) const LONGEST_HEAD: u32 = 64 << 10;
+
 /// The protocol of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallProtocol {
@@ -46,6 +49,7 @@ impl RequestPolicy {
         peer: &ClientPeer,
         head: &Parts,
     ) -> Result<ClientCredential, RequestRejection> {
+        check_length(head)?;
         if self.protocol == CallProtocol::Http && page::is_page_file(head) {
             return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
         }
@@ -163,6 +167,22 @@ impl RequestPolicy {
     }
 }
 
+/// Refuses a head that is longer than the documentation says. The transports have limits of their own, which are in units of their buffers.
+fn check_length(head: &Parts) -> Result<(), RequestRejection> {
+    let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    // What stands around them on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
+    let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let length = target + head.method.as_str().len() + 12 + lines.sum::<usize>() + 2;
+    if length <= LONGEST_HEAD as usize {
+        return Ok(());
+    }
+    Err(RequestRejection {
+        cause: RejectionCause::LongHead,
+        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        message: format!("the head of a request has at most {} KiB", LONGEST_HEAD >> 10),
+    })
+}
+
 /// Whether the user follows a link. The answer is shown in the address bar's name and cannot be read by the page with the link.
 fn is_navigation(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName, value: &str| only_header(headers, name).is_some_and(|found| found == value);
@@ -195,8 +215,16 @@ fn hosts(head: &Parts) -> Option<Vec<Authority>> {
     for host in head.headers.get_all(HOST) {
         named.push(Authority::try_from(host.as_bytes()).ok()?);
     }
-    // `user@host` is no valid Host header; a parser that reads only the part after the `@` would be fooled.
-    named.iter().all(|host| !host.as_str().contains('@')).then_some(named)
+    named.iter().all(is_host_and_port).then_some(named)
+}
+
+/// Whether it is a host, and perhaps a port, and nothing else. `user@host` is no valid Host header; a parser that reads only the part after
+/// the `@` would be fooled, as would one that reads `[::1]evil` to the bracket.
+fn is_host_and_port(named: &Authority) -> bool {
+    let behind = named.as_str().strip_prefix(named.host());
+    behind.is_some_and(|behind| {
+        behind.is_empty() || behind.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+    })
 }
 
 #[cfg(test)]
@@ -239,6 +267,11 @@ mod tests {
             "a@127.0.0.1",
             "rig.lab.",
             "x",
+            "[::1]evil",
+            "[::1]evil:80",
+            "[::1]:80evil",
+            "localhost:",
+            "localhost:80:80",
         ] {
             let checked = check(CallProtocol::Http, "/config", &[("host", host), JSON]);
             assert_eq!(checked, Some(RejectionCause::Host), "{host}");
@@ -258,6 +291,16 @@ mod tests {
             check(CallProtocol::Http, "/config", &[("host", "rig-in-a-network:1"), token, JSON]),
             None
         );
+    }
+
+    #[test]
+    fn a_head_is_as_long_as_documented_and_no_longer() {
+        let head = |length: usize| {
+            let long = "x".repeat(length);
+            check(CallProtocol::Http, "/config", &[("host", "localhost"), JSON, ("x-long", &long)])
+        };
+        assert_eq!(head(64_000), None);
+        assert_eq!(head(65_600), Some(RejectionCause::LongHead));
     }
 
     #[test]

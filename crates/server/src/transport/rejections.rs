@@ -14,6 +14,8 @@ pub enum RejectionCause {
     Origin,
     /// The content type is none that the API accepts.
     ContentType,
+    /// The head of the request is longer than it may be.
+    LongHead,
     /// The TLS handshake failed, or took too long.
     Handshake,
     /// The first bytes, or the rest of a head, did not arrive in time.
@@ -38,11 +40,12 @@ pub enum RejectionCause {
 
 impl RejectionCause {
     /// All, in the order of reports.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Token,
         Self::Host,
         Self::Origin,
         Self::ContentType,
+        Self::LongHead,
         Self::Handshake,
         Self::Head,
         Self::SlowBody,
@@ -62,6 +65,7 @@ impl RejectionCause {
             Self::Host => "host",
             Self::Origin => "origin",
             Self::ContentType => "content_type",
+            Self::LongHead => "long_head",
             Self::Handshake => "handshake",
             Self::Head => "head",
             Self::SlowBody => "slow_body",
@@ -82,6 +86,7 @@ impl RejectionCause {
             Self::Host => "for a foreign host name",
             Self::Origin => "from web pages",
             Self::ContentType => "with a wrong content type",
+            Self::LongHead => "with too long a head",
             Self::Handshake => "without encryption in time",
             Self::Head => "without a request in time",
             Self::SlowBody => "with too slow a body",

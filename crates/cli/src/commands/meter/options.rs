@@ -1,7 +1,7 @@
 //! From arguments to the options of a meter.
 
 use crate::args::{
-    DirectionArg, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
+    DirectionArg, FlowIdKey, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
 };
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
@@ -14,10 +14,11 @@ use packetrig_flow_io::export::{self, GroupExport};
 use packetrig_flow_io::group::{GroupKey, GroupOptions};
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
+use packetrig_sys::private_files;
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The shortest timeouts of a group: longer than its meters' clocks may differ.
 const LEAST_IDLE: Nanos = Nanos::from_secs(2);
@@ -44,7 +45,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
         hash_key: [entropy(), entropy()],
         // This key is the user's: meters with the same one number flows alike.
-        flow_id_key: arguments.flow_id_key.map_or([0; 2], |key| key.0),
+        flow_id_key: flow_id_key(arguments.flow_id_key.as_deref())?,
         sampling: arguments.sample,
         group,
         begins_with_all: arguments.inputs.iter().any(|name| is_file(name)),
@@ -54,6 +55,25 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         ParseOptions { depth: arguments.depth, hash_key: [entropy(), entropy()], ..ParseOptions::default() };
     let share = arguments.share.map(|share| share.0);
     Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
+}
+
+/// A file with more is no key of flow numbers.
+const LONGEST_KEY_FILE: u64 = 256;
+
+/// The key of flow numbers in the file; zero without a file.
+fn flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
+    let Some(path) = file else { return Ok([0; 2]) };
+    let name = path.display();
+    // Every user of the machine can read command lines.
+    if name.to_string().parse::<FlowIdKey>().is_ok() {
+        let why = "--flow-id-key takes a file: on the command line every user can read the key";
+        let instead = "write it to a file of mode 600 and give its name";
+        return Err(Error::Usage(format!("{why}; {instead}")));
+    }
+    let text = private_files::read_secret(path, LONGEST_KEY_FILE)
+        .map_err(|why| Error::Usage(format!("cannot read the key of flow numbers in {name}: {why}")))?;
+    let key: Result<FlowIdKey, String> = text.trim().parse();
+    key.map(|key| key.0).map_err(|why| Error::Usage(format!("{name}: {why}")))
 }
 
 /// The mark of a meter of a group, if it meters as all of them have to.

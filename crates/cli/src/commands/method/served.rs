@@ -395,7 +395,8 @@ fn check_plans(
         return Err(TestRefusal::Invalid(text));
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
-    for plan in plans {
+    for (number, plan) in plans.iter().enumerate() {
+        refuse_files(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
         let device = DeviceTraffic::of_document(document, &fleet, link)
@@ -407,6 +408,16 @@ fn check_plans(
         }
     }
     Ok(())
+}
+
+/// A client of the API must not have this program read files, here as with `/config`.
+fn refuse_files(number: usize, plan: &Value) -> Result<(), TestRefusal> {
+    let flows = plan["flows"].as_array().into_iter().flatten();
+    let replay = flows.enumerate().find(|(_, flow)| flow.get("x_replay").is_some());
+    replay.map_or(Ok(()), |(flow, _)| {
+        let text = "the API reads no captures; `packetrig test` does";
+        Err(TestRefusal::Invalid(format!("plans[{number}].flows[{flow}].x_replay: {text}")))
+    })
 }
 
 /// Keeps the progress where clients can read it.

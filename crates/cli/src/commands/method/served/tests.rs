@@ -75,6 +75,18 @@ fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
 }
 
 #[test]
+fn a_plan_that_names_a_file_is_refused_and_leaves_nothing() {
+    let store = tempfile::tempdir().unwrap();
+    let mut replaying = plan(nowhere());
+    replaying["flows"][0]["x_replay"] = json!({"file": "/etc/shadow"});
+    let request = json!({"name": "", "plans": [replaying], "options": bisection()});
+    let refused = runner(&store).start_test(request).unwrap_err();
+    assert!(matches!(refused, TestRefusal::Invalid(_)), "{refused:?}");
+    assert!(refused.to_string().contains("plans[0].flows[0].x_replay"), "{refused}");
+    assert_eq!(store.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
 fn members_that_no_method_knows_are_refused_by_name() {
     let mut options = bisection();
     options["waits"]["colour"] = json!("red");
