@@ -133,6 +133,7 @@ pub struct ClockFacts {
 mod tests {
     use super::*;
     use crate::packed;
+    use std::net::Ipv4Addr;
 
     fn read(text: &str) -> NodeHello {
         serde_json::from_str(text).expect("it is a hello")
@@ -189,7 +190,7 @@ mod tests {
             speed: Some(BitRate::new(100_000_000_000)),
             up: true,
             back_ends: vec![BackEnd::Packet, BackEnd::Xdp, BackEnd::AfXdp],
-            addresses: vec![IpAddr::from([10, 0, (number / 256) as u8, number as u8])],
+            addresses: vec![Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap_or(0)).into()],
         };
         let run = |number: usize| {
             RunId(format!("2026-11-27T18-{:02}-{:02}-{:06x}", number / 60, number % 60, number * 7919))

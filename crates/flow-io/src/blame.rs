@@ -48,13 +48,15 @@ impl export::Error {
 impl GroupError {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Options(_) | Self::NoName | Self::NoPeers(_) | Self::Family { .. } | Self::Key { .. } => {
+            Self::Options(_)
+            | Self::NoName
+            | Self::NoPeers(_)
+            | Self::Family { .. }
+            | Self::Key { .. }
+            | Self::KeyFile { source: SecretFileError::Exposed | SecretFileError::Foreign(_), .. } => {
                 Blame::Usage
             }
             Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::of_named_file(source),
-            Self::KeyFile { source: SecretFileError::Exposed | SecretFileError::Foreign(_), .. } => {
-                Blame::Usage
-            }
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,
         }

@@ -14,23 +14,22 @@ mod listening;
 mod place;
 mod quota;
 mod renewals;
+mod sending;
 mod trust;
 
 use self::heard_nodes::{HeardNodes, NodeSubscriptions};
 use self::listening::{EndpointListener, ListeningTasks, QueueFeeds, UnacquaintedNode};
 pub(crate) use self::place::draw;
-use self::place::{ASK, EndpointState, NUMBER, PROOF, THERE_WORD};
+use self::place::{EndpointState, PROOF};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
+use self::sending::{LetterDestination, PostedCounts, ROOM};
 pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
 use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
-use crate::letter;
 use crate::runtime::SharedRuntime;
 use crate::subject;
-use async_nats::{Message, RequestErrorKind};
-use bytes::Bytes;
+use async_nats::Message;
 use crossbeam_channel::{Receiver, bounded, select, unbounded};
-use futures_util::FutureExt;
 use packetrig_fleet::fabric::{Endpoint, Error};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName, Nonce};
 use packetrig_sys::clock::monotonic_ns;
@@ -38,7 +37,6 @@ use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// How often a receiver looks for nodes that have not heard of this controller.
 const LOOK: Nanos = Nanos::from_millis(100);
@@ -48,12 +46,6 @@ const TELEMETRY_ROOM: usize = 4096;
 const UNACQUAINTED_ROOM: usize = 4096;
 /// How often a node that seals for another controller is told of this one.
 const ACQUAINT_EVERY: Nanos = Nanos::from_secs(1);
-/// How long a node may take to say that it is there.
-const THERE: Duration = Duration::from_secs(1);
-/// How long a letter may wait for room in the queue of the connection; telemetry waits less.
-const ROOM: Duration = Duration::from_secs(1);
-/// See [`ROOM`].
-const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 
 /// A place on the networked fabric; dropping it leaves.
 #[derive(Debug)]
@@ -80,30 +72,10 @@ pub struct NatsEndpoint {
     _tasks: ListeningTasks,
 }
 
-/// How many there were of what may be dropped; each carries its number, so the other side knows what did not come.
-#[derive(Debug, Default)]
-struct PostedCounts {
-    hellos: u64,
-    samples: u64,
-}
-
-impl PostedCounts {
-    fn of(&mut self, body: &MessageBody) -> &mut u64 {
-        if matches!(body, MessageBody::Hello(_)) { &mut self.hellos } else { &mut self.samples }
-    }
-}
-
 /// What is there when a place has joined.
 struct StartedListener {
     listener: EndpointListener,
     tasks: ListeningTasks,
-}
-
-/// Where a letter goes.
-struct LetterDestination {
-    subject: String,
-    /// The instance of the node that it is for; 0 for the controller.
-    incarnation: u64,
 }
 
 impl NatsEndpoint {
@@ -164,102 +136,6 @@ impl NatsEndpoint {
     /// Letters that were dropped because they are forged, repeated, or for an earlier instance of this place.
     pub fn refused(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
-    }
-
-    /// Posts these bytes as a hello, sealed as the node's own are: for tests of what controllers make of them.
-    pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
-        let body = MessageBody::Hello(Box::default());
-        let subject = subject::to_controller(&self.own.name.0, &body);
-        self.send_sealed(subject, None, &body, bytes)
-    }
-
-    fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<LetterDestination, Error> {
-        let name = subject::word(to)?;
-        if *to == NodeName::controller() {
-            let subject = subject::to_controller(&self.own.name.0, body);
-            return Ok(LetterDestination { subject, incarnation: 0 });
-        }
-        let mut incarnation = 0;
-        if self.own.is_controller() {
-            incarnation = self.incarnation_of(to)?;
-            if self.node_subscriptions.are_of_everybody() {
-                self.renewal_line.listen_to(to, &self.runtime);
-            }
-        }
-        Ok(LetterDestination { subject: subject::to_node(name), incarnation })
-    }
-
-    /// Which instance of a node is there. One that was never heard is asked, on the very subject its letters go to, and
-    /// answers on its own.
-    fn incarnation_of(&self, to: &NodeName) -> Result<u64, Error> {
-        if let Some(incarnation) = self.own.known().get(to) {
-            return Ok(*incarnation);
-        }
-        let own = self.own.clone();
-        let node = to.clone();
-        let asking = async move {
-            let mut headers = own.headers();
-            headers.insert(ASK, THERE_WORD);
-            let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
-            tokio::select! {
-                incarnation = own.wait_for(&node) => Ok(incarnation),
-                // No node replies to the question itself; the server does if nobody listens.
-                Err(error) = question => match error.kind() {
-                    RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
-                    _ => Err(silent(&node)),
-                },
-                else => Err(silent(&node)),
-            }
-        };
-        self.runtime.wait(THERE, asking).unwrap_or_else(|| Err(silent(to)))
-    }
-
-    /// Publishes it; `to` is one node and which instance of it.
-    fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &MessageBody) -> Result<(), Error> {
-        // Nodes tell controllers apart by their seals, not by their names.
-        let is_controller = self.own.is_controller();
-        let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
-        let envelope = MessageEnvelope { from, body: body.clone() };
-        let bytes = letter::encode(&envelope)?;
-        self.send_sealed(at, to, body, bytes)
-    }
-
-    /// Publishes `bytes`, which say `body`, with their seal.
-    fn send_sealed(
-        &mut self,
-        at: String,
-        to: Option<(&NodeName, u64)>,
-        body: &MessageBody,
-        bytes: Vec<u8>,
-    ) -> Result<(), Error> {
-        let mut headers = self.own.headers();
-        self.seals.seal(&mut headers, &at, to, body, &bytes)?;
-        let droppable = body.may_be_dropped();
-        if droppable {
-            headers.insert(NUMBER, self.posted.of(body).to_string());
-        }
-        let is_grant = matches!(body, MessageBody::Granted(..));
-        let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
-        let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
-        // The wait below continues this very future, so that nothing is published twice.
-        let mut sending = Box::pin(sending);
-        // Nearly always there is room in the queue of the connection, and no task is needed.
-        let done = sending.as_mut().now_or_never();
-        let patience = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
-        match done.or_else(|| self.runtime.wait(patience, sending)) {
-            Some(Ok(())) => {
-                if droppable {
-                    *self.posted.of(body) += 1;
-                }
-                Ok(())
-            }
-            Some(Err(error)) => Err(Error::Down(error.to_string())),
-            None if droppable => {
-                self.own.dropped.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            None => Err(Error::Down("the queue of messages to the server is full".to_owned())),
-        }
     }
 
     /// The next raw message: renewals first, then letters.
@@ -341,10 +217,6 @@ async fn enter(access: ServerAccess, name: NodeName, incarnation: u64) -> Result
         known: Arc::default(),
         known_changed: Arc::default(),
     })
-}
-
-fn silent(node: &NodeName) -> Error {
-    Error::Unanswered(format!("node {node} does not answer"))
 }
 
 impl Endpoint for NatsEndpoint {

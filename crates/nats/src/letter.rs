@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(decode_of_node("hb.a", &bytes), Ok(hello));
         assert!(decode_of_node("rep.a", &bytes).is_err(), "there it would not be bounded");
         assert!(
-            decode_of_node("hb.a", &[b' '; MOST_HELLO_BYTES + 1]).expect_err("long").contains("too long")
+            decode_of_node("hb.a", &vec![b' '; MOST_HELLO_BYTES + 1]).expect_err("long").contains("too long")
         );
     }
 

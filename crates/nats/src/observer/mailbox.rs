@@ -126,7 +126,7 @@ mod tests {
     fn a_waiting_reader_is_woken() {
         let mailbox = HelloMailbox::default();
         let filled = mailbox.clone();
-        let reader = std::thread::spawn(move || mailbox.take(Duration::from_secs(60)).is_some());
+        let reader = std::thread::spawn(move || mailbox.take(Duration::from_mins(1)).is_some());
         filled.put(&hello("a", 1), MonoTime::default());
         assert!(reader.join().expect("it ends"));
     }

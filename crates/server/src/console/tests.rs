@@ -7,7 +7,7 @@ use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::served::{EventSink, OpenFailure};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{GrowingPlan, ReadOptions};
+use packetrig_plan::{GrowingPlan, PlanDocument, ReadOptions};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;

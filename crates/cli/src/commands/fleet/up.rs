@@ -93,6 +93,7 @@ fn now() -> MonoTime {
 
 /// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. What they write is
 /// written as a whole or not at all, and the kernel ends the message server with its keeper.
+#[expect(clippy::exit, reason = "the main thread may be what waits")]
 fn end_in_time_after_a_signal() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
         while !is_interrupted() {

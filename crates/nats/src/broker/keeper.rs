@@ -1,0 +1,204 @@
+//! The thread that owns the server's process: starts it, watches it, starts it again, and ends it.
+//!
+//! Invariant: the thread lives as long as the process.
+
+use super::{
+    BrokerSetup, Error, configuration, first_output, ignore_closed, lock, log, log_file, path, world,
+};
+use packetrig_sys::{child, private_files};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often the keeper looks after the server.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a server may take to be ready, in looks.
+const READY_LOOKS: u32 = 400;
+/// How long it may take to end when asked, in looks.
+const END_LOOKS: u32 = 200;
+/// The same when the program ends, and nobody is to wait for it.
+const LAST_LOOKS: u32 = 12;
+/// First pause before it is started again; it doubles.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What it says when it has read its configuration again.
+const RELOADED: &str = "Reloaded server configuration";
+const PAUSE_MOST: Duration = Duration::from_secs(5);
+
+/// What the keeper tells.
+#[derive(Debug, Default)]
+pub(super) struct KeeperNotes {
+    pub(super) process: u32,
+    pub(super) starts: u64,
+    pub(super) troubles: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum KeeperOrder {
+    Reload(Sender<Result<(), Error>>),
+    Restart,
+    End,
+}
+
+/// The thread that owns the child: the kernel's guard is bound to it.
+pub(super) struct ServerKeeper {
+    pub(super) program: PathBuf,
+    pub(super) setup: BrokerSetup,
+    pub(super) notes: Arc<Mutex<KeeperNotes>>,
+    pub(super) inbox: Receiver<KeeperOrder>,
+}
+
+impl ServerKeeper {
+    pub(super) fn run(&mut self, ready: &Sender<Result<(), Error>>) {
+        let mut child = match self.start() {
+            Ok(child) => child,
+            Err(error) => return ignore_closed(ready.send(Err(error))),
+        };
+        ignore_closed(ready.send(Ok(())));
+        loop {
+            match self.inbox.recv_timeout(LOOK) {
+                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(self.reload(&child))),
+                // It is found ended below.
+                Ok(KeeperOrder::Restart) => end(&mut child, END_LOOKS),
+                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
+                    return end(&mut child, LAST_LOOKS);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Ok(Some(status)) = child.try_wait() {
+                self.report(format!("nats-server exited ({status}); starting it again"));
+                match self.start_again() {
+                    Some(new) => child = new,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Has the server read its configuration again, and waits until it says that it has.
+    fn reload(&self, child: &Child) -> Result<(), Error> {
+        let log = self.log();
+        // Only what is logged from here on can be the answer.
+        let before = fs::metadata(&log).map_or(0, |facts| facts.len());
+        child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
+        for _ in 0..READY_LOOKS {
+            let text = log::tail(&log, before);
+            if text.contains(RELOADED) {
+                return Ok(());
+            }
+            // Lines with `cid:` are errors of a connection, not of the server.
+            let mut lines = text.lines();
+            if let Some(line) = lines.find(|line| line.contains("[ERR]") && !line.contains("cid:")) {
+                return Err(Error::NotReady(line.to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Error::NotReady("it did not reload its configuration".to_owned()))
+    }
+
+    fn log(&self) -> PathBuf {
+        log_file(&self.setup)
+    }
+
+    fn report(&self, trouble: String) {
+        lock(&self.notes).troubles.push(trouble);
+    }
+
+    /// Tries again and again until it succeeds or is to end.
+    fn start_again(&self) -> Option<Child> {
+        let mut pause = PAUSE;
+        loop {
+            match self.inbox.recv_timeout(pause) {
+                // It reads its configuration when it starts.
+                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(Ok(()))),
+                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            match self.start() {
+                Ok(child) => return Some(child),
+                Err(error) => self.report(error.to_string()),
+            }
+            pause = PAUSE_MOST.min(2 * pause);
+        }
+    }
+
+    fn start(&self) -> Result<Child, Error> {
+        let output = first_output(&self.setup);
+        let writer = private_files::create(&output).map_err(world(output.display().to_string()))?;
+        let errors = writer.try_clone().map_err(world(output.display().to_string()))?;
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(path(&self.setup));
+        command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+        // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
+        // must live as long as the server.
+        child::end_with_us(&mut command);
+        let program = self.program.display();
+        let mut child = command.spawn().map_err(world(format!("cannot start nats-server `{program}`")))?;
+        if let Err(error) = self.wait_until_ready(&mut child) {
+            end(&mut child, LAST_LOOKS);
+            return Err(error);
+        }
+        let mut notes = lock(&self.notes);
+        notes.process = child.id();
+        notes.starts += 1;
+        Ok(child)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
+        let before = fs::metadata(self.log()).map_or(0, |facts| facts.len());
+        for _ in 0..READY_LOOKS {
+            if let Ok(Some(status)) = child.try_wait() {
+                let reason = self.reported_reason(before);
+                return Err(Error::NotReady(reason.unwrap_or_else(|| status.to_string())));
+            }
+            if greets(&self.setup) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let reason = self.reported_reason(before);
+        Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
+    }
+
+    /// The last error in the log after that many bytes, or the last line that the server wrote before it had a log.
+    fn reported_reason(&self, before: u64) -> Option<String> {
+        let text = log::tail(&self.log(), before);
+        let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
+        let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
+        logged.or_else(|| first.lines().last()).map(str::to_owned)
+    }
+}
+
+/// Whether our server, not another's at the same address, greets with JetStream ready.
+fn greets(setup: &BrokerSetup) -> bool {
+    let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
+    greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
+}
+
+/// The line of facts that a server sends to every new connection.
+fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
+    let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
+    socket.set_read_timeout(Some(LOOK * 10))?;
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// Asks the server to end, and ends it when it has not after so many looks.
+fn end(child: &mut Child, looks: u32) {
+    // One that has ended already cannot be asked.
+    drop(child::terminate(child));
+    for _ in 0..looks {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+    // It holds the port and the store. What it has confirmed is on the disk.
+    drop(child.kill());
+    drop(child.wait());
+}
