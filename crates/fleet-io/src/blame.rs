@@ -15,7 +15,7 @@ impl Error {
             Self::Spool(error) => error.blame(),
             Self::Store(error) => error.blame(),
             Self::DamagedRecord { .. } => Blame::Usage,
-            Self::NodesTaken(_) | Self::OldController(_) => Blame::Busy,
+            Self::NodesTaken(_) => Blame::Busy,
             Self::NotPermitted(_) => Blame::Unconfirmed,
             // A plan that names an interface which is missing fails alike on one machine and on a fleet.
             Self::NotPlaced(_) | Self::NeverRan | Self::LeadershipLost => Blame::World,

@@ -3,7 +3,6 @@
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::lead::NodeLead;
 use packetrig_fleet::outcome::NodeFault;
-use packetrig_fleet::term::Identity;
 use packetrig_fleet::{NodeName, RunId, fabric};
 use packetrig_plan::PlanProblems;
 use packetrig_store::spool;
@@ -45,12 +44,6 @@ pub enum Error {
     /// A run began whose nodes were not taken before.
     #[error("run {0} was begun without its nodes; this is a bug in packetrig")]
     NotLed(RunId),
-    /// A controller leads the whole fleet.
-    #[error(
-        "an earlier version of packetrig leads the whole fleet: process {} on {}; end it first, or use the same version",
-        .0.pid, .0.host
-    )]
-    OldController(Box<Identity>),
     /// The owner of the node does not allow the plan.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),

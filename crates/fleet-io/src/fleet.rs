@@ -16,6 +16,7 @@ mod leadership;
 mod leading;
 mod leftovers;
 mod others;
+mod presence;
 mod roll_call;
 mod roster;
 mod shares;
@@ -29,6 +30,7 @@ pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
 pub use leftovers::{LeftRun, Leftover};
+pub use presence::{ControllerPresence, PresenceDirectory};
 pub use roster::{FleetRoster, KnownNodes};
 pub use shelf::RunShelf;
 
@@ -47,10 +49,10 @@ use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparatio
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
-use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
+use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{PlanDocument, ReadOptions};
-use packetrig_sys::{clock, process};
+use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
 use shares::NodeShares;
@@ -65,6 +67,8 @@ const COUNTS_PER_SECOND: u64 = 5000;
 /// What a controller has to know about itself.
 pub struct ControllerCharge {
     pub identity: Identity,
+    /// Shows to others of this machine that it is there. `None`: they have to watch its record.
+    pub presence: Option<ControllerPresence>,
     /// Times of its term.
     pub times: TermTimes,
     /// Names this machine's clock, as nodes name theirs.
@@ -105,6 +109,8 @@ pub struct FleetGround<F: Fabric> {
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
+    /// After that: until its term has ended, this controller is there.
+    presence: Option<ControllerPresence>,
     note: RecordNote,
     policies: RunPolicies,
     roster: FleetRoster,
@@ -147,9 +153,8 @@ where
     /// Becomes one of the fleet's controllers. It leads no node yet.
     pub fn open(fabric: &F, charge: ControllerCharge) -> Result<Self, Error> {
         let me = charge.identity;
-        let mut watch = TermWatch::new(&me, charge.times);
-        let mut records = fabric.records()?;
-        refuse_old_controller(&mut records, &mut watch)?;
+        let watch = TermWatch::new(charge.times);
+        let records = fabric.records()?;
         let leadership = FleetLeadership::begin(fabric.records()?, me.clone(), charge.times)?;
         let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
         let mut members = FleetMembers::default();
@@ -159,8 +164,12 @@ where
         round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.note(&members);
         roster.recall(&mut members);
-        let others =
-            OtherRuns { records: fabric.records()?, watch: watch.clone(), reads_all: charge.reads_all_runs };
+        let others = OtherRuns {
+            records: fabric.records()?,
+            watch: watch.clone(),
+            presences: charge.presence.as_ref().map(|presence| presence.directory().clone()),
+            reads_all: charge.reads_all_runs,
+        };
         let incoming = fabric.incoming(&me.controller)?;
         Ok(Self {
             me,
@@ -172,6 +181,7 @@ where
             responder: ClockResponder::start(charge.key, charge.clock)?,
             collector: SegmentCollector::start(incoming, charge.shelf, others)?,
             leadership,
+            presence: charge.presence,
             note: charge.note,
             policies: charge.policies,
             roster,
@@ -285,22 +295,6 @@ where
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.note(&self.members);
         Ok(())
-    }
-}
-
-/// A controller of protocol 2 leads all nodes at once, and knows nothing of others.
-fn refuse_old_controller<R: RecordStore>(records: &mut R, watch: &mut TermWatch) -> Result<(), Error> {
-    loop {
-        let Some(found) = records.get(OLD_LOCK)? else { return Ok(()) };
-        let lock = found.read::<OldLock>().filter(|lock| !lock.is_free);
-        let Some(lock) = lock else { return Ok(()) };
-        let record = ControllerTerm::record(lock.holder, lock.since_wall_ns);
-        match watch.look(OLD_LOCK, Some((&record, found.revision)), &process::exists, now()) {
-            TermState::Over | TermState::Dead(_) => return Ok(()),
-            TermState::Alive => return Err(Error::OldController(Box::new(record.holder))),
-            // On another host only time shows whether the lock is refreshed.
-            TermState::Unclear(_) => clock::sleep_until_ns((now() + LOOK).as_nanos()),
-        }
     }
 }
 

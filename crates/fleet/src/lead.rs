@@ -8,7 +8,7 @@ pub use claim::{ClaimProgress, LeadClaim, WantedNodes};
 
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
-use crate::term::{Identity, TermState, TermWatch};
+use crate::term::{ControllerLookup, Identity, TermState, TermWatch};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,7 @@ pub fn held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
     (me, watch): (&Identity, &mut TermWatch),
-    runs: &dyn Fn(u32) -> bool,
+    is_there: ControllerLookup<'_>,
     now: MonoTime,
 ) -> Result<BTreeMap<NodeName, HeldLead>, Error> {
     let mut found = read_leads(records, nodes)?;
@@ -149,7 +149,7 @@ pub fn held_leads<R: RecordStore>(
     for FoundLead { lead, .. } in &found {
         // One look for each controller, however many nodes it leads.
         if !states.contains_key(&lead.controller) {
-            let seen = watch.look_up(records, &lead.controller, runs, now)?;
+            let seen = watch.look_up(records, &lead.controller, is_there, now)?;
             states.insert(lead.controller.clone(), seen.state);
         }
     }

@@ -5,7 +5,7 @@
 //! up again or not. A controller that could not refresh its own for as long commits no start any more, and one whose refresh
 //! is refused has lost: it sends nothing more.
 //!
-//! Which processes run and what time it is are arguments.
+//! Which controllers run on this machine and what time it is are arguments.
 //!
 //! Invariant: a term that somebody else has ended commits no start.
 
@@ -18,9 +18,6 @@ use std::collections::BTreeMap;
 /// centuries to come here.
 pub const LAST_EPOCH: u64 = 1 << 53;
 
-/// The lock of the whole fleet that controllers of protocol 2 took.
-pub const OLD_LOCK: &str = "ctl.lock";
-
 /// Who a controller is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -31,11 +28,15 @@ pub struct Identity {
     pub user: String,
     /// Its host's name, for people.
     pub host: String,
-    /// Names the boot of the kernel and the PID namespace in which `pid` is valid. Only
-    /// processes with the same value can be looked up.
-    pub boot_id: String,
+    /// Names the boot of the kernel and the directory in which it shows that it is there. Only controllers with the same value can be
+    /// looked up. A process number would not do: it may be another process's later.
+    pub place: String,
+    /// The number of its process, for people.
     pub pid: u32,
 }
+
+/// Whether a controller is there; `None` if that cannot be looked up here.
+pub type ControllerLookup<'a> = &'a dyn Fn(&Identity) -> Option<bool>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRecord {
@@ -61,18 +62,6 @@ impl TermRecord {
         let ended = Self { is_over: true, ..self };
         records.replace(&key, revision, &StoredRecord::written(&ended)).map(drop)
     }
-}
-
-/// The lock of a controller of protocol 2, as far as it matters now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OldLock {
-    /// Who holds it, or held it last.
-    pub holder: Identity,
-    /// Of the holder's term.
-    pub epoch: u64,
-    /// Since when, nanoseconds since 1970 (UTC).
-    pub since_wall_ns: u64,
-    pub is_free: bool,
 }
 
 /// Times of a term.
@@ -121,16 +110,14 @@ pub struct SeenTerm {
 /// Looks at other controllers over time.
 #[derive(Clone, Debug)]
 pub struct TermWatch {
-    boot_id: String,
     times: TermTimes,
     /// The revision of each, and since when it is known.
     seen: BTreeMap<String, (u64, MonoTime)>,
 }
 
 impl TermWatch {
-    /// On the host of `me`.
-    pub fn new(me: &Identity, times: TermTimes) -> Self {
-        Self { boot_id: me.boot_id.clone(), times, seen: BTreeMap::new() }
+    pub const fn new(times: TermTimes) -> Self {
+        Self { times, seen: BTreeMap::new() }
     }
 
     /// Reads the record of `controller` and looks at it.
@@ -138,22 +125,22 @@ impl TermWatch {
         &mut self,
         records: &mut R,
         controller: &str,
-        runs: &dyn Fn(u32) -> bool,
+        is_there: ControllerLookup<'_>,
         now: MonoTime,
     ) -> Result<SeenTerm, Error> {
         let found = records.get(&TermRecord::key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
         let record = found.as_ref().and_then(StoredRecord::read::<TermRecord>);
-        let state = self.look(controller, record.as_ref().map(|record| (record, revision)), runs, now);
+        let state = self.look(controller, record.as_ref().map(|record| (record, revision)), is_there, now);
         Ok(SeenTerm { state, record })
     }
 
-    /// The record of `controller` was read: its value and its revision, or nothing. `runs` tells whether a process runs here.
+    /// The record of `controller` was read: its value and its revision, or nothing.
     pub fn look(
         &mut self,
         controller: &str,
         found: Option<(&TermRecord, u64)>,
-        runs: &dyn Fn(u32) -> bool,
+        is_there: ControllerLookup<'_>,
         now: MonoTime,
     ) -> TermState {
         let Some((record, revision)) = found.filter(|(record, _)| !record.is_over) else {
@@ -164,12 +151,12 @@ impl TermWatch {
         // Counted from when this watcher first saw the revision: clocks of hosts are never compared.
         let since = known.filter(|(seen, _)| *seen == revision).map_or(now, |(_, since)| since);
         self.seen.insert(controller.to_owned(), (revision, since));
-        let is_of_this_host = record.holder.boot_id == self.boot_id;
         let stale_at = since + self.times.stale;
-        if now >= stale_at || is_of_this_host && !runs(record.holder.pid) {
+        let is_there = is_there(&record.holder);
+        if now >= stale_at || is_there == Some(false) {
             TermState::Dead(revision)
-        } else if is_of_this_host || known.is_some_and(|(seen, _)| seen != revision) {
-            // A process that runs here is alive. Of one on another host only a new revision proves that.
+        } else if is_there == Some(true) || known.is_some_and(|(seen, _)| seen != revision) {
+            // Of one on another host only a new revision proves that it is alive.
             TermState::Alive
         } else {
             TermState::Unclear(stale_at)

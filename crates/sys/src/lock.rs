@@ -31,9 +31,9 @@ pub struct NameLock {
     file: LockFile,
 }
 
-/// A locked file, removed when it is given back.
+/// A locked file of this user, removed when it is given back. The kernel frees the lock of a process that dies.
 #[derive(Debug)]
-struct LockFile {
+pub struct LockFile {
     path: PathBuf,
     _file: File,
 }
@@ -76,6 +76,15 @@ pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     Ok(is_locked || listeners::has_holder(netns, name)?)
 }
 
+/// Whether somebody has locked a file of this user. One that does not exist is not locked.
+pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
+    match open_existing_lock_file(path) {
+        Ok(file) => Ok(is_locked(&file)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The file of a name in a namespace.
 fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     // The number may be given to a later namespace; the locks of an earlier one are gone by then.
@@ -85,8 +94,8 @@ fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
 }
 
 impl LockFile {
-    /// Locks the file; `None` if somebody else has.
-    fn take(path: &Path) -> std::io::Result<Option<Self>> {
+    /// Locks the file and makes it if need be; `None` if somebody else has locked it.
+    pub fn take(path: &Path) -> std::io::Result<Option<Self>> {
         for _ in 0..MOST_TRIES {
             let mut file = open_lock_file(path)?;
             if !set_lock(&file)? {

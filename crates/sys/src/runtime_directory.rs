@@ -99,6 +99,12 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     names.filter(|name| name != "." && name != "..").take(MOST_FILES).collect()
 }
 
+/// Makes a directory that is this user's own, if need be, and names its file system and its number there.
+pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
+    let found = rustix::fs::fstat(create_directory(directory)?)?;
+    Ok((found.st_dev, found.st_ino))
+}
+
 /// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
 /// for half a second: the process that holds it may be stopped.
 pub fn hold(path: &Path) -> Option<File> {

@@ -92,6 +92,25 @@ fn a_configuration_has_its_nodes_until_another_one_is_set() {
     assert_eq!(led(&fleet), [""; 0], "it has ended");
 }
 
+/// It looks at their records in threads that its sandbox lets send no signal.
+#[test]
+fn serve_goes_on_beside_other_controllers_and_after_a_killed_one() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let served = fleet.serve();
+    let beside = fleet.begin_between(["s2/eth0", "r2/eth0"], &["--packets", "2000"]);
+    let killed = fleet.begin_between(["s1/eth0", "r1/eth0"], &["--packets", "20000"]);
+    fleet.post("config", &configuration_between(["s3", "r3"]));
+    drop(killed.kill());
+    // Its nodes are free at once, whatever process has its number next.
+    fleet.post("config", &configuration());
+    beside.finish().report().assert_nothing_lost();
+    fleet.post("config", &json!({}));
+    drop(served);
+}
+
 /// As a machine does that sleeps: somebody else needs its nodes meanwhile.
 #[test]
 fn serve_that_stood_still_until_it_lost_its_nodes_has_the_next_configuration_all_the_same() {

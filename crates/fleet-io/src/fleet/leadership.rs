@@ -261,7 +261,7 @@ mod tests {
             controller: "c".into(),
             user: String::new(),
             host: String::new(),
-            boot_id: String::new(),
+            place: String::new(),
             pid: 1,
         };
         let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
@@ -283,7 +283,7 @@ mod tests {
             controller: "c".into(),
             user: String::new(),
             host: String::new(),
-            boot_id: String::new(),
+            place: String::new(),
             pid: 1,
         };
         let begin =

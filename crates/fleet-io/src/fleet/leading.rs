@@ -17,9 +17,10 @@ use packetrig_fleet::lead::{
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::places::{self, PlaceSettlement};
+use packetrig_fleet::term::Identity;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
-use packetrig_sys::{clock, process};
+use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,8 +197,10 @@ where
 
     /// Of these nodes, those that other controllers lead.
     pub(super) fn held(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
+        let presence = self.presence.as_ref();
+        let is_there = |controller: &Identity| presence?.directory().has(controller);
         let seen = (&self.me, &mut self.watch);
-        Ok(held_leads(&mut self.records, nodes, seen, &process::exists, now())?)
+        Ok(held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
 
     /// Takes the leads of these nodes and listens to them; `None` if another controller has one.
@@ -229,9 +232,11 @@ where
     }
 
     fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<ClaimedNodes>, fabric::Error> {
+        let presence = self.presence.as_ref();
+        let is_there = |controller: &Identity| presence?.directory().has(controller);
         let mut failures = 0;
         loop {
-            match claim.step(&mut self.records, &process::exists, now()) {
+            match claim.step(&mut self.records, &is_there, now()) {
                 Ok(ClaimProgress::UnderWay) => {}
                 Ok(ClaimProgress::Taken(epoch, leads)) => return Ok(Some(ClaimedNodes { epoch, leads })),
                 Ok(ClaimProgress::Blocked(_)) => return Ok(None),

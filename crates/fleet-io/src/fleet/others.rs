@@ -4,8 +4,8 @@ use super::{FleetGround, LOOK};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _};
-use packetrig_fleet::term::{TermRecord, TermState};
-use packetrig_sys::{clock, process};
+use packetrig_fleet::term::{Identity, SeenTerm, TermRecord, TermState};
+use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
 impl<F: Fabric> FleetGround<F>
@@ -15,6 +15,13 @@ where
 {
     pub fn controller(&self) -> &str {
         &self.me.controller
+    }
+
+    /// Looks at the record of a controller.
+    fn look_up(&mut self, controller: &str) -> Result<SeenTerm, Error> {
+        let presence = self.presence.as_ref();
+        let is_there = |controller: &Identity| presence?.directory().has(controller);
+        Ok(self.watch.look_up(&mut self.records, controller, &is_there, now())?)
     }
 
     /// Those of these controllers that are at work. A single look at one on another host tells nothing: it is looked at until that is
@@ -31,7 +38,7 @@ where
         }
         loop {
             for controller in std::mem::take(&mut unclear) {
-                let seen = self.watch.look_up(&mut self.records, &controller, &process::exists, now())?;
+                let seen = self.look_up(&controller)?;
                 match seen.state {
                     TermState::Over | TermState::Dead(_) => {}
                     TermState::Alive => _ = at_work.insert(controller),
@@ -51,7 +58,7 @@ where
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
         for key in self.records.keys(TermRecord::PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
-            let seen = self.watch.look_up(&mut self.records, controller, &process::exists, now())?;
+            let seen = self.look_up(controller)?;
             let Some(record) = seen.record else { continue };
             let ended = match seen.state {
                 TermState::Over => Ok(()),

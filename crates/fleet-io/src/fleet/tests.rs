@@ -1,8 +1,8 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
 use super::{
-    ControllerCharge, FleetGround, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch,
-    StoredPart,
+    ControllerCharge, FleetGround, PartUpdate, PresenceDirectory, ReceivedSegment, ResultStore,
+    ResultStoreError, StoredBatch, StoredPart,
 };
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
@@ -323,16 +323,29 @@ fn hello(interface: &str) -> NodeHello {
     NodeHello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..NodeHello::default() }
 }
 
+/// Where nobody here can look.
+const ELSEWHERE: &str = "another machine";
+
+/// Of all controllers of a test.
+fn presences() -> PresenceDirectory {
+    std::thread_local! {
+        static PLACE: tempfile::TempDir = tempfile::tempdir().unwrap();
+    }
+    PLACE.with(|place| PresenceDirectory::open(&place.path().join("controllers")).unwrap())
+}
+
 fn charge(name: &str, shelf: MemoryShelf) -> ControllerCharge {
+    let presence = presences().enter(name).unwrap();
     let identity = Identity {
         controller: name.into(),
         user: "alice".into(),
         host: "here".into(),
-        boot_id: "boot".into(),
+        place: presence.place().into(),
         pid: std::process::id(),
     };
     ControllerCharge {
         identity,
+        presence: Some(presence),
         times: TermTimes::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),

@@ -15,7 +15,7 @@
 use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
-use crate::term::{Identity, LAST_EPOCH, SeenTerm, TermState, TermWatch};
+use crate::term::{ControllerLookup, Identity, LAST_EPOCH, SeenTerm, TermState, TermWatch};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -108,11 +108,11 @@ impl LeadClaim {
         &self.attempted
     }
 
-    /// Does the next thing. After an error the same may be tried again. `runs` says whether a process of this host does.
+    /// Does the next thing. After an error the same may be tried again.
     pub fn step<R: RecordStore>(
         &mut self,
         records: &mut R,
-        runs: &dyn Fn(u32) -> bool,
+        is_there: ControllerLookup<'_>,
         now: MonoTime,
     ) -> Result<ClaimProgress, Error> {
         match &mut self.stage {
@@ -121,7 +121,7 @@ impl LeadClaim {
             // error.
             Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
-                    let seen = self.watch.look_up(records, &controller, runs, now)?;
+                    let seen = self.watch.look_up(records, &controller, is_there, now)?;
                     left.pop_front();
                     self.terms.insert(controller, seen);
                 }

@@ -16,7 +16,7 @@ fn identity(name: &str) -> Identity {
         controller: name.into(),
         user: "alice".into(),
         host: format!("{name}-host"),
-        boot_id: name.into(),
+        place: name.into(),
         pid: 1,
     }
 }
@@ -28,7 +28,7 @@ fn wanted(run: &str, nodes: &[&str], heard: u64) -> WantedNodes {
 
 fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
     let me = identity(by);
-    let watch = TermWatch::new(&me, TermTimes::default());
+    let watch = TermWatch::new(TermTimes::default());
     LeadClaim::new(me, wanted(by, nodes, heard), watch)
 }
 
@@ -39,7 +39,7 @@ fn begin(records: &mut LocalRecords, name: &str) -> u64 {
 
 fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
     loop {
-        match claim.step(records, &|_| true, now).expect("memory") {
+        match claim.step(records, &|_| Some(true), now).expect("memory") {
             ClaimProgress::UnderWay => {}
             done => return done,
         }
@@ -240,7 +240,7 @@ impl LeadActor {
                 }
                 Err(_) => ActorState::GivesUp(leads),
             },
-            ActorState::Claims(mut claim) => match claim.step(&mut records, &|_| true, at(ms)) {
+            ActorState::Claims(mut claim) => match claim.step(&mut records, &|_| Some(true), at(ms)) {
                 Ok(ClaimProgress::Taken(_, leads)) => ActorState::Leads(ms + draw(random, 2_000), leads),
                 Ok(ClaimProgress::Blocked(held)) => {
                     assert!(!held.is_empty());

@@ -67,7 +67,7 @@ impl StreamFindings<'_> {
         let intervals = u128::from(outage.last + 2 - outage.first);
         // The sender was held up once more between the frames around it: how close together the lost ones left is not known.
         let longer = u128::from(taken.saturating_sub(planned).as_u64());
-        if longer * intervals * 2 > u128::from(planned.as_u64()) {
+        if longer * intervals * 10 > u128::from(planned.as_u64()) {
             return outage.frames;
         }
         // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.

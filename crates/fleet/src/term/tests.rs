@@ -4,26 +4,26 @@ fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
 }
 
-fn identity(name: &str, boot: &str, pid: u32) -> Identity {
-    Identity { controller: name.into(), user: "alice".into(), host: "h".into(), boot_id: boot.into(), pid }
+fn identity(name: &str) -> Identity {
+    Identity { controller: name.into(), user: "alice".into(), host: "h".into(), place: "here".into(), pid: 7 }
 }
 
-fn record(boot: &str, pid: u32) -> TermRecord {
-    ControllerTerm::record(identity("other", boot, pid), 0)
+fn record() -> TermRecord {
+    ControllerTerm::record(identity("other"), 0)
 }
 
 fn watch() -> TermWatch {
-    TermWatch::new(&identity("me", "boot-a", 7), TermTimes::default())
+    TermWatch::new(TermTimes::default())
 }
 
 fn term() -> ControllerTerm {
-    ControllerTerm::begun(record("boot-a", 7), 5, TermTimes::default(), at(0))
+    ControllerTerm::begun(record(), 5, TermTimes::default(), at(0))
 }
 
 #[test]
 fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
-    let (mut watch, other) = (watch(), record("boot-b", 7));
-    let mut look = |revision, ms| watch.look("other", Some((&other, revision)), &|_| false, at(ms));
+    let (mut watch, other) = (watch(), record());
+    let mut look = |revision, ms| watch.look("other", Some((&other, revision)), &|_| None, at(ms));
     assert_eq!(look(1, 0), TermState::Unclear(at(15_000)));
     assert_eq!(look(2, 2_000), TermState::Alive);
     assert_eq!(look(2, 16_999), TermState::Unclear(at(17_000)));
@@ -32,23 +32,25 @@ fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
 }
 
 #[test]
-fn a_process_that_is_gone_from_this_host_needs_no_waiting() {
-    let here = record("boot-a", 99);
-    assert_eq!(watch().look("other", Some((&here, 1)), &|pid| pid == 99, at(1)), TermState::Alive);
-    assert_eq!(watch().look("other", Some((&here, 1)), &|_| false, at(1)), TermState::Dead(1));
-    let elsewhere = record("boot-b", 99);
-    assert!(matches!(watch().look("other", Some((&elsewhere, 1)), &|_| false, at(1)), TermState::Unclear(_)));
-    let over = TermRecord { is_over: true, ..elsewhere };
-    assert_eq!(watch().look("other", Some((&over, 1)), &|_| true, at(1)), TermState::Over);
-    assert_eq!(watch().look("other", None, &|_| true, at(1)), TermState::Over);
+fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
+    let look = |record: Option<&TermRecord>, is_there| {
+        watch().look("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
+    };
+    let found = record();
+    assert_eq!(look(Some(&found), Some(true)), TermState::Alive);
+    assert_eq!(look(Some(&found), Some(false)), TermState::Dead(1));
+    assert!(matches!(look(Some(&found), None), TermState::Unclear(_)));
+    let over = TermRecord { is_over: true, ..found };
+    assert_eq!(look(Some(&over), Some(true)), TermState::Over);
+    assert_eq!(look(None, Some(true)), TermState::Over);
 }
 
 /// Stopped for as long as it takes, a process that is there may be ended as well.
 #[test]
 fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
-    let (mut watch, here) = (watch(), record("boot-a", 99));
-    assert_eq!(watch.look("other", Some((&here, 1)), &|_| true, at(0)), TermState::Alive);
-    assert_eq!(watch.look("other", Some((&here, 1)), &|_| true, at(15_000)), TermState::Dead(1));
+    let (mut watch, here) = (watch(), record());
+    assert_eq!(watch.look("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
+    assert_eq!(watch.look("other", Some((&here, 1)), &|_| Some(true), at(15_000)), TermState::Dead(1));
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn a_term_that_cannot_refresh_commits_nothing_and_one_that_is_refused_is_over() 
     assert!(term.may_commit(at(18_999)));
     assert!(!term.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
     assert!(matches!(term.refresh(at(6_000)), Some((6, _))));
-    let ended = TermRecord { is_over: true, ..record("boot-a", 7) };
+    let ended = TermRecord { is_over: true, ..record() };
     term.refused(Some((&ended, 7)));
     assert!(term.is_lost());
     assert!(!term.may_commit(at(6_001)));

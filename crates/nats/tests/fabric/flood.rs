@@ -176,16 +176,16 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
         controller: "2e".into(),
         user: "bob".into(),
         host: "there".into(),
-        boot_id: "boot".into(),
+        place: "boot".into(),
         pid: 1,
     };
     let names = (0..nodes).map(|number| node(&format!("n{number}"))).collect();
     let wanted = WantedNodes { run: RunId("many".into()), nodes: names, heard: 0, wall_ns: 0 };
-    let watch = TermWatch::new(&me, TermTimes::default());
+    let watch = TermWatch::new(TermTimes::default());
     let mut claim = LeadClaim::new(me, wanted, watch);
     loop {
         let now = MonoTime::from_nanos(monotonic_ns());
-        match claim.step(records, &|_| true, now).expect("the server answers") {
+        match claim.step(records, &|_| Some(true), now).expect("the server answers") {
             ClaimProgress::UnderWay => {}
             ClaimProgress::Blocked(held) => panic!("nobody else wants them: {held:?}"),
             ClaimProgress::Taken(_, leads) => {

@@ -8,7 +8,7 @@ use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::term::{Identity, TermTimes};
-use packetrig_fleet_io::fleet::{ChargedFleet, ControllerCharge, FleetGround, RunShelf};
+use packetrig_fleet_io::fleet::{ChargedFleet, ControllerCharge, FleetGround, PresenceDirectory, RunShelf};
 use packetrig_fleet_io::served::{FleetRuns, ServedTerms};
 use packetrig_nats::NatsFabric;
 use packetrig_store::RunCatalogue;
@@ -63,8 +63,16 @@ fn open(
     late: LateResults,
 ) -> Result<FleetGround<NatsFabric>, Error> {
     let noting = shelf.clone();
+    let mut identity = own_identity();
+    // Where the directory is another user's, others have to watch the record.
+    let directory = PresenceDirectory::open(&place.directory().join("controllers"));
+    let presence = directory.and_then(|directory| directory.enter(&identity.controller)).ok();
+    if let Some(presence) = &presence {
+        identity.place = presence.place().to_owned();
+    }
     let charge = ControllerCharge {
-        identity: own_identity()?,
+        identity,
+        presence,
         times: TermTimes::default(),
         clock: state::identity()?,
         key: ClockKey(key()),
@@ -77,16 +85,14 @@ fn open(
     Ok(shelf.open_fleet(&place.fabric()?, charge)?)
 }
 
-fn own_identity() -> Result<Identity, Error> {
-    Ok(Identity {
+fn own_identity() -> Identity {
+    Identity {
         controller: format!("{:016x}", identity::entropy()),
-        // Boot and process number tell a controller on the same host at once that this process is dead. Controllers elsewhere
-        // have to watch its record until it has been stale for long enough.
         user: identity::user_name(),
         host: kernel::host_name(),
-        boot_id: process::numbering()?,
+        place: String::new(),
         pid: process::own(),
-    })
+    }
 }
 
 fn key() -> [u8; 32] {

@@ -5,6 +5,7 @@
 //!
 //! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
 
+use super::super::PresenceDirectory;
 use super::{CollectorEvent, ResultStore};
 use crate::agent::now;
 use crate::error::best_effort;
@@ -12,8 +13,7 @@ use crossbeam_channel::Receiver;
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, StoredRecord};
-use packetrig_fleet::term::{TermRecord, TermWatch};
-use packetrig_sys::process;
+use packetrig_fleet::term::{Identity, TermRecord, TermWatch};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,6 +36,8 @@ const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: TermWatch,
+    /// Where controllers of this machine show that they are there.
+    pub(in super::super) presences: Option<PresenceDirectory>,
     /// Also runs that the store does not know.
     pub(in super::super) reads_all: bool,
 }
@@ -254,7 +256,8 @@ impl<R: RecordStore> OtherRuns<R> {
             Some((serde_json::from_slice::<TermRecord>(&found.value).ok()?, found.revision))
         });
         let seen = record.as_ref().map(|(record, revision)| (record, *revision));
-        Ok(self.watch.look(controller, seen, &process::exists, now()).holds())
+        let is_there = |controller: &Identity| self.presences.as_ref()?.has(controller);
+        Ok(self.watch.look(controller, seen, &is_there, now()).holds())
     }
 }
 

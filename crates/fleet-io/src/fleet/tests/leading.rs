@@ -12,9 +12,6 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// No process has this number.
-pub(super) const NOBODY: u32 = u32::MAX >> 1;
-
 fn name(node: &str) -> NodeName {
     NodeName(node.into())
 }
@@ -43,15 +40,19 @@ fn user() -> RunUser<'static> {
 
 /// Another controller of this host has this node.
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
-    let me = Identity { controller: controller.into(), ..charge("", MemoryShelf::default()).identity };
+    // It stays to the end of the test.
+    std::mem::forget(presences().enter(controller).ok());
+    let me = Identity { controller: controller.into(), ..charge("nobody", MemoryShelf::default()).identity };
     records
         .create(&TermRecord::key(controller), &StoredRecord::written(&ControllerTerm::record(me.clone(), 0)))
         .unwrap();
     let wanted =
         WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
-    let mut claim = LeadClaim::new(me.clone(), wanted, TermWatch::new(&me, TermTimes::default()));
+    let mut claim = LeadClaim::new(me.clone(), wanted, TermWatch::new(TermTimes::default()));
     for _ in 0..100 {
-        if let ClaimProgress::Taken(_, leads) = claim.step(records, &|_| true, MonoTime::default()).unwrap() {
+        if let ClaimProgress::Taken(_, leads) =
+            claim.step(records, &|_| Some(true), MonoTime::default()).unwrap()
+        {
             return leads;
         }
     }
@@ -140,7 +141,7 @@ fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_lead
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
     let mut dead = charge("dead", MemoryShelf::default());
-    dead.identity.pid = NOBODY;
+    dead.presence = None;
     leave_run(&fabric, dead);
     let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
@@ -155,7 +156,7 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
     // By then the leases of the dead one have ended.
     let stale = LeaseTerms::FLEET.ttl + Nanos::from_secs(1);
     let mut dead = charge("dead", MemoryShelf::default());
-    dead.identity.boot_id = "another host".into();
+    dead.identity.place = ELSEWHERE.into();
     // It leaves its run before it would refresh anything.
     dead.times = TermTimes { refresh: Nanos::from_secs(3600), ..TermTimes::default() };
     leave_run(&fabric, dead);
@@ -180,7 +181,7 @@ fn the_record_of_a_run_that_has_ended_is_never_written_over() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
     let mut dead = charge("dead", MemoryShelf::default());
-    dead.identity.pid = NOBODY;
+    dead.presence = None;
     leave_run(&fabric, dead);
     let mut records = fabric.records().unwrap();
     let found = records.get("run.r1").unwrap().unwrap();

@@ -87,8 +87,8 @@ fn run(name: &str) -> RunId {
 }
 
 fn identity(controller: &str) -> Identity {
-    let [user, host, boot_id] = [""; 3].map(str::to_owned);
-    Identity { controller: controller.into(), user, host, boot_id, pid: process::own() }
+    let [user, host, place] = [""; 3].map(str::to_owned);
+    Identity { controller: controller.into(), user, host, place, pid: std::process::id() }
 }
 
 impl Bench {
@@ -100,8 +100,9 @@ impl Bench {
             broken: None,
             is_nearly_full: false,
         };
-        let watch = TermWatch::new(&identity("me"), TermTimes::default());
-        let others = OtherRuns { records: fabric.records().unwrap(), watch, reads_all: false };
+        let watch = TermWatch::new(TermTimes::default());
+        let others =
+            OtherRuns { records: fabric.records().unwrap(), watch, presences: None, reads_all: false };
         let reading = RunReading::new(incoming, others, Arc::default());
         Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
     }

@@ -1,0 +1,99 @@
+//! How controllers of one machine see each other: each locks a file of its own for as long as it is there, in the fleet's directory. The
+//! kernel frees the lock when its process dies, however that happens, and no other process can be taken for it.
+
+use packetrig_fleet::term::Identity;
+use packetrig_sys::lock::{self, LockFile};
+use packetrig_sys::{clock, runtime_directory};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the controllers of a fleet show that they are there.
+#[derive(Clone, Debug)]
+pub struct PresenceDirectory {
+    path: PathBuf,
+    /// See [`Identity::place`].
+    place: String,
+}
+
+/// A controller is there until this is dropped.
+#[derive(Debug)]
+pub struct ControllerPresence {
+    directory: PresenceDirectory,
+    _lock: LockFile,
+}
+
+impl PresenceDirectory {
+    /// Opens the directory, which is this user's own, or makes it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let (device, number) = runtime_directory::identify_directory(path)?;
+        let boot = clock::state::boot_id().map_err(io::Error::other)?;
+        let place = format!("{boot} {device}:{number}");
+        Ok(Self { path: path.to_owned(), place })
+    }
+
+    /// Shows that a controller is there, and tidies up what killed ones have left.
+    pub fn enter(&self, controller: &str) -> io::Result<ControllerPresence> {
+        for name in runtime_directory::list_names(&self.path) {
+            // Locked, it is its controller's; if not, taking and dropping it removes it.
+            drop(LockFile::take(&self.path.join(name)));
+        }
+        let lock = LockFile::take(&self.file(controller))?.ok_or(io::ErrorKind::ResourceBusy)?;
+        Ok(ControllerPresence { directory: self.clone(), _lock: lock })
+    }
+
+    /// Whether a controller is there; `None` of one that shows it elsewhere.
+    pub(super) fn has(&self, controller: &Identity) -> Option<bool> {
+        let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_name || controller.place != self.place {
+            return None;
+        }
+        lock::is_file_locked(&self.file(&controller.controller)).ok()
+    }
+
+    fn file(&self, controller: &str) -> PathBuf {
+        self.path.join(controller)
+    }
+}
+
+impl ControllerPresence {
+    /// See [`Identity::place`].
+    pub fn place(&self) -> &str {
+        &self.directory.place
+    }
+
+    pub(super) const fn directory(&self) -> &PresenceDirectory {
+        &self.directory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_there_until_they_are_dropped_and_those_elsewhere_are_unknown() {
+        let made = tempfile::tempdir().unwrap();
+        let directory = PresenceDirectory::open(&made.path().join("controllers")).unwrap();
+        let identity = |name: &str, place: &str| Identity {
+            controller: name.into(),
+            user: String::new(),
+            host: String::new(),
+            place: place.into(),
+            // Some process has every number.
+            pid: 1,
+        };
+        let has = |name: &str| directory.has(&identity(name, &directory.place));
+        assert_eq!(has("ab12"), Some(false));
+        let presence = directory.enter("ab12").unwrap();
+        assert_eq!((has("ab12"), has("cd34")), (Some(true), Some(false)));
+        assert_eq!(directory.has(&identity("ab12", "another boot")), None);
+        assert_eq!(has("../ab12"), None, "no name of a controller");
+        std::fs::write(directory.file("killed"), "7").unwrap();
+        let other = directory.enter("cd34").unwrap();
+        assert!(!directory.file("killed").exists() && directory.file("ab12").exists());
+        drop(presence);
+        assert_eq!((has("ab12"), has("cd34")), (Some(false), Some(true)));
+        drop(other);
+        assert_eq!(std::fs::read_dir(&directory.path).unwrap().count(), 0);
+    }
+}
