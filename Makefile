@@ -193,11 +193,12 @@ eval-probe: ## Measure probes: when trains and pairs leave beside trafgen and tc
 	@scripts/setup.sh eval
 	eval/run.sh probe
 
-eval-truth: ## Judge verdicts and figures by a device with an exact log and captures at both ends; goes on where it was stopped (RUNS=1000; BARE, POLICERS, SEED, LANES; PROGRAM)
+eval-truth: ## Judge verdicts and figures by a device with an exact log and captures at both ends; goes on where it was stopped (RUNS=1000; BARE, POLICERS, SEED, LANES; NDR=1: the load of a policer; PROGRAM)
 	@scripts/setup.sh test
 	python3 eval/truth/test_figures.py
 	$(CARGO) build --release --locked -p xtask $(if $(PROGRAM),,-p packetrig --bin packetrig --bin xtask)
 	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth
+	$(if $(NDR),$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/ndr.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth)
 
 eval-groups: ## Judge groups of meters under chains of faults by what a sender sent; goes on where it was stopped (TRIALS=300; SEED, LANES; PROGRAM)
 	@scripts/setup.sh test

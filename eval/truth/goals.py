@@ -19,7 +19,9 @@ def is_calm(result):
     """Neither a fault of the rig by the script, nor one by this machine."""
     scenario = result["scenario"]
     is_scripted = scenario["faults"] or scenario["load"]
-    return not is_scripted and result.get("lateness", 0) < HELD_UP and not result.get("unsent")
+    # The captures say so, too: it left later than its own criterion allows.
+    most_late = 5_000_000 if "--max-late" in scenario.get("options", []) else HELD_UP
+    return not is_scripted and result.get("lateness", 0) < most_late and not result.get("unsent")
 
 
 def is_needlessly_unknown(result):
@@ -84,7 +86,7 @@ def show_run(result):
 
 
 def print_goal(name, measured, wanted, is_met, count):
-    outcome = "unsupported (no runs)" if count == 0 else "met" if is_met else "missed"
+    outcome = "unsupported (no run tells)" if count == 0 else "met" if is_met else "missed"
     print(f"goal truth.{name}: measured {measured}, wanted {wanted}: {outcome}", flush=True)
     return outcome == "missed"
 

@@ -68,7 +68,7 @@ fn open(
     let directory = PresenceDirectory::open(&place.directory().join("controllers"));
     let presence = directory.and_then(|directory| directory.enter(&identity.controller)).ok();
     if let Some(presence) = &presence {
-        identity.place = presence.place().to_owned();
+        presence.place().clone_into(&mut identity.place);
     }
     let charge = ControllerCharge {
         identity,

@@ -41,7 +41,7 @@ fn user() -> RunUser<'static> {
 /// Another controller of this host has this node.
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
     // It stays to the end of the test.
-    std::mem::forget(presences().enter(controller).ok());
+    Box::leak(Box::new(presences().enter(controller)));
     let me = Identity { controller: controller.into(), ..charge("nobody", MemoryShelf::default()).identity };
     records
         .create(&TermRecord::key(controller), &StoredRecord::written(&ControllerTerm::record(me.clone(), 0)))
