@@ -113,8 +113,39 @@ struct OpenGap {
     before: Option<MonoTime>,
     /// Absent for the frames at the end of a stream.
     after: Option<MonoTime>,
-    /// More than one gap, joined for want of room: the arrivals are not those around each of them.
-    is_joined: bool,
+    /// The longest in time of several gaps that are joined here for want of room: the arrivals are not those around the others.
+    longest: Option<JoinedGap>,
+}
+
+/// A gap within a joined one.
+#[derive(Clone, Copy, Debug)]
+struct JoinedGap {
+    first: u64,
+    end: u64,
+    before: MonoTime,
+    after: MonoTime,
+}
+
+impl JoinedGap {
+    fn length(&self) -> Nanos {
+        self.after.since(self.before)
+    }
+}
+
+impl OpenGap {
+    /// What it is for one that it is joined with: nothing at the ends of a stream.
+    fn as_joined(&self) -> Option<JoinedGap> {
+        let Self { first, end, before, after, longest } = *self;
+        longest.or_else(|| Some(JoinedGap { first, end, before: before?, after: after? }))
+    }
+
+    fn join(&mut self, next: &Self) {
+        // The first of those that are as long.
+        let all = [next.as_joined(), self.as_joined()].into_iter().flatten();
+        self.longest = all.max_by_key(JoinedGap::length);
+        self.end = next.end;
+        self.after = next.after;
+    }
 }
 
 /// Gaps that are kept open at once. Beyond that, the two latest are joined.
@@ -127,21 +158,18 @@ impl OpenGaps {
 
     /// Frames `first..end` are missing between two arrivals.
     pub(crate) fn open(&mut self, first: u64, end: u64, before: Option<MonoTime>, after: MonoTime) {
-        if self.gaps.len() == OPEN_GAPS
-            && let Some(last) = self.gaps.back_mut()
-        {
+        let gap = OpenGap { first, end, before, after: Some(after), longest: None };
+        let is_full = self.gaps.len() == OPEN_GAPS;
+        match self.gaps.back_mut().filter(|_| is_full) {
             // Frames that arrived between the two are inside the joined gap now. They are not lost, so nobody asks for them.
-            last.end = end;
-            last.after = Some(after);
-            last.is_joined = true;
-            return;
+            Some(last) => last.join(&gap),
+            None => self.gaps.push_back(gap),
         }
-        self.gaps.push_back(OpenGap { first, end, before, after: Some(after), is_joined: false });
     }
 
     /// Frames `first..end` are missing after the last arrival of the stream.
     pub(crate) fn open_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
-        self.gaps.push_back(OpenGap { first, end, before, after: None, is_joined: false });
+        self.gaps.push_back(OpenGap { first, end, before, after: None, longest: None });
     }
 
     /// The outage of the lost frames `first..=last`. Gaps below `first` are closed: nothing will be asked of them again.
@@ -156,8 +184,12 @@ impl OpenGaps {
         if let Some(gap) = gap {
             outage.begin = gap.before;
             outage.end = gap.after;
-            if gap.is_joined {
-                narrow(&mut outage, gap);
+            match gap.longest {
+                Some(longest) if (longest.first..longest.end).contains(&first) => {
+                    (outage.begin, outage.end) = (Some(longest.before), Some(longest.after));
+                }
+                Some(_) => narrow(&mut outage, gap),
+                None => {}
             }
         }
         outage

@@ -40,6 +40,22 @@ fn a_run_within_a_gap_that_late_frames_filled_keeps_the_arrivals_around_the_gap(
     assert_eq!((tail.begin, tail.end, tail.frames), (None, None, 10));
 }
 
+/// A device that drops every other frame has more gaps than can be kept.
+#[test]
+fn the_longest_of_very_many_gaps_keeps_its_arrivals() {
+    const GAPS: u64 = 1500;
+    let mut gaps = OpenGaps::new();
+    let mut list = OutageList::with_room(4);
+    let arrival = |number: u64| at(number + if number > 2 * 1400 { 50 } else { 0 });
+    for n in 1..GAPS {
+        gaps.open(2 * n, 2 * n + 1, Some(arrival(2 * n - 1)), arrival(2 * n + 1));
+    }
+    for n in 1..GAPS {
+        list.push(gaps.outage(2 * n, 2 * n));
+    }
+    assert_eq!(list.longest, Some(Nanos::from_millis(52)));
+}
+
 proptest! {
     #[test]
     fn no_lost_frame_is_forgotten(gaps in prop::collection::vec((1u64..5, 1u64..5), 0..200), room in 2usize..20) {
