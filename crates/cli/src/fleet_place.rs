@@ -248,7 +248,7 @@ impl FleetPlace {
             std::thread::sleep(RENEWAL);
             // The authority makes a new certificate itself when little time is left.
             match self.authority().and_then(|authority| Ok(authority.controller()?)) {
-                Ok((credentials, _)) => fabric.renew(&credentials.certificate),
+                Ok((credentials, _)) => fabric.renew(credentials.newest()),
                 Err(error) => {
                     let why = error.chain();
                     warn("fleet", format_args!("cannot renew the certificate of this controller: {why}"));

@@ -8,10 +8,9 @@ mod files;
 mod renewal;
 mod secrets;
 mod server_accounts;
-mod server_key;
 
 use admission::KeptNode;
-pub use admission::{EnrolledNode, NodeAdmission};
+pub use admission::{EnrolledNode, NodeAdmission, NodeKeys};
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{JoinSecret, SecretAllowance};
 pub use server_accounts::{AccountClaims, ServerAccounts};
@@ -20,7 +19,7 @@ pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SYSTEM_USER};
 use crate::broker::ServerSecurity;
 use crate::connection::FleetCredentials;
 use crate::seal::{MAC_KEY, SealKeys};
-use crate::subject;
+use crate::{subject, user_key};
 use files::AuthorityFiles;
 use packetrig_fleet::labels::TooManyLabels;
 use packetrig_fleet::message::NodeName;
@@ -74,6 +73,8 @@ pub struct AdmittedNode {
     pub name: NodeName,
     /// Drawn when it was let in.
     pub generation: String,
+    /// With which it logs in to the server; empty for a node that an earlier version let in.
+    pub user_key: String,
 }
 
 impl AdmittedNode {
@@ -252,8 +253,9 @@ impl FleetAuthority {
 
     /// What the server is asked with to remove the accounts of nodes.
     pub fn remover(&self) -> Result<FleetCredentials, Error> {
-        let user = self.accounts()?.system_user()?;
-        Ok(FleetCredentials { user: Some(user), ..self.controller()?.0 })
+        let credentials = self.controller()?.0;
+        let user = self.accounts()?.system_user(&user_key_of(&credentials.key)?)?;
+        Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
     /// What the controller connects and seals with. Nodes that come later are found.
@@ -266,12 +268,13 @@ impl FleetAuthority {
     pub fn controller_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let lock = self.lock()?;
         self.keep_controller_valid(now)?;
+        let key = self.files.read(&format!("{CONTROLLER}.key"))?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
             authority: self.certificate()?,
             certificate: self.files.read(&format!("{CONTROLLER}.pem"))?,
-            key: self.files.read(&format!("{CONTROLLER}.key"))?,
-            user: Some(self.accounts()?.controller_user()?),
+            user: Some(self.accounts()?.controller_user(&user_key_of(&key)?)?),
+            key,
         };
         drop(lock);
         let files = self.files.clone();
@@ -319,11 +322,16 @@ impl FleetAuthority {
     /// One of them; `None` if it is not in the fleet.
     pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
         match KeptNode::read(&self.files, name) {
-            Ok(node) => Ok(Some(AdmittedNode { name: name.clone(), generation: node.generation })),
+            Ok(node) => Ok(Some(node.admitted(name))),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+fn user_key_of(private_key: &str) -> Result<String, Error> {
+    let key = user_key::derive(private_key).map_err(|_| Error::Damaged(format!("{CONTROLLER}.key")))?;
+    Ok(key.public_key())
 }
 
 /// The key for grants to a node, read anew each time, so that nodes may join while the controller runs. `None` if the node

@@ -4,8 +4,8 @@
 //! not delay a letter. Invariant: a lost connection is tried again for ever, with short waits.
 
 use crate::seal::SealKeys;
-use crate::subject;
-use async_nats::{Auth, Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use crate::{subject, user_key};
+use async_nats::{Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use packetrig_fleet::fabric::Error;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
@@ -77,8 +77,32 @@ pub struct FleetCredentials {
     pub key: String,
     /// The user as which the server knows us; a server with accounts of its own goes by the certificate.
     pub user: Option<String>,
-    /// A newer certificate for the same key, as soon as there is one: connections that are opened from then on use it.
-    pub renewed: Arc<RwLock<Option<String>>>,
+    /// What came later for the same key: connections that are opened from then on use it.
+    pub renewed: Arc<RwLock<Option<RenewedCredentials>>>,
+}
+
+/// A newer certificate for the same key, and the claims that came with it.
+#[derive(Clone, Debug)]
+pub struct RenewedCredentials {
+    pub certificate: String,
+    pub user: Option<String>,
+}
+
+impl FleetCredentials {
+    /// What a connection shows that is opened now.
+    pub fn newest(&self) -> RenewedCredentials {
+        let renewed = self.renewed.read().unwrap_or_else(PoisonError::into_inner);
+        renewed.clone().unwrap_or_else(|| RenewedCredentials {
+            certificate: self.certificate.clone(),
+            user: self.user.clone(),
+        })
+    }
+
+    /// Proof for the server that claims for the key of these credentials are our own: its nonce, signed.
+    pub fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, Error> {
+        let key = user_key::derive(&self.key).map_err(|_| unusable("key"))?;
+        key.sign(nonce).map_err(|_| unusable("key"))
+    }
 }
 
 impl std::fmt::Debug for FleetCredentials {
@@ -192,14 +216,16 @@ fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
 
 /// As the user that the credentials name, if they do.
 fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
-    let Some(user) = credentials.and_then(|credentials| credentials.user.clone()) else {
+    let Some(credentials) = credentials.filter(|credentials| credentials.user.is_some()) else {
         return ConnectOptions::new();
     };
-    ConnectOptions::with_auth_callback(move |_| {
-        let user = user.clone();
+    let credentials = credentials.clone();
+    ConnectOptions::with_auth_callback(move |nonce| {
+        let credentials = credentials.clone();
         async move {
             let mut auth = Auth::new();
-            auth.jwt = Some(user);
+            auth.jwt = credentials.newest().user;
+            auth.signature = Some(credentials.sign_nonce(&nonce).map_err(AuthError::new)?);
             Ok(auth)
         }
     })
@@ -240,9 +266,8 @@ struct NewestCertificate {
 
 impl ResolvesClientCert for NewestCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let renewed = self.credentials.renewed.read().unwrap_or_else(PoisonError::into_inner);
-        let pem = renewed.as_deref().unwrap_or(&self.credentials.certificate);
-        Some(Arc::new(CertifiedKey::new(certificates(pem), Arc::clone(&self.key))))
+        let newest = self.credentials.newest();
+        Some(Arc::new(CertifiedKey::new(certificates(&newest.certificate), Arc::clone(&self.key))))
     }
 
     fn has_certs(&self) -> bool {

@@ -17,6 +17,7 @@ pub use server::{EnrolServer, OnJoin, join_line};
 use crate::authority::{self, JoinSecret, NodeAdmission};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use rustls::ConnectionCommon;
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -132,7 +133,10 @@ struct EnrolQuestion {
     secret: String,
     /// A point of P-256, hexadecimal.
     public_key: String,
-    /// Signature over [`EnrolQuestion::proven`] with that key: the node has it.
+    /// With which the node will log in to the message server, see [`authority::NodeKeys::user`].
+    #[serde(default)]
+    user_key: String,
+    /// Signature over [`EnrolQuestion::proven`] with the public key: the node has it.
     proof: String,
     /// The node is in the fleet and wants a new certificate; there is no secret.
     #[serde(default)]
@@ -140,11 +144,20 @@ struct EnrolQuestion {
 }
 
 impl EnrolQuestion {
-    /// What is signed as proof. The proof of a renewal may be replayed: the certificate is of use to the key only.
-    fn proven(&self) -> Vec<u8> {
+    /// What is signed as proof. It holds for this question in this connection, so its time is that of the connection.
+    fn proven(&self, connection: &ConnectionSecret) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
-        format!("packetrig {purpose} 1\0{}\0{}", self.name, self.secret).into_bytes()
+        let Self { name, secret, user_key, .. } = self;
+        let connection = authority::hex(connection);
+        format!("packetrig {purpose} 2\0{name}\0{secret}\0{user_key}\0{connection}").into_bytes()
     }
+}
+
+/// What only the two ends of one TLS connection know (RFC 8446, section 7.5).
+type ConnectionSecret = [u8; 32];
+
+fn connection_secret<D>(connection: &ConnectionCommon<D>) -> Result<ConnectionSecret, rustls::Error> {
+    connection.export_keying_material([0; 32], b"EXPORTER-packetrig-enrolment", None)
 }
 
 /// The authority's answer.

@@ -3,7 +3,7 @@
 //! Invariant: opening a part is the first use of the network; each part has its own connection.
 
 use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
-use crate::connection::ServerAccess;
+use crate::connection::{RenewedCredentials, ServerAccess};
 use crate::endpoint::NatsEndpoint;
 use crate::incoming::NatsIncoming;
 use crate::observer::FleetObserver;
@@ -35,11 +35,10 @@ impl NatsFabric {
         Self { runtime: self.runtime.clone(), access }
     }
 
-    /// Connections that are opened from now on use this certificate, for the same key.
-    pub fn renew(&self, certificate: &str) {
+    /// Connections that are opened from now on use this certificate and these claims, for the same key.
+    pub fn renew(&self, newest: RenewedCredentials) {
         if let Some(credentials) = &self.access.credentials {
-            let mut renewed = credentials.renewed.write().unwrap_or_else(PoisonError::into_inner);
-            *renewed = Some(certificate.to_owned());
+            *credentials.renewed.write().unwrap_or_else(PoisonError::into_inner) = Some(newest);
         }
     }
 

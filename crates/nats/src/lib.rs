@@ -27,9 +27,10 @@ mod results;
 mod runtime;
 mod seal;
 pub mod subject;
+mod user_key;
 
 pub use captures::{NatsCaptureAnswers, NatsCaptureQuestions};
-pub use connection::{FleetCredentials, ServerAccess};
+pub use connection::{FleetCredentials, RenewedCredentials, ServerAccess};
 pub use endpoint::NatsEndpoint;
 pub use fabric::NatsFabric;
 pub use incoming::{ConfirmToken, NatsIncoming};

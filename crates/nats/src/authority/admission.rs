@@ -6,10 +6,10 @@ use super::{
     random, secrets, unhex, valid_from,
 };
 use crate::seal::MAC_KEY;
-use crate::subject;
+use crate::{subject, user_key};
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 use packetrig_fleet::message::NodeName;
-use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, PublicKeyData};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,14 +46,31 @@ enum AdmissionChange {
     SecretAndName,
 }
 
+/// The public keys of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeKeys {
+    /// Of its certificate: a point of P-256.
+    pub certificate: Vec<u8>,
+    /// With which it logs in to the message server. Its owner derives it from the private key of the certificate.
+    pub user: String,
+}
+
+impl NodeKeys {
+    /// Those of the owner of this private key, PEM.
+    pub fn of(private_key: &str) -> Result<Self, Error> {
+        let pair = KeyPair::from_pem(private_key).map_err(certificate)?;
+        let user = user_key::derive(private_key).map_err(Error::Certificate)?;
+        Ok(Self { certificate: pair.der_bytes().to_vec(), user: user.public_key() })
+    }
+}
+
 impl FleetAuthority {
-    /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
-    /// same key gets the same again; another one does not. A node that asks again with the key and the secret that admitted it has
-    /// lost the answer, and no further use is taken.
+    /// Lets a node in by its keys, for which `secret` is used up: all of it, or nothing. The same key gets the same again; another one does
+    /// not. A node that asks again with the key and the secret that admitted it has lost the answer, and no further use is taken.
     pub fn admit(
         &self,
         name: &NodeName,
-        public_key: &[u8],
+        keys: &NodeKeys,
         secret: &str,
         now: u64,
     ) -> Result<NodeAdmission, Error> {
@@ -61,32 +78,30 @@ impl FleetAuthority {
             return Err(Error::Name(name.0.clone()));
         }
         let lock = self.lock()?;
-        // What changes here if the secret is used up.
-        let mut change_by_use = AdmissionChange::Secret;
-        let node = match KeptNode::read(&self.files, name) {
-            Ok(node) if node.public_key == hex(public_key) => node,
-            Ok(_) => return Err(Error::Taken(name.clone())),
-            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                change_by_use = AdmissionChange::SecretAndName;
-                KeptNode::new(public_key, now)?
-            }
-            Err(error) => return Err(error),
-        };
-        let mut change = AdmissionChange::None;
+        let known = KeptNode::read_if_there(&self.files, name)?;
         let admitted_by = secrets::hash(secret);
-        let node = if node.admitted_by == admitted_by {
-            node
-        } else {
-            // The secret first: without one, nobody can reserve a name.
-            self.use_up(secret, now)?;
-            change = change_by_use;
-            let node = KeptNode { admitted_by, ..node };
-            node.write(&self.files, name)?;
-            node
+        let is_repeated =
+            known.as_ref().is_some_and(|node| node.has(keys) && node.admitted_by == admitted_by);
+        // The secret first: without a good one nobody hears which names there are.
+        if !is_repeated {
+            self.check_secret(secret, now)?;
+        }
+        let change_by_use =
+            if known.is_some() { AdmissionChange::Secret } else { AdmissionChange::SecretAndName };
+        let node = match known {
+            Some(node) if node.has(keys) => node,
+            Some(_) => return Err(Error::Taken(name.clone())),
+            None => KeptNode::new(keys, now)?,
         };
+        let change = if is_repeated { AdmissionChange::None } else { change_by_use };
+        let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
+        if !is_repeated {
+            self.use_up(secret, now)?;
+            node.write(&self.files, name)?;
+        }
         drop(lock);
         // Nothing in the directory changes from here on: nobody has to wait for the signature.
-        let certificate = self.certify(name, &node, public_key, now)?;
+        let certificate = self.certify(name, &node, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
         let controller = hex(signing.public_key().as_ref());
@@ -112,27 +127,27 @@ impl FleetAuthority {
     }
 
     /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
-    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<NodeAdmission, Error> {
-        let node = KeptNode::read(&self.files, name).map_err(|_| Error::Unknown(name.clone()))?;
-        if node.public_key != hex(public_key) {
-            return Err(Error::Unknown(name.clone()));
+    pub fn renew(&self, name: &NodeName, keys: &NodeKeys, now: u64) -> Result<NodeAdmission, Error> {
+        let lock = self.lock()?;
+        let node = KeptNode::read(&self.files, name).ok().filter(|node| node.has(keys));
+        let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
+        // An earlier version let it in: from now on its claims are bound to its key.
+        if node.user_key != keys.user {
+            node.user_key.clone_from(&keys.user);
+            node.write(&self.files, name)?;
         }
-        self.certify(name, &node, public_key, now)
+        drop(lock);
+        self.certify(name, &node, now)
     }
 
     /// An admission with the certificate and nothing else.
-    fn certify(
-        &self,
-        name: &NodeName,
-        node: &KeptNode,
-        public_key: &[u8],
-        now: u64,
-    ) -> Result<NodeAdmission, Error> {
+    fn certify(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let admitted = AdmittedNode { name: name.clone(), generation: node.generation.clone() };
+        let admitted = node.admitted(name);
+        let public_key = unhex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file(name)))?;
         let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
-        let issued = parameters.signed_by(&CurvePoint(public_key.to_vec()), &self.issuer()?);
+        let issued = parameters.signed_by(&CurvePoint(public_key), &self.issuer()?);
         Ok(NodeAdmission {
             certificate: issued.map_err(certificate)?.pem(),
             authority: self.certificate()?,
@@ -192,6 +207,9 @@ pub(super) struct KeptNode {
     pub(super) grants: String,
     #[serde(default)]
     pub(super) generation: String,
+    /// See [`NodeKeys::user`]; empty in records of earlier versions.
+    #[serde(default)]
+    user_key: String,
     /// Hash of the secret that let it in last.
     #[serde(default)]
     admitted_by: String,
@@ -204,17 +222,30 @@ pub(super) struct KeptNode {
 }
 
 impl KeptNode {
-    fn new(public_key: &[u8], now: u64) -> Result<Self, Error> {
+    fn new(keys: &NodeKeys, now: u64) -> Result<Self, Error> {
         let generation = hex(&random::<8>()?);
         let grants = hex(&random::<MAC_KEY>()?);
         Ok(Self {
-            public_key: hex(public_key),
+            public_key: hex(&keys.certificate),
             grants,
             generation,
+            user_key: keys.user.clone(),
             admitted_by: String::new(),
             joined_at: Some(now),
             labels: OperatorLabels::default(),
         })
+    }
+
+    fn has(&self, keys: &NodeKeys) -> bool {
+        self.public_key == hex(&keys.certificate)
+    }
+
+    pub(super) fn admitted(&self, name: &NodeName) -> AdmittedNode {
+        AdmittedNode {
+            name: name.clone(),
+            generation: self.generation.clone(),
+            user_key: self.user_key.clone(),
+        }
     }
 
     pub(super) fn file(name: &NodeName) -> String {
@@ -227,6 +258,13 @@ impl KeptNode {
         }
         let text = files.read(&Self::file(name))?;
         serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file(name)))
+    }
+
+    fn read_if_there(files: &AuthorityFiles, name: &NodeName) -> Result<Option<Self>, Error> {
+        match Self::read(files, name) {
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     fn write(&self, files: &AuthorityFiles, name: &NodeName) -> Result<(), Error> {

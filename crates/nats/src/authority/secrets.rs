@@ -69,6 +69,12 @@ impl FleetAuthority {
         Ok(before - allowances.len())
     }
 
+    /// Whether one more node may come by `secret` at `now` (seconds since 1970).
+    pub(super) fn check_secret(&self, secret: &str, now: u64) -> Result<(), Error> {
+        let is_good = self.allowances()?.iter().any(|it| it.fits(secret, now));
+        if is_good { Ok(()) } else { Err(Error::Secret) }
+    }
+
     /// Uses `secret` up by one node at `now` (seconds since 1970). The caller holds the lock.
     pub(super) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
         let mut allowances = self.allowances()?;

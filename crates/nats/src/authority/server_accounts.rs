@@ -5,16 +5,16 @@
 //! nats-server 2.15.2 crashes if a node subscribes (a nil subscription list of the exporting account); 32 nodes that joined
 //! at once were enough.
 //!
-//! All keys are derived from one secret, so that nothing but the secret has to be kept. A user needs no signature to log
-//! in (it is a *bearer*): the connection is encrypted, and takes a certificate of the fleet's authority.
+//! The keys of operator and accounts are derived from one secret, so that nothing but the secret has to be kept. A user's key is
+//! derived from the private key of its certificate ([`crate::user_key`]): claims are of use to the owner of that key only.
 //!
-//! Invariant: nobody can make claims for one node from those of another.
+//! Invariant: nobody can make claims for one node from those of another, nor log in with those of another.
 
-use super::server_key::{KeyKind, ServerKey};
 use super::{AdmittedNode, Error, hex};
 use crate::subject::{self, SubjectPermissions};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use nkeys::{KeyPair, KeyPairType};
 use ring::hmac;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -50,28 +50,29 @@ impl ServerAccounts {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    fn key(&self, kind: KeyKind, purpose: &str) -> Result<ServerKey, Error> {
-        ServerKey::of_seed(kind, hmac::sign(&self.0, purpose.as_bytes()).as_ref())
+    fn key(&self, kind: KeyPairType, purpose: &str) -> Result<KeyPair, Error> {
+        let seed = hmac::sign(&self.0, purpose.as_bytes()).as_ref().try_into();
+        seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(underivable)
     }
 
-    fn operator_key(&self) -> Result<ServerKey, Error> {
-        self.key(KeyKind::Operator, "operator")
+    fn operator_key(&self) -> Result<KeyPair, Error> {
+        self.key(KeyPairType::Operator, "operator")
     }
 
-    fn account_key(&self, name: &str) -> Result<ServerKey, Error> {
-        self.key(KeyKind::Account, &format!("account {name}"))
+    fn account_key(&self, name: &str) -> Result<KeyPair, Error> {
+        self.key(KeyPairType::Account, &format!("account {name}"))
     }
 
     pub fn operator(&self) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let system = self.account_key(SYSTEM)?;
-        let nats = json!({"type": "operator", "version": 2, "system_account": system.id});
-        Ok(signed(&operator, &ClaimSubject { id: &operator.id, name: "packetrig", nats }))
+        let nats = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
+        signed(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
     /// The account of the server itself. It has nothing of the fleet.
     pub fn system_account(&self) -> Result<AccountClaims, Error> {
-        self.account(SYSTEM, json!({}))
+        self.account(SYSTEM, true, json!({}))
     }
 
     /// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
@@ -80,77 +81,78 @@ impl ServerAccounts {
         let from_nodes = subject::from_node("*");
         let exports = to_nodes.iter().map(|at| export("stream", at));
         let exports: Vec<Value> = exports.chain(from_nodes.iter().map(|at| export("service", at))).collect();
-        self.account(CONTROL, json!({"exports": exports}))
+        self.account(CONTROL, true, json!({"exports": exports}))
     }
 
     /// The account of a node, with its own subjects and nothing else.
     pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
         // The server publishes the confirmation of a segment wherever its sender wrote, without regard to the
         // sender's rights. In an account with only the node's own subjects that reaches nobody else.
-        let control = self.account_key(CONTROL)?.id;
+        let control = self.account_key(CONTROL)?.public_key();
         let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);
         let imports = to_node.iter().map(|at| import("stream", at, &control));
         let imports: Vec<Value> =
             imports.chain(from_node.iter().map(|at| import("service", at, &control))).collect();
-        self.account(&node_account(node), json!({"imports": imports}))
+        self.account(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 
     /// What the account of a node is called.
     pub(crate) fn account_id(&self, node: &AdmittedNode) -> Result<String, Error> {
-        Ok(self.account_key(&node_account(node))?.id)
+        Ok(self.account_key(&node_account(node))?.public_key())
     }
 
     /// What a node shows to the server.
     pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
-        self.user(&node_account(node), &subject::permissions(&node.name.0))
+        self.user(&node_account(node), &node.user_key, &subject::permissions(&node.name.0))
     }
 
-    /// What the controller shows.
-    pub fn controller_user(&self) -> Result<String, Error> {
-        self.user(CONTROL, &subject::permissions_of_the_controller())
+    /// What the controller shows, whose user key is this.
+    pub fn controller_user(&self, user_key: &str) -> Result<String, Error> {
+        self.user(CONTROL, user_key, &subject::permissions_of_the_controller())
     }
 
     /// What is shown to remove accounts.
-    pub(crate) fn system_user(&self) -> Result<String, Error> {
+    pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![REMOVE_ACCOUNTS.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox(SYSTEM_USER))];
-        self.user(SYSTEM, &SubjectPermissions { publish, subscribe })
+        self.user(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
 
     /// The order to remove accounts.
     pub(crate) fn removal(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
-        Ok(signed(&operator, &ClaimSubject { id: &operator.id, name: "removal", nats }))
+        signed(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
     }
 
-    fn account(&self, name: &str, particulars: Value) -> Result<AccountClaims, Error> {
+    /// With `signs`, the users of the account prove that they have their key.
+    fn account(&self, name: &str, signs: bool, particulars: Value) -> Result<AccountClaims, Error> {
         // The server counts results and records in this account only.
         let storage = if name == CONTROL { -1 } else { 0 };
         // In claims of NATS, -1 is no limit and 0 is nothing at all.
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
+            "disallow_bearer": signs,
             "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,
         });
         let mut nats = json!({"type": "account", "version": 2, "limits": limits});
         if let (Value::Object(nats), Value::Object(particulars)) = (&mut nats, particulars) {
             nats.extend(particulars);
         }
-        let id = self.account_key(name)?.id;
-        let claims = signed(&self.operator_key()?, &ClaimSubject { id: &id, name, nats });
+        let id = self.account_key(name)?.public_key();
+        let claims = signed(&self.operator_key()?, &ClaimSubject { id: &id, name, nats })?;
         Ok(AccountClaims { id, claims })
     }
 
-    fn user(&self, account: &str, permissions: &SubjectPermissions) -> Result<String, Error> {
+    fn user(&self, account: &str, user_key: &str, permissions: &SubjectPermissions) -> Result<String, Error> {
         let SubjectPermissions { publish, subscribe } = permissions;
-        let user = self.key(KeyKind::User, &format!("user {account}"))?;
         let nats = json!({
-            "type": "user", "version": 2, "bearer_token": true,
+            "type": "user", "version": 2,
             "pub": {"allow": publish}, "sub": {"allow": subscribe},
             "subs": -1, "data": -1, "payload": -1,
         });
-        Ok(signed(&self.account_key(account)?, &ClaimSubject { id: &user.id, name: account, nats }))
+        signed(&self.account_key(account)?, &ClaimSubject { id: user_key, name: account, nats })
     }
 }
 
@@ -163,7 +165,13 @@ pub(crate) const SYSTEM_USER: &str = "removal";
 pub(crate) const REMOVE_ACCOUNTS: &str = "$SYS.REQ.CLAIMS.DELETE";
 
 fn node_account(node: &AdmittedNode) -> String {
-    format!("node {}", node.common_name())
+    let bare = format!("node {}", node.common_name());
+    // Of a node that earlier versions let in, whose claims are a bearer's until it renews its certificate.
+    if node.user_key.is_empty() { bare } else { format!("{bare} {}", node.user_key) }
+}
+
+fn underivable() -> Error {
+    Error::Certificate("a key for the server could not be derived".to_owned())
 }
 
 fn export(kind: &str, at: &str) -> Value {
@@ -175,19 +183,20 @@ fn import(kind: &str, at: &str, account: &str) -> Value {
 }
 
 /// Claims with this id, as JSON.
-fn claims(id: &str, issuer: &ServerKey, subject: &ClaimSubject<'_>) -> String {
+fn claims(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
     let ClaimSubject { id: of, name, nats } = subject;
     // The time of issue is constant: the same claims are the same token, which need not be written again.
-    json!({"jti": id, "iat": 1, "iss": issuer.id, "sub": of, "name": name, "nats": nats}).to_string()
+    json!({"jti": id, "iat": 1, "iss": issuer.public_key(), "sub": of, "name": name, "nats": nats})
+        .to_string()
 }
 
 /// A token: header, claims, and the issuer's signature over both.
-fn signed(issuer: &ServerKey, subject: &ClaimSubject<'_>) -> String {
+fn signed(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
     let id = hex(&Sha256::digest(claims("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
     let covered = format!("{header}.{}", BASE64.encode(claims(&id, issuer, subject)));
-    let signature = BASE64.encode(issuer.sign(covered.as_bytes()));
-    format!("{covered}.{signature}")
+    let signature = issuer.sign(covered.as_bytes()).map_err(|_| underivable())?;
+    Ok(format!("{covered}.{}", BASE64.encode(signature)))
 }
 
 #[cfg(test)]
@@ -197,7 +206,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn node(generation: &str) -> AdmittedNode {
-        AdmittedNode { name: NodeName("a".into()), generation: generation.into() }
+        AdmittedNode { name: NodeName("a".into()), generation: generation.into(), user_key: "U".into() }
     }
 
     fn said(token: &str) -> Value {

@@ -7,8 +7,8 @@ fn authority() -> (tempfile::TempDir, FleetAuthority) {
     (place, authority)
 }
 
-fn point() -> Vec<u8> {
-    KeyPair::generate().expect("a key").der_bytes().to_vec()
+fn keys() -> NodeKeys {
+    NodeKeys::of(&KeyPair::generate().expect("a key").serialize_pem()).expect("derived")
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
     assert_eq!(again.signing().expect("kept"), authority.signing().expect("kept"));
 }
 
-fn admit(authority: &FleetAuthority, name: &str, key: &[u8]) -> Result<NodeAdmission, Error> {
+fn admit(authority: &FleetAuthority, name: &str, key: &NodeKeys) -> Result<NodeAdmission, Error> {
     let secret = authority.allow("test", Some(1), None).expect("made");
     authority.admit(&NodeName(name.into()), key, &secret.0, 1000)
 }
@@ -34,11 +34,11 @@ fn admit(authority: &FleetAuthority, name: &str, key: &[u8]) -> Result<NodeAdmis
 #[test]
 fn a_name_belongs_to_the_key_that_came_first() {
     let (_place, authority) = authority();
-    let (name, key) = (NodeName("a".into()), point());
+    let (name, key) = (NodeName("a".into()), keys());
     let first = admit(&authority, "a", &key).expect("it is free");
     let again = admit(&authority, "a", &key).expect("it is its own");
     assert_eq!((&first.grants, &first.controller), (&again.grants, &again.controller));
-    assert!(matches!(admit(&authority, "a", &point()), Err(Error::Taken(_))));
+    assert!(matches!(admit(&authority, "a", &keys()), Err(Error::Taken(_))));
     for bad in ["controller", "A", "a.b", "", ">"] {
         assert!(matches!(admit(&authority, bad, &key), Err(Error::Name(_))), "{bad}");
     }
@@ -51,13 +51,43 @@ fn a_name_belongs_to_the_key_that_came_first() {
 fn whoever_has_no_good_secret_reserves_no_name() {
     let (_place, authority) = authority();
     let name = NodeName("a".into());
-    assert!(matches!(authority.admit(&name, &point(), "00", 1000), Err(Error::Secret)));
+    assert!(matches!(authority.admit(&name, &keys(), "00", 1000), Err(Error::Secret)));
     assert_eq!(authority.nodes().expect("listed"), []);
     let once = authority.allow("bench", Some(1), None).expect("made");
-    authority.admit(&name, &point(), &once.0, 1000).expect("the name is free");
-    let second = authority.admit(&NodeName("b".into()), &point(), &once.0, 1000);
+    authority.admit(&name, &keys(), &once.0, 1000).expect("the name is free");
+    let second = authority.admit(&NodeName("b".into()), &keys(), &once.0, 1000);
     assert!(matches!(second, Err(Error::Secret)), "used up");
     assert_eq!(authority.nodes().expect("listed"), [name]);
+}
+
+#[test]
+fn names_are_told_only_to_those_with_a_good_secret() {
+    let (_place, authority) = authority();
+    let (name, own) = (NodeName("a".into()), keys());
+    let once = authority.allow("bench", Some(1), None).expect("made");
+    authority.admit(&name, &own, &once.0, 1000).expect("the name is free");
+    for secret in ["00", &once.0] {
+        let refused = authority.admit(&name, &keys(), secret, 1000);
+        assert!(matches!(refused, Err(Error::Secret)), "{refused:?}");
+    }
+    assert!(matches!(authority.admit(&name, &own, "00", 1000), Err(Error::Secret)), "its own key");
+    authority.admit(&name, &own, &once.0, 1000).expect("it asks again, for it lost the answer");
+    assert!(matches!(admit(&authority, "a", &keys()), Err(Error::Taken(_))), "with a good one");
+}
+
+#[test]
+fn renewal_binds_the_claims_of_a_node_that_an_earlier_version_let_in() {
+    let (_place, authority) = authority();
+    let (name, own) = (NodeName("a".into()), keys());
+    let earlier = NodeKeys { user: String::new(), ..own.clone() };
+    admit(&authority, "a", &earlier).expect("the name is free");
+    let account = || {
+        let admitted = authority.admitted_node(&name).expect("read").expect("it is there");
+        authority.accounts().expect("made").account_of(&admitted).expect("made").id
+    };
+    let before = account();
+    authority.renew(&name, &own, 2000).expect("it is in the fleet");
+    assert_ne!(account(), before, "the old claims are worth nothing");
 }
 
 #[test]
@@ -90,7 +120,7 @@ fn one_use_lets_one_in_however_many_ask_at_once() {
     let let_in = std::thread::scope(|scope| {
         let ask = |number: usize| {
             let own = FleetAuthority::open(directory).expect("it is there");
-            own.admit(&NodeName(format!("n{number}")), &point(), secret, 1000).is_ok()
+            own.admit(&NodeName(format!("n{number}")), &keys(), secret, 1000).is_ok()
         };
         let asking: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();
         asking.into_iter().filter_map(|it| it.join().ok()).filter(|is_in| *is_in).count()
@@ -101,14 +131,14 @@ fn one_use_lets_one_in_however_many_ask_at_once() {
 #[test]
 fn a_namesake_of_a_removed_node_has_another_generation() {
     let (_place, authority) = authority();
-    let (name, key) = (NodeName("a".into()), point());
+    let (name, key) = (NodeName("a".into()), keys());
     let generation = || authority.admitted().expect("listed").remove(0).common_name();
     admit(&authority, "a", &key).expect("it is free");
     let first = generation();
     let renewed = authority.renew(&name, &key, 2000).expect("it is in the fleet");
     assert_eq!((generation(), renewed.grants.as_str()), (first.clone(), ""), "no secret is given again");
     assert!(renewed.expires > 2000);
-    assert!(matches!(authority.renew(&name, &point(), 2000), Err(Error::Unknown(_))), "another key");
+    assert!(matches!(authority.renew(&name, &keys(), 2000), Err(Error::Unknown(_))), "another key");
     authority.remove(&name).expect("it is there");
     assert!(matches!(authority.renew(&name, &key, 2000), Err(Error::Unknown(_))), "removed");
     admit(&authority, "a", &key).expect("it is free");
@@ -132,7 +162,7 @@ fn a_secret_is_good_as_often_and_as_long_as_it_says() {
 #[test]
 fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_leaves_nothing() {
     let (_place, authority) = authority();
-    let (name, key) = (NodeName("a".into()), point());
+    let (name, key) = (NodeName("a".into()), keys());
     let once = authority.allow("bench", Some(1), None).expect("made");
     let first = authority.admit(&name, &key, &once.0, 1000).expect("it is free");
     let again = authority.admit(&name, &key, &once.0, 1000).expect("it is the same question");
@@ -140,10 +170,10 @@ fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_lea
     // Undoing what changed nothing takes nothing away.
     authority.take_back(&name, &again, &once.0).expect("nothing to do");
     assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
-    assert!(matches!(authority.admit(&NodeName("b".into()), &point(), &once.0, 1000), Err(Error::Secret)));
+    assert!(matches!(authority.admit(&NodeName("b".into()), &keys(), &once.0, 1000), Err(Error::Secret)));
     authority.take_back(&name, &first, &once.0).expect("it can");
     assert_eq!(authority.nodes().expect("listed"), []);
-    let other = authority.admit(&name, &point(), &once.0, 1000).expect("name and use are there again");
+    let other = authority.admit(&name, &keys(), &once.0, 1000).expect("name and use are there again");
     authority.take_back(&name, &first, &once.0).expect("it can");
     assert_eq!(authority.nodes().expect("listed"), [name], "another one has the name by now");
     assert_ne!(other.grants, first.grants);

@@ -1,12 +1,13 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
 use super::{
-    ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message,
+    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, connection_secret, network,
+    print, read_message, write_message,
 };
-use crate::authority::{NodeAdmission, hex, unhex};
-use crate::connection::{FleetCredentials, ServerAccess, certificates};
+use crate::authority::{JoinSecret, NodeAdmission, hex, unhex};
+use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, certificates};
 use crate::seal::SealKeys;
-use crate::subject;
+use crate::{subject, user_key};
 use packetrig_fleet::message::NodeName;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use rustls::client::WebPkiServerVerifier;
@@ -49,6 +50,9 @@ pub struct FleetMembership {
     /// The user's claims for the server; empty in a membership of packetrig 0.1, whose server used certificates alone.
     #[serde(default)]
     user: String,
+    /// Whether the claims are bound to the key; those of earlier versions were not.
+    #[serde(default)]
+    has_bound_claims: bool,
 }
 
 /// A certificate with less time left is renewed.
@@ -84,9 +88,15 @@ impl FleetMembership {
         self.joined_by == line_hash(line)
     }
 
-    /// Whether its certificate should be renewed at `now`, in seconds since 1970.
+    /// Whether its certificate and claims should be renewed at `now`, in seconds since 1970.
     pub const fn is_due(&self, now: u64) -> bool {
-        self.expires > 0 && now.saturating_add(RENEW_BEFORE) >= self.expires
+        self.expires > 0 && (now.saturating_add(RENEW_BEFORE) >= self.expires || !self.has_bound_claims)
+    }
+
+    /// What a connection shows after a renewal.
+    pub fn newest(&self) -> RenewedCredentials {
+        let user = (!self.user.is_empty()).then(|| self.user.clone());
+        RenewedCredentials { certificate: self.certificate.clone(), user }
     }
 
     pub fn certificate(&self) -> &str {
@@ -164,8 +174,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
-    let question = question(name, line.secret.0.clone(), &key.0, false)?;
-    let admission = ask(line, &question)?;
+    let admission = ask(line, &Asker { name, key: &key.0, is_renewal: false })?;
     // The handshake has proven the print. What the node keeps must be the certificate with that print, not
     // any other that the answer brings.
     let first = certificates(&admission.authority).into_iter().next();
@@ -185,50 +194,62 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
         expires: admission.expires,
         joined_by: line_hash(line),
         user: admission.user,
+        has_bound_claims: true,
     })
 }
 
 /// The same membership with a new certificate for the same key, from the authority that it came from.
 pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
     let key = KeyPair::from_pem(&membership.key).map_err(|error| Error::Here(error.to_string()))?;
-    let question = question(&membership.name, String::new(), &key, true)?;
     let door = JoinLine {
         address: membership.address.clone(),
         enrol: membership.enrol.clone(),
         authority: membership.fleet.clone(),
-        secret: crate::authority::JoinSecret(String::new()),
+        secret: JoinSecret(String::new()),
     };
-    let admission = ask(&door, &question)?;
+    let admission = ask(&door, &Asker { name: &membership.name, key: &key, is_renewal: true })?;
     let NodeAdmission { certificate, expires, user, .. } = admission;
-    Ok(FleetMembership { certificate, expires, user, ..membership.clone() })
+    Ok(FleetMembership { certificate, expires, user, has_bound_claims: true, ..membership.clone() })
 }
 
-/// A question with its proof.
-fn question(
-    name: &NodeName,
-    secret: String,
-    key: &KeyPair,
+/// The node that asks.
+struct Asker<'a> {
+    name: &'a NodeName,
+    key: &'a KeyPair,
     is_renewal: bool,
-) -> Result<EnrolQuestion, Error> {
-    let public_key = hex(key.der_bytes());
-    let bare = EnrolQuestion { name: name.0.clone(), secret, public_key, proof: String::new(), is_renewal };
-    let proof = key.sign(&bare.proven()).map_err(|error| Error::Here(error.to_string()))?;
-    Ok(EnrolQuestion { proof: hex(&proof), ..bare })
+}
+
+impl Asker<'_> {
+    /// A question with its proof for this connection.
+    fn question(&self, secret: &JoinSecret, connection: &ConnectionSecret) -> Result<EnrolQuestion, Error> {
+        let user_key = user_key::derive(&self.key.serialize_pem()).map_err(Error::Here)?;
+        let bare = EnrolQuestion {
+            name: self.name.0.clone(),
+            secret: secret.0.clone(),
+            public_key: hex(self.key.der_bytes()),
+            user_key: user_key.public_key(),
+            proof: String::new(),
+            is_renewal: self.is_renewal,
+        };
+        let proof =
+            self.key.sign(&bare.proven(connection)).map_err(|error| Error::Here(error.to_string()))?;
+        Ok(EnrolQuestion { proof: hex(&proof), ..bare })
+    }
 }
 
 fn line_hash(line: &JoinLine) -> String {
     hex(&Sha256::digest(line.to_string()))
 }
 
-fn ask(line: &JoinLine, question: &EnrolQuestion) -> Result<NodeAdmission, Error> {
-    match answer(line, question)? {
+fn ask(line: &JoinLine, asker: &Asker<'_>) -> Result<NodeAdmission, Error> {
+    match answer(line, asker)? {
         EnrolAnswer::Admitted(admission) => Ok(admission),
         EnrolAnswer::Refused(why) => Err(Error::Refused(why)),
         EnrolAnswer::Later(why) => Err(Error::Later(why)),
     }
 }
 
-fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Error> {
+fn answer(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)
@@ -245,14 +266,21 @@ fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Erro
     let connection =
         ClientConnection::new(Arc::new(config), server).map_err(|error| Error::Here(error.to_string()))?;
     let mut stream = StreamOwned::new(connection, connect(&line.enrol)?);
-    write_message(&mut stream, question).and_then(|()| read_message(&mut stream)).map_err(|error| {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
-            Error::Stranger(line.enrol.clone())
-        } else {
-            network(line.enrol.clone())(error)
-        }
-    })
+    let failed = |error| connection_failure(line, error);
+    // The question is for this connection, so it is made when the other side is known.
+    stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
+    let secret = connection_secret(&stream.conn).map_err(|error| Error::Here(error.to_string()))?;
+    let question = asker.question(&line.secret, &secret)?;
+    write_message(&mut stream, &question).and_then(|()| read_message(&mut stream)).map_err(failed)
+}
+
+fn connection_failure(line: &JoinLine, error: std::io::Error) -> Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
+        Error::Stranger(line.enrol.clone())
+    } else {
+        network(line.enrol.clone())(error)
+    }
 }
 
 fn connect(address: &str) -> Result<TcpStream, Error> {

@@ -6,11 +6,13 @@
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::{
-    ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, network, print, read_message, write_message,
+    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, connection_secret, network,
+    print, read_message, write_message,
 };
-use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, unhex};
+use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, unhex};
 use crate::broker::ServerSecurity;
 use crate::connection::certificates;
+use nkeys::KeyPairType;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::wall_clock_ns;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
@@ -26,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Why a question without a valid proof is refused.
-const UNPROVEN: &str = "the question is not signed with its key";
+const UNPROVEN: &str = "the question is not signed with its key for this connection; use one version of packetrig on both machines";
 /// How often the listener looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -151,6 +153,16 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
     }
 }
 
+/// The keys of whoever asks, if the question proves that they are its own.
+fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
+    let keys = NodeKeys { certificate: unhex(&question.public_key)?, user: question.user_key.clone() };
+    let proof = unhex(&question.proof)?;
+    // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
+    key.verify(&question.proven(connection), &proof).ok()?;
+    nkeys::is_public_key(&keys.user, KeyPairType::User).then_some(keys)
+}
+
 impl EnrolService {
     fn serve(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
@@ -160,27 +172,23 @@ impl EnrolService {
         let mut stream = StreamOwned::new(connection, stream);
         let question: EnrolQuestion = read_message(&mut stream)?;
         slot.has_asked();
-        let answer = self.answer(&question).unwrap_or_else(EnrolAnswer::Refused);
+        let secret = connection_secret(&stream.conn).map_err(std::io::Error::other)?;
+        let answer = self.answer(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
         stream.sock.begin_anew(ANSWER);
         write_message(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
     }
 
-    fn answer(&self, question: &EnrolQuestion) -> Result<EnrolAnswer, String> {
+    fn answer(&self, question: &EnrolQuestion, connection: &ConnectionSecret) -> Result<EnrolAnswer, String> {
         let now = wall_clock_ns() / 1_000_000_000;
-        let key = unhex(&question.public_key).ok_or(UNPROVEN)?;
-        let proof = unhex(&question.proof).ok_or(UNPROVEN)?;
-        // The signature covers purpose, name and secret, so it proves nothing for another question.
-        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key)
-            .verify(&question.proven(), &proof)
-            .map_err(|_| UNPROVEN)?;
+        let keys = proven_keys(question, connection).ok_or(UNPROVEN)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
-            let renewal = self.authority.renew(&name, &key, now);
+            let renewal = self.authority.renew(&name, &keys, now);
             return renewal.map(EnrolAnswer::Admitted).map_err(|error| error.to_string());
         }
-        let admission = self.authority.admit(&name, &key, &question.secret, now);
+        let admission = self.authority.admit(&name, &keys, &question.secret, now);
         Ok(self.announce(&name, admission.map_err(|error| error.to_string())?, &question.secret))
     }
 
@@ -191,5 +199,43 @@ impl EnrolService {
             Ok(()) => EnrolAnswer::Later(why),
             Err(error) => EnrolAnswer::Later(format!("{why}; and it could not be undone: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::hex;
+    use rcgen::{KeyPair, SigningKey};
+
+    fn question(pair: &KeyPair, user_key: String, connection: &ConnectionSecret) -> EnrolQuestion {
+        let bare = EnrolQuestion {
+            name: "a".into(),
+            secret: String::new(),
+            public_key: hex(rcgen::PublicKeyData::der_bytes(pair)),
+            user_key,
+            proof: String::new(),
+            is_renewal: true,
+        };
+        let proof = pair.sign(&bare.proven(connection)).expect("signed");
+        EnrolQuestion { proof: hex(&proof), ..bare }
+    }
+
+    #[test]
+    fn proof_holds_for_its_own_question_in_its_own_connection() {
+        let pair = KeyPair::generate().expect("a key");
+        let keys = NodeKeys::of(&pair.serialize_pem()).expect("derived");
+        let asked = || question(&pair, keys.user.clone(), &[1; 32]);
+        assert_eq!(proven_keys(&asked(), &[1; 32]), Some(keys.clone()));
+        assert_eq!(proven_keys(&asked(), &[2; 32]), None, "said again in another connection");
+        let other = NodeKeys::of(&KeyPair::generate().expect("a key").serialize_pem()).expect("derived");
+        let changed: [EnrolQuestion; 4] = [
+            EnrolQuestion { name: "b".into(), ..asked() },
+            EnrolQuestion { is_renewal: false, ..asked() },
+            EnrolQuestion { user_key: other.user, ..asked() },
+            EnrolQuestion { secret: "00".into(), ..asked() },
+        ];
+        assert!(changed.iter().all(|question| proven_keys(question, &[1; 32]).is_none()));
+        assert_eq!(proven_keys(&question(&pair, "*".into(), &[1; 32]), &[1; 32]), None, "no key of a user");
     }
 }

@@ -158,6 +158,6 @@ fn a_controller_that_works_for_months_has_a_valid_certificate() {
     assert_eq!(same.certificate, credentials.certificate, "not yet");
     let (renewed, _) = fleet.authority.controller_at(seconds()).expect("it has keys");
     assert_eq!(renewed.key, credentials.key, "connections that are opened later keep their key");
-    own.renew(&renewed.certificate);
+    own.renew(renewed.newest());
     own.join(NodeName::controller()).expect("it is valid again");
 }

@@ -215,6 +215,8 @@ fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybo
     };
     assert!(is_in(Some(user.clone())), "as it was let in");
     assert!(!is_in(None), "a certificate alone");
+    let neighbour = fleet.member("b").access().expect("whole").credentials.expect("it has one");
+    assert!(!is_in(neighbour.user), "of another node of the fleet");
     // Claims are what is signed: of another fleet, or changed.
     let elsewhere = Fleet::new(program).member("a").access().expect("whole").credentials.expect("it has one");
     assert!(!is_in(elsewhere.user), "of another operator");
@@ -236,7 +238,7 @@ fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet()
     let renewed = enrol::renew(&member).expect("it is in the fleet");
     assert_ne!(renewed.certificate(), member.certificate());
     let fabric = fabric(&member);
-    fabric.renew(renewed.certificate());
+    fabric.renew(renewed.newest());
     join(&fabric, &node("a"));
     fleet.authority.remove(&node("a")).expect("it is there");
     assert!(matches!(enrol::renew(&renewed), Err(enrol::Error::Refused(_))), "removed");

@@ -25,7 +25,7 @@ impl Stranger {
 
     /// One that may hear and say everything.
     pub(crate) fn witness(fleet: &Fleet, member: &FleetMembership) -> Self {
-        let credentials = member.access().expect("whole").credentials.expect("it has one");
+        let (credentials, _) = fleet.authority.controller().expect("it has keys");
         let credentials = FleetCredentials { user: Some(unlimited_user(fleet)), ..credentials };
         Self::with(fleet, member, credentials).expect("let in")
     }
@@ -44,12 +44,12 @@ impl Stranger {
         {
             std::fs::write(place.path().join(name), text).expect("written");
         }
-        let user = credentials.user;
-        let log_in = move |_| {
-            let user = user.clone();
+        let log_in = move |nonce: Vec<u8>| {
+            let credentials = credentials.clone();
             async move {
                 let mut auth = async_nats::Auth::new();
-                auth.jwt = user;
+                auth.signature = Some(credentials.sign_nonce(&nonce).map_err(async_nats::AuthError::new)?);
+                auth.jwt = credentials.user;
                 Ok(auth)
             }
         };

@@ -171,7 +171,7 @@ fn keep_certificate_valid(home: &NodeHome, fabric: NatsFabric) -> Result<(), Err
 fn renew_for_ever(home: &NodeHome, fabric: &NatsFabric) -> ! {
     loop {
         match super::renew(home) {
-            Ok(Some(renewed)) => fabric.renew(renewed.certificate()),
+            Ok(Some(renewed)) => fabric.renew(renewed.newest()),
             Ok(None) => {}
             // The next attempt is six hours away, so a line for each failure is no flood.
             Err(error) => remark(format_args!("cannot renew the certificate of this node: {error}")),

@@ -8,14 +8,14 @@ use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::hello::{NodeHello, PROTOCOL};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{MessageBody, NodeCommand, Nonce};
-use packetrig_nats::authority::{FleetAuthority, NodeAdmission};
+use packetrig_nats::authority::{FleetAuthority, NodeAdmission, NodeKeys};
 use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, SealKeys, ServerAccess};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
-use rcgen::{KeyPair, PublicKeyData};
+use rcgen::KeyPair;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -97,8 +97,12 @@ fn access(
     let Some(authority) = authority else { return Ok(ServerAccess::to(address, None)) };
     let pair = KeyPair::generate()?;
     let secret = authority.allow("crowd", Some(1), None)?;
-    let NodeAdmission { certificate, authority, controller, grants, user, .. } =
-        authority.admit(name, pair.der_bytes(), &secret.0, clock::wall_clock_ns() / 1_000_000_000)?;
+    let NodeAdmission { certificate, authority, controller, grants, user, .. } = authority.admit(
+        name,
+        &NodeKeys::of(&pair.serialize_pem())?,
+        &secret.0,
+        clock::wall_clock_ns() / 1_000_000_000,
+    )?;
     let credentials = FleetCredentials {
         authority,
         certificate,

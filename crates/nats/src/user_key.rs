@@ -1,0 +1,32 @@
+//! The key with which a member of the fleet logs in to the message server: derived from the private key of its certificate.
+//!
+//! So the claims that the server gets are of use to the owner of that private key only, and no second secret has to be kept.
+
+use nkeys::{KeyPair, KeyPairType};
+use ring::hmac;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+
+const PURPOSE: &[u8] = b"packetrig user of the message server 1";
+
+/// The key of the owner of `private_key`, PEM.
+pub(crate) fn derive(private_key: &str) -> Result<KeyPair, String> {
+    let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
+    let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), PURPOSE);
+    let seed = seed.as_ref().try_into().map_err(|_| "a hash of another length")?;
+    KeyPair::new_from_raw(KeyPairType::User, seed).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_key_belongs_to_one_private_key() {
+        let keys = [(); 2].map(|()| rcgen::KeyPair::generate().expect("a key").serialize_pem());
+        let derived = |key: &str| derive(key).expect("derived").public_key();
+        assert_eq!(derived(&keys[0]), derived(&keys[0]));
+        assert_ne!(derived(&keys[0]), derived(&keys[1]));
+        assert!(derive("no key").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Keys as nats-server writes them ("nkeys"): Ed25519, with a text that says what each is for.
+//!
+//! async-nats signs with the crate `nkeys`, which would bring 22 crates and a second implementation of most of what `ring` does. This
+//! crate has the part of it that async-nats uses, under its name (decision 0011).
+#![forbid(unsafe_code)]
+
+mod text;
+
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use text::KeyText;
+
+/// Why there is no such key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is not one, or its checksum is wrong.
+    #[error("not the text of a key")]
+    Text,
+    /// Not 32 bytes, or of a use that this crate does not know.
+    #[error("not a seed")]
+    Seed,
+}
+
+/// What a key is for; the value is the first byte of its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPairType {
+    // Base32 takes five bits for a letter. The upper five of this byte are the first one: 14 is O, 0 is A, 20 is U.
+    /// Signs accounts: text begins with `O`.
+    Operator = 14 << 3,
+    /// Signs users: `A`.
+    Account = 0,
+    /// `U`.
+    User = 20 << 3,
+}
+
+/// A key pair and its public text.
+pub struct KeyPair {
+    pair: Ed25519KeyPair,
+    public: String,
+}
+
+impl std::fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyPair").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+impl KeyPair {
+    /// The pair of these random bytes.
+    pub fn new_from_raw(kind: KeyPairType, seed: [u8; 32]) -> Result<Self, Error> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| Error::Seed)?;
+        let public = KeyText { prefix: kind as u8, key: pair.public_key().as_ref() }.written();
+        Ok(Self { pair, public })
+    }
+
+    /// The pair of a seed as text, which begins with `S`.
+    pub fn from_seed(seed: &str) -> Result<Self, Error> {
+        let (kind, seed) = text::read_seed(seed)?;
+        Self::new_from_raw(kind, seed)
+    }
+
+    /// The public key as text.
+    pub fn public_key(&self) -> String {
+        self.public.clone()
+    }
+
+    pub fn sign(&self, input: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.pair.sign(input).as_ref().to_vec())
+    }
+}
+
+/// Whether this is the text of a public key of that kind.
+pub fn is_public_key(text: &str, kind: KeyPairType) -> bool {
+    text::read_public(text).is_ok_and(|prefix| prefix == kind as u8)
+}

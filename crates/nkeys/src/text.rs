@@ -1,0 +1,143 @@
+//! Base32 of what a key is for, the key, and CRC-16/XMODEM of both, lowest byte first.
+
+use crate::{Error, KeyPairType};
+
+const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// Kind of a seed: the upper five bits of its first byte. The kind of its key follows.
+const SEED: u8 = 18;
+const KEY: usize = 32;
+
+/// A key as text.
+pub(crate) struct KeyText<'a> {
+    pub(crate) prefix: u8,
+    pub(crate) key: &'a [u8],
+}
+
+impl KeyText<'_> {
+    pub(crate) fn written(&self) -> String {
+        let mut bytes = vec![self.prefix];
+        bytes.extend_from_slice(self.key);
+        let check = crc16(&bytes);
+        bytes.extend_from_slice(&check.to_le_bytes());
+        base32(&bytes)
+    }
+}
+
+/// What the key of this text is for; the text has the length of a key.
+pub(crate) fn read_public(text: &str) -> Result<u8, Error> {
+    match read(text)?[..] {
+        [prefix, ref key @ ..] if key.len() == KEY => Ok(prefix),
+        _ => Err(Error::Text),
+    }
+}
+
+pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY]), Error> {
+    let bytes = read(text)?;
+    let [first, second, key @ ..] = &bytes[..] else { return Err(Error::Seed) };
+    if first >> 3 != SEED {
+        return Err(Error::Seed);
+    }
+    // The kind has five bits, of which three are in the first byte.
+    let kind = ((first & 7) << 5) | (second >> 3);
+    let kinds = [KeyPairType::Operator, KeyPairType::Account, KeyPairType::User];
+    let kind = kinds.into_iter().find(|known| *known as u8 == kind).ok_or(Error::Seed)?;
+    Ok((kind, key.try_into().map_err(|_| Error::Seed)?))
+}
+
+/// The bytes of a text without their checksum.
+fn read(text: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = unbase32(text.trim())?;
+    let checked = bytes.len().checked_sub(2).ok_or(Error::Text)?;
+    let check = bytes.split_off(checked);
+    if check == crc16(&bytes).to_le_bytes() { Ok(bytes) } else { Err(Error::Text) }
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    let mut crc = 0_u16;
+    for byte in bytes {
+        crc ^= u16::from(*byte) << 8;
+        // Polynomial 0x1021, initial value 0, most significant bit first.
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+    }
+    crc
+}
+
+/// RFC 4648, without padding.
+fn base32(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let mut bits = 0_u32;
+    let mut waiting = 0;
+    for byte in bytes {
+        bits = (bits << 8) | u32::from(*byte);
+        waiting += 8;
+        while waiting >= 5 {
+            waiting -= 5;
+            text.push(char::from(LETTERS[(bits >> waiting & 31) as usize]));
+        }
+    }
+    if waiting > 0 {
+        text.push(char::from(LETTERS[(bits << (5 - waiting) & 31) as usize]));
+    }
+    text
+}
+
+fn unbase32(text: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let mut bits = 0_u32;
+    let mut waiting = 0;
+    for letter in text.bytes() {
+        let value = LETTERS.iter().position(|known| *known == letter).ok_or(Error::Text)?;
+        bits = (bits << 5) | u32::try_from(value).map_err(|_| Error::Text)?;
+        waiting += 5;
+        if waiting >= 8 {
+            waiting -= 8;
+            bytes.push((bits >> waiting & 255).try_into().map_err(|_| Error::Text)?);
+        }
+    }
+    // Bits that are left over would be a second text of the same bytes.
+    if base32(&bytes) == text { Ok(bytes) } else { Err(Error::Text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KeyPair, is_public_key};
+
+    #[test]
+    fn checksum_and_text_are_those_of_the_standards() {
+        assert_eq!(crc16(b"123456789"), 0x31c3, "the check value of CRC-16/XMODEM");
+        for (bytes, text) in [("", ""), ("f", "MY"), ("fo", "MZXQ"), ("foobar", "MZXW6YTBOI")] {
+            assert_eq!(base32(bytes.as_bytes()), text, "RFC 4648, section 10");
+            assert_eq!(unbase32(text), Ok(bytes.as_bytes().to_vec()));
+        }
+    }
+
+    #[test]
+    fn public_key_says_what_it_is_for() {
+        let kinds = [(KeyPairType::Operator, 'O'), (KeyPairType::Account, 'A'), (KeyPairType::User, 'U')];
+        for (kind, letter) in kinds {
+            let key = KeyPair::new_from_raw(kind, [7; KEY]).expect("32 bytes are a seed").public_key();
+            assert!(key.starts_with(letter) && key.len() == 56, "{key}");
+            assert!(kinds.iter().all(|(other, _)| is_public_key(&key, *other) == (*other == kind)));
+            let mut changed = key.clone();
+            changed.replace_range(9..10, if &key[9..10] == "A" { "B" } else { "A" });
+            for bad in [&changed, &key[..55], &format!("{key}A"), "", "U", "\u{1f600}"] {
+                assert!(!is_public_key(bad, kind), "{bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn seed_is_read_and_a_changed_one_is_not() {
+        // Of the documentation of async-nats.
+        let seed = "SUANQDPB2RUOE4ETUA26CNX7FUKE5ZZKFCQIIW63OX225F2CO7UEXTM7ZY";
+        let key = KeyPair::from_seed(seed).expect("it is one");
+        assert!(is_public_key(&key.public_key(), KeyPairType::User));
+        assert_eq!(key.sign(b"nonce").map(|signature| signature.len()), Ok(64));
+        assert_eq!(KeyPair::from_seed(&seed.replace('Q', "R")).err(), Some(Error::Text));
+        assert_eq!(KeyPair::from_seed(&key.public_key()).err(), Some(Error::Seed));
+    }
+}
