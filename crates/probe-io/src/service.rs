@@ -65,6 +65,13 @@ pub struct ServiceOptions {
     pub least_limits: TargetLimits,
 }
 
+impl ServiceOptions {
+    /// How many users may use the service: root and its own user, beside those who are named.
+    const fn users(&self) -> usize {
+        self.allowed.len() + 2
+    }
+}
+
 /// Which targets may be probed now.
 pub type TargetPermission = dyn Fn(IpAddr) -> Result<PermittedTarget, PermitRefusal> + Send + Sync;
 
@@ -128,8 +135,7 @@ impl ReleaseService {
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         let access = if options.allowed.is_empty() { SocketAccess::OwnUser } else { SocketAccess::AllUsers };
         let paths = TargetPaths::new(interface.clone(), permission);
-        // Beside those who are named: root, and the user of the service.
-        let ports = ClientPorts::new(netns.duplicate()?, options.allowed.len() + 2);
+        let ports = ClientPorts::new(netns.duplicate()?, options.users());
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
         let listener = SeqpacketListener::bind(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })

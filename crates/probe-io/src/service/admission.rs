@@ -21,9 +21,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Clients at a time, and those of one user other than root.
+/// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
 pub(super) const MOST_CLIENTS: usize = 64;
-pub(super) const MOST_CLIENTS_OF_USER: usize = 16;
+/// The smallest and the largest part of a user.
+const CLIENTS_OF_USER: std::ops::RangeInclusive<usize> = 4..=16;
+/// Clients of each user other than root at a time, where so many users may use the service.
+pub(super) fn clients_of_user(users: usize) -> usize {
+    (MOST_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
+}
+
 /// Connections of one user that wait until they may be served.
 const MOST_WAITING_OF_USER: usize = 16;
 /// The pause after a connection that cannot be served at once.
@@ -131,9 +137,9 @@ impl Entrance<'_> {
     fn admit(&mut self, waiting: WaitingConnection) -> Result<(), Error> {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
-            let text = format!(
-                "{MOST_CLIENTS} programs are connected, or {MOST_CLIENTS_OF_USER} of this user; try again later"
-            );
+            let most = self.shared.most_clients_of(peer.user);
+            let text =
+                format!("{most} programs of this user are connected; try again when one of them has ended");
             self.refuse(stream, ProtocolErrorCode::TooManyClients, text);
             return Ok(());
         }

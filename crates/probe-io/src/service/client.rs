@@ -203,7 +203,7 @@ impl ClientSession<'_> {
             state.name = name;
             state.priority = priority;
         }
-        self.shared.lock().queue.add_client(self.client.id, priority, options.quota);
+        self.shared.lock().queue.add_client(self.client.id, self.client.peer.user, priority, options.quota);
         self.is_introduced = true;
         // Nothing leaves before answers are heard, so the client need not begin earlier. Without an ear its packets have no route.
         self.wait_until_heard();

@@ -252,7 +252,7 @@ impl BatchIntake<'_> {
             return known;
         }
         self.client.spend(work::LOOK_UP);
-        paths.find(target, self.deadline)
+        paths.find(target, self.client.peer.user, self.deadline)
     }
 }
 

@@ -18,8 +18,8 @@ const PATH_HOLDS: Nanos = Nanos::from_secs(30);
 const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
 /// How long the addresses of the interface are taken for known.
 const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
-/// Paths that are kept.
-const MOST_PATHS: usize = 4_096;
+/// Paths that are kept for each user: as many as one client may have targets.
+const MOST_PATHS_OF_USER: usize = 4_096;
 /// A target that does not want to be probed is left alone for this long.
 const CLOSED_FOR: Nanos = Nanos::from_secs(600);
 /// A target that has refused packets of so many users is left alone by all. One user can provoke refusals, so it speaks for itself only.
@@ -36,7 +36,8 @@ pub(super) struct TargetPaths {
 
 #[derive(Debug, Default)]
 struct KnownPaths {
-    paths: BTreeMap<IpAddr, KnownPath>,
+    /// By users, so that nobody's look-ups have others wait. Users are few, so none is forgotten.
+    paths: BTreeMap<u32, BTreeMap<IpAddr, KnownPath>>,
     /// Until when targets are left alone that do not want to be probed, by the users whose packets they refused.
     closed: BTreeMap<IpAddr, BTreeMap<u32, MonoTime>>,
     /// How many targets are closed for each user.
@@ -95,22 +96,25 @@ impl TargetPaths {
             return Some(Err(PacketRefusal::NotPermitted));
         }
         let now = now();
-        self.known().paths.get(&target).filter(|path| now < path.until).map(|path| path.found.clone())
+        let known = self.known();
+        let path = known.paths.get(&user).and_then(|paths| paths.get(&target));
+        path.filter(|path| now < path.until).map(|path| path.found.clone())
     }
 
     /// Looks up the path to a target. It may take seconds until the next hop has told its hardware address; no lock is held meanwhile.
-    pub(super) fn find(&self, target: IpAddr, deadline: MonoTime) -> Result<ProbePath, PacketRefusal> {
+    pub(super) fn find(
+        &self,
+        target: IpAddr,
+        user: u32,
+        deadline: MonoTime,
+    ) -> Result<ProbePath, PacketRefusal> {
         let now = now();
         if now >= deadline {
             return Err(PacketRefusal::NoRoute);
         }
         let found = self.look_up(target);
         let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
-        let mut known = self.known();
-        if known.paths.len() >= MOST_PATHS {
-            known.paths.clear();
-        }
-        known.paths.insert(target, KnownPath { found: found.clone(), until: now + holds });
+        self.known().note_path(target, user, KnownPath { found: found.clone(), until: now + holds });
         found
     }
 
@@ -136,6 +140,14 @@ impl TargetPaths {
 }
 
 impl KnownPaths {
+    fn note_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
+        let of_user = self.paths.entry(user).or_default();
+        if of_user.len() >= MOST_PATHS_OF_USER {
+            of_user.clear();
+        }
+        of_user.insert(target, path);
+    }
+
     fn is_closed(&self, target: IpAddr, user: u32, now: MonoTime) -> bool {
         let Some(users) = self.closed.get(&target) else { return false };
         let is_refused = |until: &MonoTime| now < *until;
@@ -163,6 +175,17 @@ impl KnownPaths {
 mod tests {
     use super::*;
     use packetrig_probe::{ProbePermit, ReleaseMechanism};
+
+    #[test]
+    fn paths_of_a_user_are_forgotten_for_that_user_alone() {
+        let mut known = KnownPaths::default();
+        let path = KnownPath { found: Err(PacketRefusal::NoRoute), until: now() };
+        known.note_path(IpAddr::from([10, 0, 0, 1]), 1, path.clone());
+        for number in 0..5_000_u32 {
+            known.note_path(std::net::Ipv4Addr::from(number).into(), 2, path.clone());
+        }
+        assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MOST_PATHS_OF_USER));
+    }
 
     #[test]
     fn a_target_closes_for_whose_packet_was_refused_and_for_all_after_several() {

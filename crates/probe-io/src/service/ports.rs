@@ -19,7 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long the user of a port is taken for known.
 const PORT_HOLDS: Nanos = Nanos::from_secs(1);
-const MOST_KNOWN: usize = 4_096;
+/// Such ports of each user.
+const MOST_KNOWN_OF_USER: usize = 4_096;
 /// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
 const MOST_HELD: usize = 512;
 /// The largest and the smallest part of a user.
@@ -91,7 +92,8 @@ struct PortsOfUser {
 #[derive(Debug, Default)]
 struct KnownPorts {
     reserved: BTreeMap<SourcePort, PortReservation>,
-    taken: BTreeMap<(u32, SourcePort), TakenPort>,
+    /// By the users who asked. They are few, so none is forgotten.
+    taken: BTreeMap<u32, BTreeMap<SourcePort, TakenPort>>,
     /// The ports of each user.
     of_users: BTreeMap<u32, PortsOfUser>,
     freed_at: MonoTime,
@@ -135,7 +137,8 @@ impl ClientPorts {
             return reserved.client == client.id;
         }
         let user = client.peer.user;
-        if let Some(taken) = known.taken.get(&(user, port)).filter(|taken| now < taken.until) {
+        let taken = known.taken.get(&user).and_then(|taken| taken.get(&port));
+        if let Some(taken) = taken.filter(|taken| now < taken.until) {
             return taken.is_allowed;
         }
         client.spend(work::LOOK_UP);
@@ -152,7 +155,7 @@ impl ClientPorts {
             HoldOutcome::Taken => {
                 drop(known);
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
-                self.known().note_taken((user, port), TakenPort { is_allowed, until: now + PORT_HOLDS });
+                self.known().note_taken(user, port, TakenPort { is_allowed, until: now + PORT_HOLDS });
                 is_allowed
             }
         }
@@ -212,11 +215,12 @@ impl KnownPorts {
         true
     }
 
-    fn note_taken(&mut self, of: (u32, SourcePort), taken: TakenPort) {
-        if self.taken.len() >= MOST_KNOWN {
-            self.taken.clear();
+    fn note_taken(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
+        let of_user = self.taken.entry(user).or_default();
+        if of_user.len() >= MOST_KNOWN_OF_USER {
+            of_user.clear();
         }
-        self.taken.insert(of, taken);
+        of_user.insert(port, taken);
     }
 
     fn free_idle(&mut self, now: MonoTime) {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
-use super::admission::{MOST_CLIENTS, MOST_CLIENTS_OF_USER};
+use super::admission::{MOST_CLIENTS, clients_of_user};
 use super::connection::ClientConnection;
 use super::flows::SentFlows;
 use super::paths::TargetPaths;
@@ -109,7 +109,12 @@ impl ServiceShared {
     pub(super) fn has_room_for(&self, user: u32) -> bool {
         let state = self.lock();
         let of_user = state.clients.values().filter(|client| client.peer.user == user).count();
-        state.clients.len() < MOST_CLIENTS && (user == 0 || of_user < MOST_CLIENTS_OF_USER)
+        of_user < self.most_clients_of(user)
+    }
+
+    /// How many clients of a user are served at a time.
+    pub(super) fn most_clients_of(&self, user: u32) -> usize {
+        if user == 0 { MOST_CLIENTS } else { clients_of_user(self.options.users()) }
     }
 
     pub(super) fn add(&self, client: &Arc<ClientConnection>) {

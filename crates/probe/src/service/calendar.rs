@@ -1,7 +1,7 @@
 //! When the outlet sends what: the times that trains have been given, and how clashes are resolved.
 //!
-//! The rule, in this order: the train of higher priority keeps its time; then that of the client that has sent less lately; then the one
-//! that is due first; then the one that was handed over first. The loser leaves as soon as there is room for all of it. If that is later
+//! The rule, in this order: the train of higher priority keeps its time; then that of the user whose clients
+//! have sent less lately; then that of the client that has; then the one that is due first; then the one that was handed over first. The loser leaves as soon as there is room for all of it. If that is later
 //! than its client allows, it does not leave at all. A train that has its time keeps it.
 //!
 //! Invariant: reserved times do not overlap, and no train leaves before it is due.
@@ -21,6 +21,8 @@ const MOST_TRIES: usize = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrainRank {
     pub priority: Reverse<u8>,
+    /// Frames that all clients of its user have sent lately.
+    pub usage_of_user: u64,
     /// Frames that the client has sent lately.
     pub usage: u64,
     pub due: MonoTime,

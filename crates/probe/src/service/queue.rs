@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What a client has sent counts half after this time.
+/// What a client or a user has sent counts half after this time.
 const USAGE_HALVES: Nanos = Nanos::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,9 +82,30 @@ struct ClientQueue {
     packets: u32,
     bytes: u64,
     waiting: BTreeMap<QueuePlace, QueuedTrain>,
-    /// Frames sent lately, and when that was reckoned.
-    usage: u64,
+    user: u32,
+    usage: RecentUsage,
+}
+
+/// Frames sent lately, and when that was reckoned.
+#[derive(Debug, Default)]
+struct RecentUsage {
+    frames: u64,
     reckoned_at: MonoTime,
+}
+
+impl RecentUsage {
+    fn at(&mut self, now: MonoTime) -> u64 {
+        let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
+        if halvings > 0 {
+            self.frames = self.frames.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0);
+            self.reckoned_at = now;
+        }
+        self.frames
+    }
+
+    fn add(&mut self, frames: u64, now: MonoTime) {
+        self.frames = self.at(now) + frames;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,19 +113,21 @@ pub struct ReleaseQueue {
     clients: BTreeMap<ClientId, ClientQueue>,
     /// Whose train is where, of all clients.
     order: BTreeMap<QueuePlace, ClientId>,
+    /// What all clients of each user have sent lately. Users are few, so none is forgotten.
+    users: BTreeMap<u32, RecentUsage>,
     handed_over: u64,
 }
 
 impl ReleaseQueue {
-    pub fn add_client(&mut self, client: ClientId, priority: u8, quota: ClientQuota) {
+    pub fn add_client(&mut self, client: ClientId, user: u32, priority: u8, quota: ClientQuota) {
         let queue = ClientQueue {
             quota,
             priority,
             packets: 0,
             bytes: 0,
             waiting: BTreeMap::new(),
-            usage: 0,
-            reckoned_at: MonoTime::default(),
+            user,
+            usage: RecentUsage::default(),
         };
         self.clients.insert(client, queue);
     }
@@ -183,8 +206,13 @@ impl ReleaseQueue {
             queue.unload(&train);
             packets += train.packets.len();
             let (due, order) = place;
-            let rank =
-                TrainRank { priority: Reverse(queue.priority), usage: queue.usage_at(now), due, order };
+            let rank = TrainRank {
+                priority: Reverse(queue.priority),
+                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.at(now)),
+                usage: queue.usage.at(now),
+                due,
+                order,
+            };
             taken.push(DueTrain { train, rank });
         }
         taken
@@ -193,7 +221,8 @@ impl ReleaseQueue {
     /// Notes that frames of a client were sent.
     pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
         if let Some(queue) = self.clients.get_mut(&client) {
-            queue.usage = queue.usage_at(now) + frames;
+            queue.usage.add(frames, now);
+            self.users.entry(queue.user).or_default().add(frames, now);
         }
     }
 }
@@ -202,15 +231,6 @@ impl ClientQueue {
     fn unload(&mut self, train: &QueuedTrain) {
         self.packets -= small_count(train.packets.len());
         self.bytes -= train.bytes();
-    }
-
-    fn usage_at(&mut self, now: MonoTime) -> u64 {
-        let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
-        if halvings > 0 {
-            self.usage = self.usage.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0);
-            self.reckoned_at = now;
-        }
-        self.usage
     }
 }
 
@@ -245,7 +265,7 @@ mod tests {
     fn queue(quota: u32) -> ReleaseQueue {
         let mut queue = ReleaseQueue::default();
         for (client, priority) in [(ONE, 0), (OTHER, 1)] {
-            queue.add_client(client, priority, ClientQuota { packets: quota, bytes: 60_000 });
+            queue.add_client(client, client.0, priority, ClientQuota { packets: quota, bytes: 60_000 });
         }
         queue
     }
@@ -314,5 +334,23 @@ mod tests {
         assert_eq!(usage(Nanos::ZERO), 100);
         assert_eq!(usage(Nanos::from_millis(1_000)), 25);
         assert_eq!(usage(Nanos::from_secs(100)), 0);
+    }
+
+    #[test]
+    fn more_programs_of_a_user_are_one_user() {
+        let mut queue = queue(100);
+        let (second, now) = (ClientId(3), at(10_000_000));
+        queue.add_client(second, ONE.0, 0, ClientQuota { packets: 9, bytes: 9_000 });
+        queue.note_sent(ONE, 100, now);
+        queue.note_sent(OTHER, 10, now);
+        for client in [ONE, OTHER, second] {
+            queue.push(train(client, 1, 0, &[10])).unwrap();
+        }
+        let usage: Vec<_> = queue
+            .take_due(at(10), 9, now)
+            .into_iter()
+            .map(|due| (due.rank.usage_of_user, due.rank.usage))
+            .collect();
+        assert_eq!(usage, [(100, 100), (10, 10), (100, 0)]);
     }
 }

@@ -1,7 +1,8 @@
-//! Divides the limits of each target among the clients that probe it.
+//! Divides the limits of each target among the users that probe it, and the share of each user among the user's clients.
 //!
-//! Each client that has probed a target lately has an equal share of its rate and of its bursts, which nobody can take away. What others do
-//! not use it may use, too, as long as at least half of the target's burst is left for others.
+//! Each user whose clients have probed a target lately has an equal share of its rate and of its bursts, which nobody can take away, and each
+//! of these clients an equal part of that share. So more programs give a user no more. What others do not use a client may use, too, as long
+//! as at least half of the burst is left for them.
 //!
 //! How many probes a target gets in all is a limit of each user and holds as long as the service runs, whether the user's clients stay
 //! connected or not.
@@ -16,8 +17,8 @@ use std::net::IpAddr;
 
 /// A client that has not probed a target for this long has no share of its limits.
 const ACTIVE: Nanos = Nanos::from_secs(10);
-/// Targets at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
-const MOST_TARGETS: usize = 65_536;
+/// Targets of one user at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
+const MOST_TARGETS_AT_A_TIME: usize = 32_768;
 /// Targets of one client in all.
 pub const MOST_TARGETS_OF_CLIENT: usize = 4_096;
 /// Targets of one user, of which the probes are counted as long as the service runs.
@@ -33,16 +34,24 @@ pub struct ProbingClient {
     pub user: u32,
 }
 
+/// What a user or a client may take of a target, and when it did so last.
 #[derive(Debug)]
-struct ClientShare {
+struct UsedShare {
     budget: ProbeBudget,
     seen_at: MonoTime,
+}
+
+impl UsedShare {
+    fn is_active(&self, now: MonoTime) -> bool {
+        now.since(self.seen_at) < ACTIVE
+    }
 }
 
 #[derive(Debug)]
 struct SharedTarget {
     budget: ProbeBudget,
-    clients: BTreeMap<ClientId, ClientShare>,
+    users: BTreeMap<u32, UsedShare>,
+    clients: BTreeMap<(u32, ClientId), UsedShare>,
     /// The latest time at which something was taken: a budget needs times that do not decrease.
     taken_at: MonoTime,
 }
@@ -52,6 +61,8 @@ pub struct TargetShares {
     targets: BTreeMap<IpAddr, SharedTarget>,
     /// The targets of each client.
     of_clients: BTreeMap<ClientId, BTreeSet<IpAddr>>,
+    /// The targets whose limits each user shares now.
+    of_users: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// Probes of each user to each target in all.
     totals: BTreeMap<u32, BTreeMap<IpAddr, u64>>,
     forgotten_at: MonoTime,
@@ -77,17 +88,19 @@ impl TargetShares {
         let of_all = TargetLimits { most: u64::MAX, ..limits };
         let shared = self.targets.entry(target.ip()).or_insert_with(|| SharedTarget {
             budget: ProbeBudget::new(of_all),
+            users: BTreeMap::new(),
             clients: BTreeMap::new(),
             taken_at: at,
         });
         shared.budget = shared.budget.clone().with_limits(of_all);
-        shared.take(client.id, of_all, lengths, at)?;
+        shared.take(client, of_all, lengths, at)?;
+        self.of_users.entry(client.user).or_default().insert(target.ip());
         self.of_clients.entry(client.id).or_default().insert(target.ip());
         self.totals.entry(client.user).or_default().insert(target.ip(), total);
         Ok(())
     }
 
-    /// Whether a target is known, or there is room for one more of this client, of its user and of all.
+    /// Whether a target is known, or there is room for one more of this client and of its user.
     fn has_room(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
         let has_client_room = self
             .of_clients
@@ -100,10 +113,14 @@ impl TargetShares {
         if !has_client_room || !has_user_room {
             return false;
         }
-        if self.targets.len() >= MOST_TARGETS && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
+        let is_full = |of_user: &BTreeSet<IpAddr>| {
+            of_user.len() >= MOST_TARGETS_AT_A_TIME && !of_user.contains(&target)
+        };
+        let of_user = |shares: &Self| shares.of_users.get(&client.user).is_some_and(is_full);
+        if of_user(self) && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
             self.forget_idle(now);
         }
-        self.targets.len() < MOST_TARGETS || self.targets.contains_key(&target)
+        !of_user(self)
     }
 
     /// Forgets a client and its shares of all targets. What its user has sent in all stays known.
@@ -111,7 +128,7 @@ impl TargetShares {
         let targets = self.of_clients.remove(&client).unwrap_or_default();
         for target in targets {
             if let Some(shared) = self.targets.get_mut(&target) {
-                shared.clients.remove(&client);
+                shared.clients.retain(|(_, id), _| *id != client);
             }
         }
     }
@@ -119,9 +136,19 @@ impl TargetShares {
     /// Forgets targets that nobody has probed lately, so that memory is bounded by what is in use.
     fn forget_idle(&mut self, now: MonoTime) {
         self.forgotten_at = now;
-        self.targets.retain(|_, shared| {
-            shared.clients.retain(|_, share| now.since(share.seen_at) < ACTIVE);
-            !shared.clients.is_empty() || !shared.budget.is_full(now)
+        let of_users = &mut self.of_users;
+        self.targets.retain(|target, shared| {
+            shared.clients.retain(|_, share| share.is_active(now));
+            let is_full = shared.budget.is_full(now);
+            // A share whose user has gone is kept with the debt of the target, so that nobody else answers for it.
+            shared.users.retain(|user, share| {
+                let is_kept = share.is_active(now) || !is_full;
+                if !is_kept && let Some(targets) = of_users.get_mut(user) {
+                    targets.remove(target);
+                }
+                is_kept
+            });
+            !shared.users.is_empty()
         });
     }
 }
@@ -129,38 +156,54 @@ impl TargetShares {
 impl SharedTarget {
     fn take(
         &mut self,
-        client: ClientId,
+        client: ProbingClient,
         limits: TargetLimits,
         lengths: &[u32],
         at: MonoTime,
     ) -> Result<(), BudgetExceeded> {
         let at = at.max(self.taken_at);
-        let others =
-            self.clients.iter().filter(|(id, share)| **id != client && at.since(share.seen_at) < ACTIVE);
-        let share = share_of(limits, others.count() as u64 + 1);
         let all = taken_whole(&self.budget, lengths, at)?;
-        let own = self.clients.get(&client).map(|own| own.budget.clone());
-        let own = own.unwrap_or_else(|| ProbeBudget::new(share)).with_limits(share);
-        let within = taken_whole(&own, lengths, at);
-        if within.is_err() {
-            // Beyond its own share: only what leaves half of the burst to others.
-            let half = TargetLimits { burst: limits.burst / 2, ..limits };
-            taken_whole(&self.budget.clone().with_limits(half), lengths, at)?;
+        let others = self.users.iter().filter(|(user, share)| **user != client.user && share.is_active(at));
+        let of_user = share_of(limits, others.count() as u64 + 1);
+        let user = budget_of(self.users.get(&client.user), of_user);
+        let siblings = self
+            .clients
+            .range((client.user, ClientId(0))..=(client.user, ClientId(u32::MAX)))
+            .filter(|((_, id), share)| *id != client.id && share.is_active(at));
+        let of_client = share_of(of_user, siblings.count() as u64 + 1);
+        let key = (client.user, client.id);
+        let own = budget_of(self.clients.get(&key), of_client);
+        let (user_after, own_after) = (taken_whole(&user, lengths, at), taken_whole(&own, lengths, at));
+        // Beyond its part: only what leaves half of the burst to others.
+        if user_after.is_err() {
+            taken_whole(&with_half_burst(&self.budget, limits), lengths, at)?;
+        } else if own_after.is_err() {
+            taken_whole(&with_half_burst(&user, of_user), lengths, at)
+                .or_else(|_| taken_whole(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
-        let own = within.unwrap_or(own);
-        self.clients.insert(client, ClientShare { budget: own, seen_at: at });
+        self.users.insert(client.user, UsedShare { budget: user_after.unwrap_or(user), seen_at: at });
+        self.clients.insert(key, UsedShare { budget: own_after.unwrap_or(own), seen_at: at });
         self.budget = all;
         self.taken_at = at;
         Ok(())
     }
 }
 
-/// An equal share of the limits for one of so many clients.
-fn share_of(limits: TargetLimits, clients: u64) -> TargetLimits {
+/// The budget of a user or a client whose share is this now.
+fn budget_of(used: Option<&UsedShare>, share: TargetLimits) -> ProbeBudget {
+    used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
+}
+
+fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
+    budget.clone().with_limits(TargetLimits { burst: limits.burst / 2, ..limits })
+}
+
+/// An equal share of the limits for one of so many.
+fn share_of(limits: TargetLimits, sharers: u64) -> TargetLimits {
     TargetLimits {
-        probes_per_s: (limits.probes_per_s / clients).max(1),
-        bits_per_s: (limits.bits_per_s / clients).max(1),
-        burst: u32::try_from(u64::from(limits.burst) / clients).unwrap_or(limits.burst).max(1),
+        probes_per_s: (limits.probes_per_s / sharers).max(1),
+        bits_per_s: (limits.bits_per_s / sharers).max(1),
+        burst: u32::try_from(u64::from(limits.burst) / sharers).unwrap_or(limits.burst).max(1),
         ..limits
     }
 }
@@ -193,8 +236,12 @@ mod tests {
         ProbingClient { id: ClientId(number), user: 1_000 + number }
     }
 
-    /// What each client gets of a second in which it wants a probe every so many microseconds.
+    /// What each client, of a user of its own, gets of a second in which it wants a probe every so many microseconds.
     fn second(wanted_us: &[u64]) -> Vec<u64> {
+        second_of(wanted_us, client)
+    }
+
+    fn second_of(wanted_us: &[u64], client: impl Fn(u32) -> ProbingClient) -> Vec<u64> {
         let mut shares = TargetShares::default();
         let mut got = vec![0; wanted_us.len()];
         for us in 0..1_000_000 {
@@ -224,6 +271,30 @@ mod tests {
         assert!(got[..9].iter().all(|got| *got == 100), "{got:?}");
         assert!((100..=141).contains(&got[9]), "{got:?}");
         assert!(got.iter().sum::<u64>() <= 1_041);
+    }
+
+    #[test]
+    fn sixteen_programs_of_a_user_get_no_more_than_one_of_another() {
+        // The first is a user's only one, the others are another's.
+        let of_two = |number| ProbingClient { id: ClientId(number), user: number.min(1) };
+        let got = second_of(&[2_000; 17], of_two);
+        assert_eq!(got[0], 500, "{got:?}");
+        assert!(got[1..].iter().all(|got| *got >= 30) && got.iter().sum::<u64>() <= 1_041, "{got:?}");
+    }
+
+    #[test]
+    fn targets_of_a_user_use_up_no_room_of_another() {
+        let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
+        let mut shares = TargetShares::default();
+        let at = MonoTime::from_nanos(5_000_000_000);
+        let mut take = |id, user, n: u32| {
+            let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
+            let client = ProbingClient { id: ClientId(id), user };
+            shares.take(client, all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+        };
+        let taken = (0..20).map(|id| (0..4_096).filter(|n| take(id, 1, id * 4_096 + n)).count());
+        assert_eq!(taken.sum::<usize>(), MOST_TARGETS_AT_A_TIME);
+        assert!(take(99, 2, 100_000) && take(99, 2, 5));
     }
 
     #[test]
