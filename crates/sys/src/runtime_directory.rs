@@ -1,5 +1,6 @@
 //! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
-//! root; for other users `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for temporary files.
+//! root; for other users `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for temporary files, else,
+//! where another user was first, `.cache/packetrig/run-BOOT` in their home.
 //!
 //! Both directories, that of packetrig and that of one kind of file in it, are opened without following a link, and looked at before anything
 //! is made in them. Everything else happens by the opened directory: what another user does to its name afterwards has no effect.
@@ -8,7 +9,9 @@
 //! write to them, and neither is a symbolic link.
 
 use crate::caps::{ThreadRights, outer_user};
+use crate::clock::boot_id;
 use crate::process;
+use crate::sandbox::home_of;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -37,19 +40,38 @@ pub fn runtime_directory() -> PathBuf {
     if let Some(directory) = std::env::var_os(OVERRIDE) {
         return PathBuf::from(directory);
     }
-    match ThreadRights::current() {
-        ThreadRights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
-        _ => users_directory(Path::new(USERS), outer_user()),
+    let rights = ThreadRights::current();
+    if rights.user == 0 && !rights.in_user_namespace {
+        return PathBuf::from(DIRECTORY);
     }
+    let home = home_of(outer_user()).zip(boot_id().ok());
+    let home = home.map(|(home, boot)| home.join(".cache").join(NAME).join(format!("run-{boot}")));
+    users_directory(Path::new(USERS), &std::env::temp_dir(), home, outer_user())
 }
 
 /// The directory of an ordinary user. Where a session manager made them one, nobody else can take it away; the environment is
 /// not asked, because all processes of a user must agree, also those of `sudo -u` and of services.
-fn users_directory(users: &Path, user: u32) -> PathBuf {
-    let own = users.join(user.to_string());
-    let is_own = std::fs::symlink_metadata(&own)
-        .is_ok_and(|found| found.is_dir() && check_owner(&own, &found).is_ok());
-    if is_own { own.join(NAME) } else { std::env::temp_dir().join(format!("{NAME}-{user}")) }
+fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
+    let session = users.join(user.to_string());
+    if is_own_directory(&session) {
+        return session.join(NAME);
+    }
+    let shared = temporary.join(format!("{NAME}-{user}"));
+    // Once it was used, it stays the one: whoever was first in the shared place may go away again.
+    let in_home = home.filter(|home| {
+        is_own_directory(home) || is_of_another(&shared) && home.ancestors().any(is_own_directory)
+    });
+    in_home.unwrap_or(shared)
+}
+
+fn is_own_directory(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_ok_and(|found| found.is_dir() && check_owner(path, &found).is_ok())
+}
+
+/// Whether another user has made what is there.
+fn is_of_another(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
 
 /// Longest file that is read. Those of a tap with many interfaces take some kilobytes.
@@ -319,7 +341,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let session = place.path().join("1000");
         let fallback = std::env::temp_dir().join("packetrig-1000");
-        let chosen = || users_directory(place.path(), 1000);
+        let chosen = || users_directory(place.path(), &std::env::temp_dir(), None, 1000);
         assert_eq!(chosen(), fallback, "there is none");
         std::fs::create_dir(&session).unwrap();
         let mode = |mode| std::fs::set_permissions(&session, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -332,6 +354,29 @@ mod tests {
             return println!("skipped: nothing can be given away: {error}");
         }
         assert_eq!(chosen(), fallback, "it is another user's");
+    }
+
+    #[test]
+    fn user_whose_directory_another_user_made_first_has_one_at_home() {
+        let place = tempfile::tempdir().unwrap();
+        let (temporary, home) = (place.path().join("tmp"), place.path().join("home"));
+        std::fs::create_dir(&temporary).unwrap();
+        std::fs::create_dir(&home).unwrap();
+        let (shared, at_home) = (temporary.join("packetrig-1000"), home.join(".cache/packetrig/run-1"));
+        let chosen = || users_directory(place.path(), &temporary, Some(at_home.clone()), 1000);
+        assert_eq!(chosen(), shared, "nobody was there before");
+        std::fs::create_dir(&shared).unwrap();
+        assert_eq!(chosen(), shared, "it is the user's own");
+        if let Err(error) = std::os::unix::fs::chown(&shared, Some(65_534), None) {
+            return println!("skipped: nothing can be given away: {error}");
+        }
+        assert_eq!(chosen(), at_home);
+        write_file(&chosen().join("locks/x"), b"").unwrap();
+        // Processes of one user agree, also after the other one has gone.
+        std::fs::remove_dir(&shared).unwrap();
+        assert_eq!(chosen(), at_home);
+        symlink("/nowhere", &shared).unwrap();
+        assert_eq!(chosen(), at_home);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use landlock::{FileRules, TcpRules};
 pub use report::{ActiveWalls, MissingWall, OfferedWalls};
 pub use status::{ThreadStatus, threads_of};
 pub use syscalls::ThreadClass;
-pub use user::{ProcessUser, UserError, own_user_name};
+pub use user::{ProcessUser, UserError, home_of, own_user_name};
 
 use crate::{Error, caps::ThreadRights};
 

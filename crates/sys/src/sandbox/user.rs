@@ -1,6 +1,7 @@
 //! The user that a process becomes.
 
 use std::fmt;
+use std::path::PathBuf;
 
 const USERS: &str = "/etc/passwd";
 const MAP: &str = "/proc/self/uid_map";
@@ -55,6 +56,16 @@ pub fn own_user_name() -> String {
     name_of(rustix::process::getuid().as_raw())
 }
 
+/// The home of a user that the machine itself knows.
+pub fn home_of(uid: u32) -> Option<PathBuf> {
+    home_in(&std::fs::read_to_string(USERS).ok()?, uid)
+}
+
+fn home_in(users: &str, uid: u32) -> Option<PathBuf> {
+    let line = users.lines().find(|line| user_of(line).is_some_and(|user| user.uid == uid))?;
+    Some(PathBuf::from(line.split(':').nth(5)?)).filter(|home| home.is_absolute())
+}
+
 fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
     let mut listed = users.lines().filter_map(user_of);
@@ -93,6 +104,13 @@ mod tests {
         assert_eq!(find_in(TEXT, "5000"), Some(ProcessUser { uid: 5000, gid: 5000, name: "5000".into() }));
         assert_eq!(find_in(TEXT, "nobody"), None);
         assert!(matches!(ProcessUser::find("no-such-user"), Err(UserError::Unknown(_))));
+    }
+
+    #[test]
+    fn home_of_a_user_is_the_one_that_the_machine_knows() {
+        assert_eq!(home_in(TEXT, 0), Some("/root".into()));
+        assert_eq!(home_in(TEXT, 5000), None);
+        assert_eq!(home_in("a:x:7:7::relative:/bin/sh\n", 7), None);
     }
 
     #[test]
