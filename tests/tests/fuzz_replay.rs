@@ -100,6 +100,11 @@ fn messages_of_a_fleet_are_believed_once_or_refused() {
 }
 
 #[test]
+fn hellos_of_nodes_are_within_bounds_or_refused() {
+    replay("hello", fuzz::hello);
+}
+
+#[test]
 fn what_a_tap_left_is_read_or_refused() {
     replay("tap_state", fuzz::tap_state);
 }

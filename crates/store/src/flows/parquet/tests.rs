@@ -367,6 +367,7 @@ fn an_exporter_that_chooses_its_times_makes_no_more_files_than_hours_around_now(
     assert_eq!((kept.stored.records, kept.balances()), (10_000, true), "every record is kept");
     // Nine hours at most if the hour has changed meanwhile, and the default partition.
     let files = count_files(directory.path());
+    println!("{files} files of 5009 hours that an exporter chose");
     assert!((8..=2 + PartitionedHours::NEAR + 1).contains(&files), "{files} files");
     let rest = directory.path().join("flows/date=__HIVE_DEFAULT_PARTITION__");
     assert_eq!(count_files(&rest), 1);
