@@ -21,7 +21,7 @@ pub trait RunSource: Send + Sync + 'static {
     fn wall_clock(&self, at: MonoTime) -> u64;
     /// Returns when the results of all runs that were closed are kept.
     fn finish(&self) {}
-    /// Called after a configuration was replaced: memory that is free by now is given back to the system.
+    /// Called after a configuration was replaced or refused: memory that is free by now is given back to the system.
     fn release_memory(&self) {}
 }
 

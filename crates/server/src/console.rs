@@ -25,10 +25,8 @@ use crate::tester::{
 pub use document::replace_aliases;
 use live::LiveCounts;
 use names::ConfigurationNames;
-use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::served::{RunSource, SteeredRun};
 use packetrig_plan::{Plan, PlanChange};
-use refusals::warnings;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -199,31 +197,10 @@ impl ClientView {
 impl<R: RunSource> Tester for TestConsole<R> {
     fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        // Scripts clean up with an empty configuration: it ends the run and opens nothing.
-        if config.as_object().is_some_and(serde_json::Map::is_empty) {
-            self.end_run(&mut changes);
-            self.rigs.release_memory();
-            return Ok(Vec::new());
-        }
-        // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
-        let document = self.read(&config)?;
-        self.end_run(&mut changes);
-        let plan = Arc::clone(document.plan());
-        let warnings = warnings(&plan);
-        let live = Arc::new(Mutex::new(LiveCounts::default()));
-        let sink = {
-            let live = Arc::clone(&live);
-            Box::new(move |event: &RunEvent| {
-                live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
-            })
-        };
-        changes.run = Some(self.rigs.open(document, sink)?);
-        let names = Arc::new(ConfigurationNames::new(&config, &plan));
-        let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.view() = ClientView { names, config: config.to_string(), number, plan: Some(plan), live };
-        drop(config);
+        let done = self.replace_config(&mut changes, config);
+        // Of refused ones, too: reading takes many times the length of a document.
         self.rigs.release_memory();
-        Ok(warnings)
+        done
     }
 
     fn config(&self) -> Value {
@@ -232,8 +209,10 @@ impl<R: RunSource> Tester for TestConsole<R> {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    fn problems(&self, config: &Value) -> Vec<String> {
-        self.read(config).err().map(|refusal| refusal.errors).unwrap_or_default()
+    fn problems(&self, config: Value) -> Vec<String> {
+        let found = self.read(config).err().map(|refusal| refusal.errors).unwrap_or_default();
+        self.rigs.release_memory();
+        found
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {

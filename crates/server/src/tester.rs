@@ -34,8 +34,8 @@ pub trait Tester: Send + Sync + 'static {
     /// The problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
     /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
     /// server drops those whose path it has complained about itself.
-    fn problems(&self, config: &Value) -> Vec<String> {
-        let _ = config;
+    fn problems(&self, config: Value) -> Vec<String> {
+        drop(config);
         Vec::new()
     }
 

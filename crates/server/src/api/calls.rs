@@ -188,7 +188,7 @@ fn settled(
     if call == ApiCall::SetConfig
         && let Some(original) = read().document
     {
-        let found = tester.problems(&original);
+        let found = tester.problems(original);
         // The shape check has named these paths already; the tester would name the same mistakes again.
         errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
     }

@@ -1,14 +1,17 @@
 //! What a client sets becomes a document and a plan: with the real locations of ports, and as what the open run follows.
 
+use super::live::LiveCounts;
 use super::names::ConfigurationNames;
 use super::refusals::warnings;
-use super::{ChangeState, TestConsole};
+use super::{ChangeState, ClientView, TestConsole};
 use crate::tester::TesterRefusal;
+use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::served::RunSource;
 use packetrig_plan::{PlanChange, PlanDocument};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Puts the real locations of ports into a document that may have other names for them.
 pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>) {
@@ -21,21 +24,55 @@ pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>)
     }
 }
 
+/// A configuration that was read.
+pub(super) struct ReadConfiguration {
+    /// As the client wrote it.
+    pub(super) text: String,
+    pub(super) names: ConfigurationNames,
+    /// With the real locations of ports.
+    pub(super) document: PlanDocument,
+}
+
 impl<R: RunSource> TestConsole<R> {
-    /// The document of a configuration, with locations instead of aliases.
-    pub(super) fn read(&self, config: &Value) -> Result<PlanDocument, TesterRefusal> {
-        Ok(PlanDocument::read(self.text_with_locations(config), self.rigs.reading())?)
+    /// Reads a configuration. As values it takes many times its length, and so does the reading: they are gone before that begins.
+    pub(super) fn read(&self, mut config: Value) -> Result<ReadConfiguration, TesterRefusal> {
+        let names = ConfigurationNames::without_routes(&config);
+        let text = config.to_string();
+        replace_aliases(&mut config, &self.aliases);
+        let with_locations = if self.aliases.is_empty() { text.clone() } else { config.to_string() };
+        drop(config);
+        let document = PlanDocument::read(with_locations, self.rigs.reading())?;
+        Ok(ReadConfiguration { text, names, document })
     }
 
-    /// Clients get the locations back that they sent; only this text has the real ones.
-    fn text_with_locations(&self, config: &Value) -> String {
-        // As values, a document takes many times its length: so it is copied only where something is replaced.
-        if self.aliases.is_empty() {
-            return config.to_string();
+    /// Ends the open run, and opens the one of `config`.
+    pub(super) fn replace_config(
+        &self,
+        changes: &mut ChangeState,
+        config: Value,
+    ) -> Result<Vec<String>, TesterRefusal> {
+        // Scripts clean up with an empty configuration: it ends the run and opens nothing.
+        if config.as_object().is_some_and(serde_json::Map::is_empty) {
+            self.end_run(changes);
+            return Ok(Vec::new());
         }
-        let mut document = config.clone();
-        replace_aliases(&mut document, &self.aliases);
-        document.to_string()
+        // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
+        let ReadConfiguration { text, names, document } = self.read(config)?;
+        self.end_run(changes);
+        let plan = Arc::clone(document.plan());
+        let warnings = warnings(&plan);
+        let live = Arc::new(Mutex::new(LiveCounts::default()));
+        let sink = {
+            let live = Arc::clone(&live);
+            Box::new(move |event: &RunEvent| {
+                live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
+            })
+        };
+        changes.run = Some(self.rigs.open(document, sink)?);
+        let names = Arc::new(names.with_routes(&plan));
+        let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
+        *self.view() = ClientView { names, config: text, number, plan: Some(plan), live };
+        Ok(warnings)
     }
 
     /// Makes the open run follow `config` from now on.
@@ -44,7 +81,7 @@ impl<R: RunSource> TestConsole<R> {
         changes: &mut ChangeState,
         config: Value,
     ) -> Result<Vec<String>, TesterRefusal> {
-        let document = self.read(&config)?;
+        let ReadConfiguration { text, names, document } = self.read(config)?;
         let warnings = warnings(document.plan());
         let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change"));
@@ -53,10 +90,10 @@ impl<R: RunSource> TestConsole<R> {
         run.steer(PlanChange::Replan(document))?;
         let plan = run.plan();
         let mut view = self.view();
-        let names = ConfigurationNames::new(&config, &plan);
+        let names = names.with_routes(&plan);
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
-        view.config = config.to_string();
+        view.config = text;
         view.plan = Some(plan);
         Ok(warnings)
     }

@@ -34,14 +34,21 @@ pub(super) struct ConfigurationNames {
 }
 
 impl ConfigurationNames {
-    /// `plan` is the one that runs. It may have streams of removed flows.
-    pub(super) fn new(config: &Value, plan: &Plan) -> Self {
+    /// What a configuration names, before its plan is known.
+    pub(super) fn without_routes(config: &Value) -> Self {
+        let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ports = config["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
             ports: ports.iter().map(|port| text(&port["name"])).collect(),
             locations: ports.iter().map(|port| text(&port["location"])).collect(),
-            flows: flows_of(config, plan),
+            flows: flows.iter().map(NamedFlow::without_routes).collect(),
         }
+    }
+
+    /// The same with the routes of its flows. `plan` is the one that runs. It may have streams of removed flows.
+    pub(super) fn with_routes(mut self, plan: &Plan) -> Self {
+        add_routes(&mut self.flows, plan);
+        self
     }
 
     /// All flows, whether they have rows or not.
@@ -104,9 +111,7 @@ fn check(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), Tester
     if strange.is_empty() { Ok(()) } else { Err(unknown(&strange)) }
 }
 
-fn flows_of(config: &Value, plan: &Plan) -> Vec<NamedFlow> {
-    let mut flows: Vec<NamedFlow> =
-        config["flows"].as_array().into_iter().flatten().map(NamedFlow::without_routes).collect();
+fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     // The plan keeps the streams of removed flows (decision 0009, 5), which the configuration does not name.
     for (index, stream) in plan.streams.iter().enumerate() {
@@ -120,7 +125,6 @@ fn flows_of(config: &Value, plan: &Plan) -> Vec<NamedFlow> {
             }
         }
     }
-    flows
 }
 
 fn text(value: &Value) -> String {

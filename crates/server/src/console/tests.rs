@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tester::{RefusalKind, TransmitState};
-use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::served::{EventSink, OpenFailure};
@@ -23,6 +23,7 @@ struct FakeRun {
     sink: Arc<Mutex<Option<EventSink>>>,
     refuses: Arc<Mutex<bool>>,
     plan: Arc<Mutex<Option<GrowingPlan>>>,
+    releases: Arc<AtomicU64>,
 }
 
 impl FakeRun {
@@ -80,6 +81,9 @@ impl RunSource for FakeRun {
     }
     fn wall_clock(&self, at: MonoTime) -> u64 {
         at.as_nanos() + 1_000_000_000
+    }
+    fn release_memory(&self) {
+        self.releases.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -166,8 +170,10 @@ fn what_is_no_plan_leaves_the_run_and_what_has_no_ports_leaves_none() {
     let mut bad = config("va");
     bad["flows"][0]["rate"] = json!({"choice": "pps", "pps": "0"});
     bad["flows"][0]["egress_packet"] = json!([]);
-    let errors = console.set_config(bad).unwrap_err().errors;
+    let errors = console.set_config(bad.clone()).unwrap_err().errors;
     assert!(errors.iter().any(|line| line.starts_with("flows[0].rate")), "{errors:?}");
+    assert_eq!(console.problems(bad), errors);
+    assert_eq!(fake.releases.load(Ordering::Relaxed), 3, "what refused ones took is given back");
     assert_eq!((log(&fake).len(), console.config()), (1, config("va")));
     assert_eq!(console.set_config(config("gone")).unwrap_err().kind, RefusalKind::Internal);
     assert_eq!(console.config(), json!({}));

@@ -136,8 +136,8 @@ impl Tester for Mock {
         lock(&self.memory).config.clone().unwrap_or_else(|| Value::Object(Map::new()))
     }
 
-    fn problems(&self, config: &Value) -> Vec<String> {
-        judge(config).err().unwrap_or_default()
+    fn problems(&self, config: Value) -> Vec<String> {
+        judge(&config).err().unwrap_or_default()
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
