@@ -125,7 +125,7 @@ impl StreamFindings<'_> {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
                 let by_number = by_events + counted.explain(&span, outage.frames - by_events);
-                let too_close = (outage.frames - by_number).min(self.too_close(index, outage));
+                let too_close = (outage.frames - by_number).min(self.too_close(index, receiver, outage));
                 by_number + bursts.explain(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
@@ -193,7 +193,12 @@ impl StreamFindings<'_> {
     }
 
     /// How late frames of stream `index` left at most while these were lost.
-    fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
+    pub(super) fn most_late_during(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+        outage: &StreamOutage,
+    ) -> Nanos {
         let Some(sender) = self.sender(index) else { return Nanos::MAX };
         let span = OutageSpan::of(outage, receiver);
         let tx = self.plan.streams[index].tx;

@@ -54,7 +54,7 @@ impl CountedDoubts {
 impl StreamFindings<'_> {
     /// Of the frames of an outage, those that came too close together for a device that carries the plan, at most. A device passes
     /// a frame for each that is planned in a time: of frames that left as planned it drops none for being too close.
-    pub(super) fn too_close(self, index: usize, outage: &StreamOutage) -> u64 {
+    pub(super) fn too_close(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> u64 {
         let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
         let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
             return outage.frames;
@@ -65,10 +65,13 @@ impl StreamFindings<'_> {
         let taken = end.since(begin);
         let saved = u128::from(planned.saturating_sub(taken).as_u64());
         let intervals = u128::from(outage.last + 2 - outage.first);
-        // The sender was held up once more between the frames around it: how close together the lost ones left is not known.
+        // The sender was held up between the frames around it: how close together the lost ones left is not known, but no more of them
+        // than were due while it was late.
         let longer = u128::from(taken.saturating_sub(planned).as_u64());
         if longer * intervals * 10 > u128::from(planned.as_u64()) {
-            return outage.frames;
+            let late = u128::from(self.most_late_during(index, receiver, outage).as_u64());
+            let due = clamp_to_u64((late * intervals).div_ceil(u128::from(planned.as_u64()).max(1)));
+            return due.saturating_add(outage.gaps).min(outage.frames);
         }
         // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
         let tenths = saved * intervals * 10 / u128::from(planned.as_u64().max(1));

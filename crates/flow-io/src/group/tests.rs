@@ -94,9 +94,13 @@ fn a_standby_takes_over_where_a_killed_member_stopped() {
     let view = members[second].seat().view();
     assert_eq!(view.replay_from_ns, 1000);
     assert!(view.role.term().unwrap() > old_term);
+    // The role is known a moment before the status.
+    await_that("the killed one is seen to be gone", || {
+        let peers = members[second].seat().status().peers;
+        peers.iter().any(|peer| peer.meter == old_term.meter && !peer.is_alive)
+    });
     let status = members[second].seat().status();
     assert_eq!(u64::try_from(status.switches.len()).unwrap(), status.switch_count);
-    assert!(status.peers.iter().any(|peer| peer.meter == old_term.meter && !peer.is_alive));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use packetrig_stats::jitter::JitterSummary;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::{LedgerImbalance, RuleScope};
 use packetrig_stats::outage::{OutageList, StreamOutage};
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::result::SentAhead;
 use packetrig_units::Share;
 
@@ -171,8 +172,19 @@ fn frames_that_left_too_close_together_explain_as_many_losses_and_no_more() {
     // The frames around them are further apart than planned: a stall of the sender hides how close together they left.
     let outage = &mut node.receive[0].outages.outages[0];
     outage.end = outage.end.map(|end| end + ms(1));
-    let report = judged(node, AcceptanceCriteria::default());
-    assert_eq!((report.streams[0].loss.unwrap().in_doubt, result_of(&report, "loss")), (20, Unknown));
+    let stalled = |node: &NodeResult, most_late: u64| {
+        let mut node = node.clone();
+        node.ports[0].events = vec![PortEvent {
+            what: PortEventKind::SenderStalled { most_late: ms(most_late) },
+            from: at(200),
+            until: Some(at(300)),
+            only_sending: true,
+        }];
+        let report = judged(node, AcceptanceCriteria::default());
+        (report.streams[0].loss.unwrap().in_doubt, result_of(&report, "loss"))
+    };
+    assert_eq!(stalled(&node, 30), (20, Unknown));
+    assert_eq!(stalled(&node, 12), (13, Fail), "no more than were due meanwhile");
 }
 
 #[test]
