@@ -117,10 +117,12 @@ fn wrong_cell(report: &Report, device: &DeviceFault, wanted: Wanted) -> Vec<Stri
     }
     let (verdict, broken) = judgement(report, device.name);
     let certain = report.number(device.name, "/loss/lost") - report.number(device.name, "/loss/in_doubt");
-    // This machine held the sender up, and what it sent to catch up explains each single loss.
+    // This machine held the sender up, and what it sent to catch up explains each single loss. Whatever else is broken stays so.
     let is_explained =
-        device.breaks == ["loss"] && certain == 0 && report.sent_ahead() > device.least_certain;
-    if is_explained && verdict == Verdict::Inconclusive && broken.is_empty() {
+        device.breaks.contains(&"loss") && certain == 0 && report.sent_ahead() > device.least_certain;
+    let others: Vec<&str> = device.breaks.iter().copied().filter(|broken| *broken != "loss").collect();
+    let of_others = if others.is_empty() { Verdict::Inconclusive } else { Verdict::Fail };
+    if is_explained && verdict == of_others && broken == others {
         return Vec::new();
     }
     let mut found = Vec::new();
