@@ -193,7 +193,15 @@ impl StreamFindings<'_> {
     }
 
     /// How late frames of stream `index` left at most while these were lost.
-    pub(super) fn most_late_during(
+    fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
+        let Some(sender) = self.sender(index) else { return Nanos::MAX };
+        // What is late by less is told of no frame in particular.
+        let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
+        self.longest_stall_during(index, receiver, outage).max(otherwise)
+    }
+
+    /// How long the sender of stream `index` was held up while these frames were lost.
+    pub(super) fn longest_stall_during(
         self,
         index: usize,
         receiver: StreamReceiver<'_>,
@@ -212,8 +220,6 @@ impl StreamFindings<'_> {
             }
             _ => None,
         });
-        // What is late by less is told of no frame in particular.
-        let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
-        stalls.max().unwrap_or(Nanos::ZERO).max(otherwise)
+        stalls.max().unwrap_or(Nanos::ZERO)
     }
 }

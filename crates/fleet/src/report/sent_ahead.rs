@@ -62,20 +62,15 @@ impl StreamFindings<'_> {
         let (end, begin) = length;
         let planned =
             timeline.due(outage.last + 1).saturating_sub(timeline.due(outage.first.saturating_sub(1)));
-        let taken = end.since(begin);
-        let saved = u128::from(planned.saturating_sub(taken).as_u64());
+        let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
         let intervals = u128::from(outage.last + 2 - outage.first);
-        // The sender was held up between the frames around it: how close together the lost ones left is not known, but no more of them
-        // than were due while it was late.
-        let longer = u128::from(taken.saturating_sub(planned).as_u64());
-        if longer * intervals * 10 > u128::from(planned.as_u64()) {
-            let late = u128::from(self.most_late_during(index, receiver, outage).as_u64());
-            let due = clamp_to_u64((late * intervals).div_ceil(u128::from(planned.as_u64()).max(1)));
-            return due.saturating_add(outage.gaps).min(outage.frames);
-        }
+        let planned = u128::from(planned.as_u64().max(1));
         // In tenths of an interval, of which one is jitter of the path; a part of a frame is one.
-        let tenths = saved * intervals * 10 / u128::from(planned.as_u64().max(1));
-        let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10));
+        let tenths = saved * intervals * 10 / planned;
+        // A sender that was held up may have sent at once what was due meanwhile, also between frames that are as far apart as planned.
+        let stalled = u128::from(self.longest_stall_during(index, receiver, outage).as_u64());
+        let due = (stalled * intervals).div_ceil(planned);
+        let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10).max(due));
         // And the first of each gap: the frames around it do not tell how near it was to the one before.
         too_many.saturating_add(outage.gaps).min(outage.frames)
     }
