@@ -58,7 +58,10 @@ fn a_capture_that_fills_the_disk_leaves_room_for_its_report() {
 #[test]
 fn others_that_fill_the_disk_do_not_get_the_room_of_the_report() {
     let Some(outcome) = outcome(Point::Report) else { return };
-    assert_eq!(outcome.finished.code, Some(0), "{}", outcome.finished.stderr);
+    // A machine that held the run up puts it in doubt.
+    let in_doubt = outcome.finished.stderr.contains("stood still").then_some(7);
+    let code = outcome.finished.code;
+    assert!(code == Some(0) || code == in_doubt, "{code:?}: {}", outcome.finished.stderr);
     assert!(outcome.is_listed);
     assert_eq!(outcome.captures[0].1 as u64, FRAMES);
 }
