@@ -197,8 +197,8 @@ eval-truth: ## Judge verdicts and figures by a device with an exact log and capt
 	@scripts/setup.sh test
 	python3 eval/truth/test_figures.py
 	$(CARGO) build --release --locked -p xtask $(if $(PROGRAM),,-p packetrig --bin packetrig --bin xtask)
-	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth
 	$(if $(NDR),$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/ndr.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth)
+	$(or $(CARGO_TARGET_DIR),target)/release/xtask lab -- python3 eval/truth/run.py $(or $(PROGRAM),$(or $(CARGO_TARGET_DIR),target)/release/packetrig) target/eval/truth
 
 eval-groups: ## Judge groups of meters under chains of faults by what a sender sent; goes on where it was stopped (TRIALS=300; SEED, LANES; PROGRAM)
 	@scripts/setup.sh test

@@ -2,80 +2,41 @@
 
     sender s0 --- s1 (wire) === copies by tc mirred ===> m0 of each meter
     each meter: p0 --- hub `control` (peers hear each other), e0 --- hub `export` --- collector
-
-Namespaces belong to processes that hold them, so trials side by side cannot meet, and nothing is left behind.
 """
 
 import os
 import subprocess
-import threading
+import sys
 import time
 
 from watch import metric_of, read_metrics
 
-PREPARE = """mount -t sysfs sysfs /sys 2>/dev/null
-for i in default all; do echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6; done
-for f in iptables ip6tables arptables; do echo 0 >/proc/sys/net/bridge/bridge-nf-call-$f; done 2>/dev/null
-ip link set lo up; echo ready; exec sleep 1200"""
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from judging import NamespaceLab  # noqa: E402
+
 COLLECTOR = "198.18.0.9"
 # Where a meter serves its metrics, in its own namespace.
 METRICS = 9100
 LOSSES = ("rx_dropped", "tx_dropped", "rx_errors", "tx_errors", "rx_missed_errors")
 
 
-class Lab:
+class Lab(NamespaceLab):
     """Starts and ends processes; `wire` is the namespace of the link and of both hubs."""
 
+    PREPARE = """mount -t sysfs sysfs /sys 2>/dev/null
+    for i in default all; do echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6; done
+    for f in iptables ip6tables arptables; do echo 0 >/proc/sys/net/bridge/bridge-nf-call-$f; done 2>/dev/null
+    ip link set lo up; echo ready; exec sleep 1200"""
+    PATIENCE = 60
+
     def __init__(self, directory, meters):
-        self.directory = directory
+        super().__init__(directory)
         self.meters = meters
-        self.processes = []
-        self.lock = threading.Lock()
-
-    def __enter__(self):
-        os.makedirs(self.directory, exist_ok=True)
-        try:
-            self.wire, self.collector = self.hold_namespace(), self.hold_namespace()
-            self.namespaces = {number: self.hold_namespace() for number in self.meters}
-            self.connect()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.processes):
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
-
-    def start(self, command, **options):
-        process = subprocess.Popen(command, **options)
-        with self.lock:
-            self.processes.append(process)
-        return process
-
-    def hold_namespace(self):
-        holder = self.start(
-            ["unshare", "-n", "-m", "sh", "-c", PREPARE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        if holder.stdout.readline() != "ready\n":
-            raise OSError("no namespace can be had")
-        return holder.pid
-
-    def within(self, namespace, command):
-        return ["nsenter", "-t", str(namespace), "-n", "-m", *command]
-
-    def shell(self, namespace, script):
-        done = subprocess.run(self.within(namespace, ["sh", "-ec", script]), capture_output=True, text=True, timeout=60)
-        if done.returncode:
-            raise OSError(f"{script}: {done.stderr.strip()}")
-        return done.stdout
 
     def connect(self):
         """All cables. Merging is off: a judge of counts must not depend on how merged packets are counted."""
+        self.wire, self.collector = self.hold_namespace(), self.hold_namespace()
+        self.namespaces = {number: self.hold_namespace() for number in self.meters}
         self.shell(
             self.wire,
             """ip link add s0 type veth peer name s1; tc qdisc add dev s1 clsact

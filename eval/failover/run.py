@@ -8,7 +8,6 @@ of wrong trials are kept under KEY/trials: records, what the programs said, and 
 """
 
 import concurrent.futures
-import hashlib
 import json
 import os
 import shutil
@@ -22,6 +21,9 @@ from judgement import is_wrong, judge, lost_by_judge, read_stored, read_summary
 from traffic import read_truth
 from trial import NotReady, Trial
 
+from judging import build_program, key_of, read_results  # isort: skip; `lab` has told where it is
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = ("chains", "judgement", "lab", "run", "traffic", "trial", "watch")
 # Directories of wrong trials.
 MOST_KEPT = 40
@@ -52,30 +54,6 @@ def run_trial(program, sender, plan, directory):
     return result
 
 
-def key_of(program, seed):
-    """Results of another program or another judge are no results of this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    digest = hashlib.sha256()
-    for path in (program, f"{here}/sender.c", f"{here}/frames.h", *(f"{here}/{name}.py" for name in SOURCES)):
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    return f"{digest.hexdigest()[:12]}-{seed}"
-
-
-def read_results(path):
-    """By number; a line that was cut off is no result."""
-    results = {}
-    if os.path.exists(path):
-        with open(path) as file:
-            for line in file:
-                try:
-                    result = json.loads(line)
-                except ValueError:
-                    continue
-                results[result["number"]] = result
-    return results
-
-
 def work(task):
     program, sender, seed, number, base = task
     directory = f"{base}/trials/{number}"
@@ -87,12 +65,6 @@ def work(task):
     if not is_worth_keeping or len(os.listdir(f"{base}/trials")) > MOST_KEPT:
         shutil.rmtree(directory, ignore_errors=True)
     return result
-
-
-def build_sender(base):
-    program, here = f"{base}/sender", os.path.dirname(os.path.abspath(__file__))
-    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-o", program, f"{here}/sender.c", "-lm"], check=True)
-    return program
 
 
 def run_all(tasks, path, results):
@@ -112,15 +84,16 @@ def run_all(tasks, path, results):
 def main():
     program, directory, *only = sys.argv[1:]
     program, seed = os.path.abspath(program), os.environ.get("SEED", "1")
-    base = f"{os.path.abspath(directory)}/{key_of(program, seed)}"
+    judge = (f"{HERE}/sender.c", f"{HERE}/frames.h", *(f"{HERE}/{name}.py" for name in SOURCES))
+    base = f"{os.path.abspath(directory)}/{key_of(program, judge, seed)}"
     os.makedirs(f"{base}/trials", exist_ok=True)
-    sender = build_sender(base)
+    sender = build_program(base, f"{HERE}/sender.c", "-lm")
     if only:
         for number in map(int, only):
             print(json.dumps(run_trial(program, sender, draw_trial(seed, number), f"{base}/again-{number}"), indent=1))
         return 0
     path, wanted = f"{base}/results.jsonl", int(os.environ.get("TRIALS", "20"))
-    results = read_results(path)
+    results = read_results(path, lambda result: result["number"])
     tasks = [(program, sender, seed, number, base) for number in range(1, wanted + 1) if number not in results]
     print(f"seed {seed}: {wanted} trials, {wanted - len(tasks)} of them made before; {path}", flush=True)
     run_all(tasks, path, results)

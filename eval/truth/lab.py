@@ -3,55 +3,22 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
-PREPARE = """mount -t sysfs sysfs /sys 2>/dev/null; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null
-echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 2>/dev/null; echo ready; exec sleep 900"""
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from judging import NamespaceLab  # noqa: E402
 
 
-class Lab:
+class Lab(NamespaceLab):
     """`tx0` and `rx0` are the rig's; `d0` and `d1` at their far ends are the device's. `b0` and `b1`: a bare cable."""
 
-    def __init__(self, directory):
-        self.directory = directory
-        self.processes = []
+    PREPARE = """mount -t sysfs sysfs /sys 2>/dev/null; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null
+    echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 2>/dev/null; echo ready; exec sleep 900"""
 
-    def __enter__(self):
-        os.makedirs(self.directory, exist_ok=True)
-        try:
-            self.rig, self.device = self.hold_namespace(), self.hold_namespace()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.processes):
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
-
-    def start(self, command, **options):
-        process = subprocess.Popen(command, **options)
-        self.processes.append(process)
-        return process
-
-    def hold_namespace(self):
-        holder = self.start(["unshare", "-n", "-m", "sh", "-c", PREPARE], stdout=subprocess.PIPE, text=True)
-        if holder.stdout.readline() != "ready\n":
-            raise OSError("no namespace can be had")
-        return holder.pid
-
-    def within(self, namespace, command):
-        return ["nsenter", "-t", str(namespace), "-n", "-m", *command]
-
-    def shell(self, namespace, script):
-        done = subprocess.run(self.within(namespace, ["sh", "-ec", script]), capture_output=True, text=True, timeout=30)
-        if done.returncode:
-            raise OSError(f"{script}: {done.stderr.strip()}")
+    def connect(self):
+        self.rig, self.device = self.hold_namespace(), self.hold_namespace()
 
     def connect_device(self, takes_live_frames):
         """Live frames of `xdp` arrive at a virtual cable whose far end merges frames or has an XDP program."""

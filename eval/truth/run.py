@@ -8,7 +8,6 @@ lab (`xtask lab`). GROUP:NUMBER runs that one again and shows everything.
 """
 
 import concurrent.futures
-import hashlib
 import json
 import os
 import shutil
@@ -33,6 +32,10 @@ from judgement import (
 from lab import Lab, wait_for_first
 from scenarios import DRAW, option_values
 
+from judging import build_program, key_of, read_results  # isort: skip; `lab` has told where it is
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = ("captures", "device", "figures", "judgement", "lab", "run", "scenarios")
 TIMEOUT = 60
 # Directories of runs with something to look at.
 MOST_KEPT = 80
@@ -175,40 +178,6 @@ def judge_run(program, forwarder_program, scenario, directory):
     return result
 
 
-def key_of(program, seed):
-    """Results of another program or another judge are no results of this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    judge = (
-        "captures.py",
-        "device.py",
-        "figures.py",
-        "forwarder.c",
-        "judgement.py",
-        "lab.py",
-        "run.py",
-        "scenarios.py",
-    )
-    digest = hashlib.sha256()
-    for path in (program, *(f"{here}/{name}" for name in judge)):
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    return f"{digest.hexdigest()[:12]}-{seed}"
-
-
-def read_results(path):
-    """By group and number; a line that was cut off is no result."""
-    results = {}
-    if os.path.exists(path):
-        with open(path) as file:
-            for line in file:
-                try:
-                    result = json.loads(line)
-                except ValueError:
-                    continue
-                results[result["group"], result["number"]] = result
-    return results
-
-
 def work(task):
     program, forwarder_program, seed, group, number, base = task
     directory = f"{base}/runs/{group}-{number}"
@@ -223,10 +192,7 @@ def work(task):
 
 
 def build_forwarder(base):
-    program = f"{base}/forwarder"
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forwarder.c")
-    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-o", program, source, "-lpthread"], check=True)
-    return program
+    return build_program(base, f"{HERE}/forwarder.c", "-lpthread")
 
 
 def counts():
@@ -238,7 +204,8 @@ def counts():
 def main():
     program, directory, *only = sys.argv[1:]
     seed = os.environ.get("SEED", "1")
-    base = f"{os.path.abspath(directory)}/{key_of(program, seed)}"
+    judge = (f"{HERE}/forwarder.c", *(f"{HERE}/{name}.py" for name in SOURCES))
+    base = f"{os.path.abspath(directory)}/{key_of(program, judge, seed)}"
     os.makedirs(base, exist_ok=True)
     forwarder_program = build_forwarder(base)
     if only:
@@ -253,7 +220,7 @@ def main():
             )
         return 0
     path = f"{base}/results.jsonl"
-    results, wanted = read_results(path), counts()
+    results, wanted = read_results(path, lambda result: (result["group"], result["number"])), counts()
     tasks = [
         (os.path.abspath(program), forwarder_program, seed, group, number, base)
         for group, count in wanted.items()
