@@ -30,19 +30,6 @@ pub fn is_listed(number: u32) -> bool {
     std::path::Path::new("/proc").join(number.to_string()).exists()
 }
 
-/// A name for the numbering of processes: numbers from processes with the same name mean the same. Another boot has another name, and so
-/// has another PID namespace, as in a container.
-pub fn numbering() -> Result<String, Error> {
-    let link = "/proc/self/ns/pid";
-    let namespace = match std::fs::read_link(link) {
-        Ok(namespace) => namespace.to_string_lossy().into_owned(),
-        // A kernel without such namespaces has one.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "pid".to_owned(),
-        Err(error) => return Err(Error::call("readlink", link, error)),
-    };
-    Ok(format!("{} {namespace}", crate::clock::state::boot_id()?))
-}
-
 /// Asks a process to end in good order.
 pub fn ask_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
@@ -63,21 +50,6 @@ mod tests {
         let number = child.id();
         child.wait().unwrap();
         assert!(!exists(number));
-    }
-
-    #[test]
-    fn process_numbers_of_another_namespace_have_another_name() {
-        let own = numbering().unwrap();
-        assert!(own.starts_with(&crate::clock::state::boot_id().unwrap()) && own.contains("pid"), "{own}");
-        assert_eq!(numbering().unwrap(), own);
-        // Without the rights for a namespace of its own there is none to compare with.
-        let forked = std::process::Command::new("unshare")
-            .args(["--pid", "--fork", "readlink", "/proc/self/ns/pid"])
-            .output();
-        if let Some(output) = forked.ok().filter(|output| output.status.success()) {
-            let there = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            assert!(there.starts_with("pid") && !own.ends_with(&there), "{own} {there}");
-        }
     }
 
     #[test]

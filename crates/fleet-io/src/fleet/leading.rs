@@ -5,7 +5,7 @@
 
 use super::crew::FleetCrew;
 use super::leftovers::Leftover;
-use super::{FleetGround, HasAlready, LOOK, LedRun};
+use super::{ControllerPresence, FleetGround, HasAlready, LOOK, LedRun};
 use crate::agent::now;
 use crate::control::{ControlledRun, RunUser, control};
 use crate::error::{Error, best_effort};
@@ -17,7 +17,6 @@ use packetrig_fleet::lead::{
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::places::{self, PlaceSettlement};
-use packetrig_fleet::term::Identity;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
 use packetrig_sys::clock;
@@ -197,8 +196,7 @@ where
 
     /// Of these nodes, those that other controllers lead.
     pub(super) fn held(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
-        let presence = self.presence.as_ref();
-        let is_there = |controller: &Identity| presence?.directory().has(controller);
+        let is_there = ControllerPresence::lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
         Ok(held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
@@ -232,8 +230,7 @@ where
     }
 
     fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<ClaimedNodes>, fabric::Error> {
-        let presence = self.presence.as_ref();
-        let is_there = |controller: &Identity| presence?.directory().has(controller);
+        let is_there = ControllerPresence::lookup(self.presence.as_ref());
         let mut failures = 0;
         loop {
             match claim.step(&mut self.records, &is_there, now()) {

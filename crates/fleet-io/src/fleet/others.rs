@@ -1,10 +1,10 @@
 //! Other controllers: which of them are at work, and the records of those that are not.
 
-use super::{FleetGround, LOOK};
+use super::{ControllerPresence, FleetGround, LOOK};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _};
-use packetrig_fleet::term::{Identity, SeenTerm, TermRecord, TermState};
+use packetrig_fleet::term::{SeenTerm, TermRecord, TermState};
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
@@ -19,8 +19,7 @@ where
 
     /// Looks at the record of a controller.
     fn look_up(&mut self, controller: &str) -> Result<SeenTerm, Error> {
-        let presence = self.presence.as_ref();
-        let is_there = |controller: &Identity| presence?.directory().has(controller);
+        let is_there = ControllerPresence::lookup(self.presence.as_ref());
         Ok(self.watch.look_up(&mut self.records, controller, &is_there, now())?)
     }
 

@@ -6,6 +6,11 @@ use packetrig_sys::lock::{self, LockFile};
 use packetrig_sys::{clock, runtime_directory};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Another controller that tidies up holds each file for a moment.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Where the controllers of a fleet show that they are there.
 #[derive(Clone, Debug)]
@@ -37,8 +42,14 @@ impl PresenceDirectory {
             // Locked, it is its controller's; if not, taking and dropping it removes it.
             drop(LockFile::take(&self.path.join(name)));
         }
-        let lock = LockFile::take(&self.file(controller))?.ok_or(io::ErrorKind::ResourceBusy)?;
-        Ok(ControllerPresence { directory: self.clone(), _lock: lock })
+        let path = self.file(controller);
+        for _ in 0..TRIES {
+            if let Some(lock) = LockFile::take(&path)? {
+                return Ok(ControllerPresence { directory: self.clone(), _lock: lock });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
     }
 
     /// Whether a controller is there; `None` of one that shows it elsewhere.
@@ -63,6 +74,11 @@ impl ControllerPresence {
 
     pub(super) const fn directory(&self) -> &PresenceDirectory {
         &self.directory
+    }
+
+    /// Looks controllers up where this one shows itself; without that, nothing is known of any.
+    pub(super) fn lookup(own: Option<&Self>) -> impl Fn(&Identity) -> Option<bool> {
+        move |controller| own?.directory.has(controller)
     }
 }
 

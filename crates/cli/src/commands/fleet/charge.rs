@@ -4,11 +4,14 @@ use crate::commands::kept::RunRemarks;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
+use crate::output::warn;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::term::{Identity, TermTimes};
-use packetrig_fleet_io::fleet::{ChargedFleet, ControllerCharge, FleetGround, PresenceDirectory, RunShelf};
+use packetrig_fleet_io::fleet::{
+    ChargedFleet, ControllerCharge, ControllerPresence, FleetGround, PresenceDirectory, RunShelf,
+};
 use packetrig_fleet_io::served::{FleetRuns, ServedTerms};
 use packetrig_nats::NatsFabric;
 use packetrig_store::RunCatalogue;
@@ -64,9 +67,7 @@ fn open(
 ) -> Result<FleetGround<NatsFabric>, Error> {
     let noting = shelf.clone();
     let mut identity = own_identity();
-    // Where the directory is another user's, others have to watch the record.
-    let directory = PresenceDirectory::open(&place.directory().join("controllers"));
-    let presence = directory.and_then(|directory| directory.enter(&identity.controller)).ok();
+    let presence = show_presence(place, &identity.controller);
     if let Some(presence) = &presence {
         presence.place().clone_into(&mut identity.place);
     }
@@ -83,6 +84,21 @@ fn open(
         reads_all_runs: late == LateResults::OfAllRuns,
     };
     Ok(shelf.open_fleet(&place.fabric()?, charge)?)
+}
+
+/// Shows other controllers of this machine that this one is there. Where that cannot be, they have to watch its record.
+fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
+    let directory = PresenceDirectory::open(&place.directory().join("controllers"));
+    let presence = directory.and_then(|directory| directory.enter(controller));
+    if let Err(error) = &presence {
+        warn(
+            "fleet",
+            format_args!(
+                "{error}: if this command is killed, others of this machine wait up to 15 s for its nodes"
+            ),
+        );
+    }
+    presence.ok()
 }
 
 fn own_identity() -> Identity {
