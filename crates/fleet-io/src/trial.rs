@@ -5,12 +5,13 @@ use packetrig_fleet::report::{
     ErrorDistribution, FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames,
     StreamReport,
 };
-use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialResult};
+use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialOrder, TrialResult};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
 
 /// The result of the trial that this run was.
-pub fn trial_result(report: &RunReport) -> TrialResult {
+pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
+    let sent_late = sent_late(order, report);
     let sent = || report.streams.iter().filter_map(|stream| stream.sent.as_ref());
     let lost = report.streams.iter().map(lost_of).fold(LostFrames::default(), |all, lost| LostFrames {
         least: all.least.saturating_add(lost.least),
@@ -19,13 +20,14 @@ pub fn trial_result(report: &RunReport) -> TrialResult {
     TrialResult {
         intended: sent().map(|sent| sent.planned).fold(0, u64::saturating_add),
         sent: sent().map(|sent| sent.frames).fold(0, u64::saturating_add),
+        sent_late,
         received: received(report),
         lost,
         sending: report.sending.unwrap_or(Nanos::ZERO),
         latency: latency(report),
         streams: report.streams.iter().map(stream_trial).collect(),
         caveats: report.caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)).collect(),
-        rig_fault: rig_fault(report, lost),
+        rig_fault: rig_fault(report, lost, sent_late),
         overhead: Nanos::ZERO,
         event_at: None,
     }
@@ -167,7 +169,7 @@ fn latency(report: &RunReport) -> Option<TrialLatency> {
 const NEGLIGIBLE: u64 = 10;
 
 /// Why the trial is no fact about the device, if it is none.
-fn rig_fault(report: &RunReport, lost: LostFrames) -> Option<String> {
+fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
         return Some(format!("the run ended {}", report.outcome.state()));
     }
@@ -184,14 +186,45 @@ fn rig_fault(report: &RunReport, lost: LostFrames) -> Option<String> {
     if let Some(caveat) = report.caveats.iter().find(|caveat| is_of_rig(caveat)) {
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
-    let doubtful = lost.most.saturating_sub(lost.least);
     // Where the device lost frames for certain, a small doubt changes neither that nor how many they are.
-    let matters = lost.least == 0 || doubtful > lost.most / NEGLIGIBLE;
-    (doubtful > 0 && matters).then(|| format!("the rig may have lost {doubtful} of the frames"))
+    let matters = |frames: u64| frames > 0 && (lost.least == 0 || frames > lost.most / NEGLIGIBLE);
+    let doubtful = lost.most.saturating_sub(lost.least);
+    if matters(doubtful) {
+        return Some(format!("the rig may have lost {doubtful} of the frames"));
+    }
+    matters(sent_late)
+        .then(|| format!("the rig sent {sent_late} of the frames after the time in which all were due"))
 }
 
 const fn unsent(sent: &SentFrames) -> u64 {
     sent.unsent
+}
+
+/// Up to this much slower than ordered, in millionths, a trial counts as one at the ordered load.
+const NEGLIGIBLE_SLOWNESS_PPM: u64 = 5_000;
+/// So does one that took this much longer: no sender without a clock of its own is on time to the microsecond.
+const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
+
+/// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. What an event costs
+/// does not depend on the load.
+fn sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
+    if order.event.is_some() {
+        return 0;
+    }
+    let late = |sent: &SentFrames| {
+        let taken = sent.first.zip(sent.last).map(|(first, last)| last.saturating_sub(first));
+        frames_beyond_time(sent.frames, taken?, sent.rate_error_ppm?)
+    };
+    let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
+    sent.filter_map(late).fold(0, u64::saturating_add)
+}
+
+fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {
+    let slower = u128::from(rate_error_ppm.min(0).unsigned_abs());
+    let share = |of: u64| clamp_to_u64((u128::from(of) * slower).div_ceil(1_000_000));
+    let is_negligible = slower <= u128::from(NEGLIGIBLE_SLOWNESS_PPM)
+        || Nanos::new(share(taken.as_u64())) <= NEGLIGIBLE_DELAY;
+    (!is_negligible).then(|| share(frames))
 }
 
 /// Whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
@@ -222,6 +255,17 @@ mod tests {
 
     fn silence_ms(row: &OutageRow) -> f64 {
         unexplained_silence(row, INTERVAL) / 1e6
+    }
+
+    #[test]
+    fn frames_of_a_slow_sender_are_late_beyond_half_a_percent() {
+        let late = |ppm, taken_ms| frames_beyond_time(10_000, Nanos::from_millis(taken_ms), ppm);
+        assert_eq!(
+            [(40_000, 1000), (-5_000, 1000), (-10_000, 200)].map(|(ppm, ms)| late(ppm, ms)),
+            [None; 3]
+        );
+        // 300 ms that took 315.
+        assert_eq!(late(-47_619, 315), Some(477));
     }
 
     #[test]

@@ -144,6 +144,10 @@ pub struct TrialResult {
     /// Frames that were due in the whole trial.
     pub intended: u64,
     pub sent: u64,
+    /// Of `sent`, those that left when all should have left already: the trial was made at a lower load than ordered. 0 if they are
+    /// too few to matter.
+    #[serde(default)]
+    pub sent_late: u64,
     pub received: u64,
     pub lost: LostFrames,
     /// From the first frame to the end of the last one's slot.
@@ -170,9 +174,10 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
-    /// Lost and unsent frames of those that were due, as MLRsearch counts them (RFC 9971: trial loss ratio).
+    /// Lost frames and those that were not sent in time, of those that were due, as MLRsearch counts them (RFC 9971: trial loss
+    /// ratio).
     pub fn loss_ratio(&self) -> Ratio {
-        let missing = self.lost.most.saturating_add(self.unsent());
+        let missing = self.lost.most.saturating_add(self.unsent()).saturating_add(self.sent_late);
         Ratio::new(missing, self.sent.max(self.intended))
     }
 
@@ -187,9 +192,9 @@ impl TrialResult {
         self.intended.saturating_sub(self.sent)
     }
 
-    /// Whether every frame that was due was sent and arrived.
+    /// Whether every frame that was due was sent in time and arrived.
     pub const fn is_without_loss(&self) -> bool {
-        self.sent > 0 && self.lost.most == 0 && self.unsent() == 0
+        self.sent > 0 && self.lost.most == 0 && self.unsent() == 0 && self.sent_late == 0
     }
 }
 

@@ -1,6 +1,6 @@
 //! Interrupted, killed and resumed; forms of the result; the trial plan.
 
-use crate::lab::{limited, limited_alone, result, start, test};
+use crate::lab::{limited, limited_alone, result, start};
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 
@@ -48,7 +48,9 @@ fn ctrl_c_leaves_a_test_that_can_be_resumed() {
 fn every_form_of_a_result_is_written() {
     let Some(lab) = limited(1_000, 128) else { return };
     let coarse = ["--size", "128", "--max-rate", "3kpps", "--time", "300ms", "--resolution", "20%"];
-    let finished = test(&lab, "bisect", &[&coarse[..], &["--name", "nightly"]].concat());
+    let finished = start(&lab, "bisect", &[&coarse[..], &["--name", "nightly"]].concat()).finish();
+    // A busy machine may not hold its trials: the forms are the same.
+    assert!(matches!(finished.code, Some(0 | 7)), "{finished:?}");
     let file = |name: &str| std::fs::read_to_string(finished.out().join(name)).unwrap_or_default();
     assert!(file("junit.xml").starts_with("<?xml"), "{finished:?}");
     assert!(file("result.md").contains("| ") && file("result.csv").contains(','), "{finished:?}");

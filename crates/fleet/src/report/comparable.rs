@@ -83,31 +83,35 @@ struct Throughput {
     doubt: f64,
 }
 
-/// Absent of a single frame, which has no rate.
+/// Different frames that arrived in the time that was asked for, as `--min-rate` judges them. A stream that went as fast as it could
+/// has only the rate between its first and its last arrival, and a single frame has none.
 fn throughput(stream: &StreamReport) -> Option<Throughput> {
+    if let Some(delivered) = &stream.delivered_milli {
+        let rate = |milli: u64| milli as f64 / 1000.0;
+        return Some(Throughput {
+            value: rate(delivered.value),
+            doubt: rate(delivered.most.saturating_sub(delivered.value)),
+        });
+    }
     let received = stream.received.as_ref()?;
     let value = match received.rate {
         Some(rate) => rate.frames_per_second(),
         None if received.frames == 0 => 0.0,
         None => return None,
     };
-    Some(Throughput { value, doubt: doubt_of_rig(stream, value) })
+    Some(Throughput { value, doubt: doubt_without_order(stream, value) })
 }
 
-/// What the rig may have cost of a rate: frames that it may have lost itself, and frames that it sent too slowly. A slow sender is
-/// no fault of the device.
-fn doubt_of_rig(stream: &StreamReport, received_rate: f64) -> f64 {
-    let Some(loss) = stream.loss else { return received_rate };
-    let arrived = loss.expected.saturating_sub(loss.lost);
-    let lost = received_rate * loss.in_doubt as f64 / arrived.max(1) as f64;
-    let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
-    let unsent = match asked.zip(sent_rate(stream)) {
-        Some((asked, sent)) => (asked - sent).max(0.0),
-        // Sent as fast as the rig could: without losses the device may carry any more.
-        None if loss.lost == 0 => received_rate,
-        None => 0.0,
-    };
-    lost + unsent
+/// What the rig may have cost of the rate of a stream that was sent as fast as it could.
+fn doubt_without_order(stream: &StreamReport, received_rate: f64) -> f64 {
+    match stream.loss {
+        Some(loss) if loss.lost > 0 => {
+            let arrived = loss.expected.saturating_sub(loss.lost);
+            received_rate * loss.in_doubt as f64 / arrived.max(1) as f64
+        }
+        // Without losses the device may carry any more.
+        _ => received_rate,
+    }
 }
 
 fn sent_rate(stream: &StreamReport) -> Option<f64> {

@@ -219,6 +219,31 @@ mod tests {
         assert!(once(1) < Load::new(5.3e6));
     }
 
+    /// As a sender does it that a busy machine holds up at the end.
+    fn perform_slowly(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
+        let load = Load::new(order.load.frames_per_second() * 0.95);
+        let result = device.perform(&TrialOrder { load, ..order.clone() });
+        let late = result.sent / 20;
+        TrialResult { sent_late: late, rig_fault: Some(format!("{late} frames left late")), ..result }
+    }
+
+    #[test]
+    fn a_load_that_was_sent_too_slowly_is_not_carried() {
+        let mut device = SimulatedDevice::new(5.37e6, 0);
+        let mut session = MethodSession::new(BisectionMethod::new(plan()).unwrap());
+        while let Some(order) = session.next_order() {
+            let is_slow = order.load > Load::new(5.37e6);
+            session.tell(&if is_slow {
+                perform_slowly(&mut device, &order)
+            } else {
+                device.perform(&order)
+            });
+        }
+        let result = session.method().result();
+        assert!(result.lower_bound.unwrap() <= Load::new(5.37e6), "{result:?}");
+        assert_eq!(result.cause, BoundCause::Rig, "{result:?}");
+    }
+
     #[test]
     fn a_resolution_is_a_share_or_frames_per_second() {
         assert_eq!("0.5%".parse(), Ok(SearchResolution::ShareOfRange(0.005)));

@@ -72,7 +72,7 @@ impl TrialBench {
         let took = Nanos::new(clock::monotonic_ns() - begun);
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + own_time(&report);
-        Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(&report) }))
+        Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(order, &report) }))
     }
 
     fn run(

@@ -17,8 +17,9 @@ fn the_figures_of_a_run_are_those_of_its_report() {
     let latency = figure(&figures, "latency-max", "s");
     assert_eq!((latency.value, latency.uncertainty), (Some(2_000_000.0), Some(1000.0)));
     assert_eq!(figure(&figures, "sent-rate", "s").value, Some(1000.0));
-    let rate = report.streams[0].received.as_ref().unwrap().rate.map(MeanRate::frames_per_second);
-    assert_eq!(figure(&figures, "throughput", "s").value, rate);
+    // 999 different frames in the 1001 ms that were asked for.
+    let throughput = figure(&figures, "throughput", "s").value.unwrap();
+    assert!((throughput - 999.0 / 1.001).abs() < 0.01, "{throughput}");
     assert!(figures.iter().all(|figure| figure.subject == "s"), "the sums of one stream are its own");
 }
 
@@ -31,8 +32,8 @@ fn several_streams_have_figures_of_all_together() {
     assert_eq!(figure(&figures, "loss", "run").value, Some(400.0 / 2002.0));
     let one = figure(&figures, "throughput", "t").value.unwrap();
     assert_eq!(figure(&figures, "throughput", "run").value, Some(2.0 * one));
-    report.streams[1].received = None;
-    report.streams[1].loss = None;
+    let second = &mut report.streams[1];
+    (second.received, second.loss, second.delivered_milli) = (None, None, None);
     let figures = run_figures(&report);
     assert!(figures.iter().all(|figure| figure.subject != "run"), "a sum without one of its parts is no sum");
 }
@@ -40,7 +41,10 @@ fn several_streams_have_figures_of_all_together() {
 #[test]
 fn what_is_not_known_is_no_figure_and_nothing_received_is_no_throughput() {
     assert_eq!(run_figures(&report_of(vec![])), []);
+    assert_eq!(figure(&run_figures(&report_of(vec![node(&[0])])), "throughput", "s").value, Some(0.0));
+    // Sent as fast as it could: the rate is that between two arrivals.
     let mut report = report_of(vec![node(&[999])]);
+    report.streams[0].delivered_milli = None;
     let received = report.streams[0].received.as_mut().unwrap();
     received.frames = 0;
     received.rate = None;
@@ -61,18 +65,26 @@ fn a_slow_sender_or_a_full_ring_of_the_rig_is_no_worse_device() {
     assert!(throughput.value < Some(810.0) && throughput.uncertainty > Some(190.0), "{throughput:?}");
     assert_eq!(compare(&good, &slow, &limits).verdict, FigureVerdict::Unknown);
 
-    let mut report = report_of(vec![node(&[500])]);
-    let of = |report: &RunReport| compare(&good, &run_figures(report), &limits).verdict;
-    assert_eq!(of(&report), FigureVerdict::Fail, "the device has lost them");
-    let loss = report.streams[0].loss.as_mut().unwrap();
-    loss.in_doubt = loss.lost;
-    assert_eq!(of(&report), FigureVerdict::Unknown, "the rig may have lost them");
+    let of = |node: NodeResult| compare(&good, &run_figures(&report_of(vec![node])), &limits).verdict;
+    assert_eq!(of(node(&[500])), FigureVerdict::Fail, "the device has lost them");
+    let mut full = node(&[500]);
+    full.ports[1] = port(1, "rx0", 501);
+    assert_eq!(of(full), FigureVerdict::Unknown, "the rig may have lost them");
+}
+
+#[test]
+fn a_device_that_is_dead_for_the_second_half_has_half_the_throughput() {
+    let mut half = node(&[501]);
+    half.receive[0].counts.last = Some(at(501));
+    let figures = run_figures(&report_of(vec![half]));
+    let throughput = figure(&figures, "throughput", "s").value.unwrap();
+    assert!((throughput - 501.0 / 1.001).abs() < 0.01, "{throughput}");
 }
 
 #[test]
 fn a_stream_that_went_as_fast_as_it_could_and_lost_nothing_tells_no_limit_of_the_device() {
     let mut report = report_of(vec![node(&[1001])]);
-    report.streams[0].asked_milli = None;
+    (report.streams[0].asked_milli, report.streams[0].delivered_milli) = (None, None);
     let figures = run_figures(&report);
     let throughput = figure(&figures, "throughput", "s");
     assert_eq!(throughput.uncertainty, throughput.value);
