@@ -21,11 +21,11 @@ fn throughput_and_bursts_are_those_of_the_device() {
         "--max-rate",
         "16kpps",
         "--trial-time",
-        "1s",
+        "500ms",
         "--resolution",
-        "0.5%",
+        "1%",
         "--burst-searches",
-        "2",
+        "1",
         // 2000 frames: twice what `is_of_the_device` takes for a burst that fits.
         "--longest-burst",
         "125ms",
@@ -46,15 +46,15 @@ fn is_of_the_device(finished: &Finished) -> bool {
         found.unwrap_or_else(|| panic!("no {path}\n{finished:?}"))
     };
     let (limit, queue) = (LIMIT as f64, QUEUE as f64);
-    // At most what a trial of a second carries and the queue takes. A sender that catches up below the limit loses nothing.
+    // At most what a trial of half a second carries and the queue takes. A sender that catches up below the limit loses nothing.
     let throughput = number("/throughput/frames_per_second");
-    let is_carried = (limit / 1.25 * 0.99..=limit * 1.03 + queue).contains(&throughput);
+    let is_carried = (limit / 1.25 * 0.99..=limit * 1.03 + 2.0 * queue).contains(&throughput);
     // What fits into the queue is not lost. The truth is twice that, and more if the sender is held up in the middle.
     let burst = number("/back_to_back/burst_frames/mean");
     let is_held = (queue * 0.99..=queue * 5.0).contains(&burst);
-    // The truth is 48.75 %, and more if the sender is held up while the queue is empty.
+    // The truth is 47.5 %, and more if the sender is held up while the queue is empty.
     let lost = number("/frame_loss/points/0/most_loss_percent");
-    is_carried && is_held && (47.0..=60.0).contains(&lost)
+    is_carried && is_held && (46.0..=60.0).contains(&lost)
 }
 
 #[test]
