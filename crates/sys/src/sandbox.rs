@@ -19,6 +19,7 @@ mod request;
 mod seccomp;
 mod status;
 mod syscalls;
+mod trap;
 mod user;
 
 pub use capabilities::{ProcessCapabilities, capability_names};
@@ -97,6 +98,13 @@ pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     let most = most.and(ProcessCapabilities::permitted()?);
     capabilities::give_up_gaining(most, true)?;
     capabilities::reduce_to(most)
+}
+
+/// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Gives the version of Landlock.
+pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
+    landlock::enter(policy)
 }
 
 /// Whether the calling thread is root of some user namespace.

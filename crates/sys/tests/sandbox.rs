@@ -14,7 +14,7 @@ use packetrig_sys::sandbox::{
     ThreadClass, threads_of,
 };
 use std::fs;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -37,16 +37,18 @@ enum Outcome {
     Works,
     /// With an error of one of these numbers.
     Fails(&'static [i32]),
-    /// The process is killed.
-    Killed,
+    /// The process is killed for this call, and says so.
+    Killed(&'static str),
+    /// The process is killed and cannot say so.
+    Dies,
 }
 
-use Outcome::{Fails, Killed, Works};
+use Outcome::{Dies, Fails, Killed, Works};
 
 type Attempt = fn(&Path) -> Result<(), Error>;
 
 /// What is tried in a sandbox, whether Landlock is needed for it, and what comes of it.
-const ATTEMPTS: [(&str, bool, Attempt, Outcome); 33] = [
+const ATTEMPTS: [(&str, bool, Attempt, Outcome); 37] = [
     ("write into its own directory", false, write_own, Works),
     ("start a thread", false, start_thread, Works),
     ("open a UDP socket", false, |_| UdpSocket::bind("127.0.0.1:0").map(drop), Works),
@@ -64,24 +66,28 @@ const ATTEMPTS: [(&str, bool, Attempt, Outcome); 33] = [
         Fails(&[libc::EACCES]),
     ),
     ("connect to a TCP port", true, |_| TcpStream::connect("127.0.0.1:22").map(drop), Fails(&[libc::EACCES])),
-    ("start a program", false, |_| Err(Command::new("/bin/true").exec()), Killed),
+    ("start a program", false, |_| Err(Command::new("/bin/true").exec()), Killed("execve")),
     ("fork", false, |_| call(libc::SYS_clone, [17, 0, 0]), Fails(&[libc::EPERM])),
     (
         "trace its parent",
         false,
         |_| call(libc::SYS_ptrace, [16, i64::from(std::os::unix::process::parent_id()), 0]),
-        Killed,
+        Killed("ptrace"),
     ),
     (
         "signal its parent",
         false,
         |_| call(libc::SYS_kill, [i64::from(std::os::unix::process::parent_id()), 0, 0]),
-        Killed,
+        Killed("kill"),
     ),
-    ("become root", false, |_| call(libc::SYS_setuid, [0, 0, 0]), Killed),
-    ("enter a namespace", false, |_| call(libc::SYS_setns, [0, 0, 0]), Killed),
-    ("load a BPF program", false, |_| call(libc::SYS_bpf, [5, 0, 0]), Killed),
-    ("load a kernel module", false, |_| call(libc::SYS_init_module, [0, 0, 0]), Killed),
+    ("become root", false, |_| call(libc::SYS_setuid, [0, 0, 0]), Killed("setuid")),
+    ("enter a namespace", false, |_| call(libc::SYS_setns, [0, 0, 0]), Killed("setns")),
+    ("load a BPF program", false, |_| call(libc::SYS_bpf, [5, 0, 0]), Killed("bpf")),
+    ("load a kernel module", false, |_| call(libc::SYS_init_module, [0, 0, 0]), Killed("init_module")),
+    ("handle its own end", false, |_| ignore_signal(libc::SIGSYS), Fails(&[libc::EPERM])),
+    ("handle another signal", false, |_| ignore_signal(libc::SIGUSR1), Works),
+    ("make a deadly call with its signal blocked", false, kill_while_blocked, Dies),
+    ("make a deadly call where nobody reads", false, kill_while_unread, Dies),
     ("open a packet socket", false, |_| call(libc::SYS_socket, [17, 3, 0]), Fails(&[libc::EPERM])),
     ("make a file private", false, |own| set_mode(own, 0o600), Works),
     ("make a file a setuid program", false, |own| set_mode(own, 0o4755), Fails(&[libc::EPERM])),
@@ -135,7 +141,8 @@ fn try_it(what: &str, outcome: Outcome) {
         drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
     }
     let mut command = Command::new("/proc/self/exe");
-    let ended = command.env(ATTEMPT, what).env(OWN, own.path()).status().unwrap();
+    let output = command.env(ATTEMPT, what).env(OWN, own.path()).output().unwrap();
+    let (ended, said) = (output.status, String::from_utf8_lossy(&output.stderr).into_owned());
     let found = match (ended.code(), ended.signal()) {
         (Some(0), _) => "works".to_owned(),
         (Some(code), _) => format!("error {code}"),
@@ -144,9 +151,19 @@ fn try_it(what: &str, outcome: Outcome) {
     let is_right = match outcome {
         Works => ended.success(),
         Fails(errors) => ended.code().is_some_and(|code| errors.contains(&code)),
-        Killed => ended.signal() == Some(libc::SIGSYS),
+        Dies => ended.signal() == Some(libc::SIGSYS),
+        Killed(call) => {
+            // One line, with what a report of it needs.
+            let is_named = said.contains(&format!(" system call {call} ("));
+            let parts = ["thread exe", "(class parser)", "bug", "intruder"];
+            let is_whole = said.ends_with('\n') && said.lines().count() == 1;
+            ended.signal() == Some(libc::SIGSYS)
+                && is_named
+                && is_whole
+                && parts.iter().all(|part| said.contains(part))
+        }
     };
-    assert!(is_right, "{what}: {found}");
+    assert!(is_right, "{what}: {found}: {said}");
     println!("{what}: {found}");
 }
 
@@ -264,6 +281,35 @@ fn map_code(_own: &Path) -> Result<(), Error> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory that is in use.
     let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
     if mapped == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+fn ignore_signal(signal: i32) -> Result<(), Error> {
+    // SAFETY: an ignored signal runs no code of this process.
+    let before = unsafe { libc::signal(signal, libc::SIG_IGN) };
+    if before == libc::SIG_ERR { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+fn kill_while_blocked(_own: &Path) -> Result<(), Error> {
+    // SAFETY: the set is plain data that `sigfillset` fills before it is used.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
+    call(libc::SYS_kill, [1, 0, 0])
+}
+
+/// Standard error is a full pipe.
+fn kill_while_unread(_own: &Path) -> Result<(), Error> {
+    let (unread, full) = std::io::pipe()?;
+    rustix::io::ioctl_fionbio(&full, true)?;
+    while (&full).write(&[0; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false)?;
+    // SAFETY: both descriptors are open.
+    unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&full), libc::STDERR_FILENO) };
+    let ended = call(libc::SYS_kill, [1, 0, 0]);
+    drop(unread);
+    ended
 }
 
 fn call(number: libc::c_long, arguments: [i64; 3]) -> Result<(), Error> {

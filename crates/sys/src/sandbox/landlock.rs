@@ -11,13 +11,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Files a process may use. What is not named cannot be opened, made, renamed or removed; nothing can be executed.
+/// Files a process may use. What is not named cannot be opened, made, renamed, removed or executed.
 #[derive(Clone, Debug, Default)]
 pub struct FileRules {
     /// Files that may be read, and directories that may be read with all that is below them.
     pub read: Vec<PathBuf>,
     /// Files that may be read and written, and directories in which files may be made and removed, too.
     pub write: Vec<PathBuf>,
+    /// Programs that may be read and started, and directories with such.
+    pub execute: Vec<PathBuf>,
 }
 
 /// TCP ports a process may use; `None`: all. Kernels before 6.7 restrict none.
@@ -70,7 +72,7 @@ impl FileRules {
     /// What name resolution, the C library and this program read on every machine; no secret is among it.
     #[must_use]
     pub fn system() -> Self {
-        Self { read: SYSTEM.iter().map(PathBuf::from).collect(), write: Vec::new() }
+        Self { read: SYSTEM.iter().map(PathBuf::from).collect(), ..Self::default() }
     }
 }
 
@@ -167,6 +169,9 @@ pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, 
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     for path in &files.write {
         allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
+    }
+    for path in &files.execute {
+        allow_path(&ruleset, path, (EXECUTE | READING) & known)?;
     }
     if version >= 4 {
         allow_ports(&ruleset, tcp.listen.as_deref(), LISTEN)?;

@@ -1,11 +1,12 @@
 //! Seccomp filters: which system calls a thread may make.
 //!
 //! A filter is a program of classic BPF that the kernel runs before each call. It allows what the [class](super::syscalls::ThreadClass)
-//! lists, kills the process for a call that only an intruder makes, and answers "no such call" (ENOSYS) to the rest: a C library that
+//! lists, [ends the process](super::trap) for a call that only an intruder makes, and answers "no such call" (ENOSYS) to the rest: a C library that
 //! tries a newer call first then falls back to an older one.
 
 use super::report::MissingWall;
-use super::syscalls::{CallRule, MAKING, RIGHTS, SyscallList, ThreadClass};
+use super::syscalls::{CallRule, MAKING, RIGHTS, ThreadClass};
+use super::trap;
 use crate::Error;
 use rustix::io::Errno;
 
@@ -59,6 +60,11 @@ const fn refuse(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
+/// Ends the process by its [handler](trap), which is told the class.
+const fn trap_in(class: ThreadClass) -> u32 {
+    libc::SECCOMP_RET_TRAP | class.number() as u32
+}
+
 /// Why this machine has no filters, if it has none.
 pub(super) fn missing() -> Option<MissingWall> {
     let found = if ARCHITECTURE.is_none() {
@@ -84,8 +90,8 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
     if let Some(missing) = missing() {
         return Ok(Err(missing));
     }
-    let mut program =
-        assemble(&class.syscalls()).map_err(|errno| Error::call("seccomp", "a filter", errno))?;
+    trap::handle_traps()?;
+    let mut program = assemble(class).map_err(|errno| Error::call("seccomp", "a filter", errno))?;
     let length = u16::try_from(program.len());
     let length = length.map_err(|_| Error::call("seccomp", "a filter", Errno::TOOBIG))?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
@@ -101,7 +107,8 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
     }
 }
 
-fn assemble(list: &SyscallList) -> Result<Vec<SeccompInstruction>, Errno> {
+fn assemble(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
+    let list = class.syscalls();
     let mut program = vec![
         statement(LOAD, ARCHITECTURE_OFFSET),
         // With another architecture's numbers the lists would mean other calls.
@@ -123,7 +130,7 @@ fn assemble(list: &SyscallList) -> Result<Vec<SeccompInstruction>, Errno> {
     }
     for call in &list.deadly {
         program.push(unless_skip(JUMP_IF_EQUAL, number(*call), 1));
-        program.push(statement(RETURN, KILL));
+        program.push(statement(RETURN, trap_in(class)));
     }
     program.push(statement(RETURN, refuse(libc::ENOSYS)));
     Ok(program)
@@ -210,12 +217,12 @@ mod tests {
 
     #[test]
     fn calls_are_allowed_refused_or_deadly() {
-        let program = assemble(&ThreadClass::Parser.syscalls()).unwrap();
+        let program = assemble(ThreadClass::Parser).unwrap();
         assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW);
         assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW, "the last one of many");
         assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse(libc::ENOSYS), "older calls do it");
         for call in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setns] {
-            assert_eq!(decide(&program, call, &[]), KILL, "{call}");
+            assert_eq!(decide(&program, call, &[]), trap_in(ThreadClass::Parser), "{call}");
         }
         assert_eq!(decide(&program, 100_000, &[]), refuse(libc::ENOSYS));
         assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
@@ -234,7 +241,7 @@ mod tests {
         let unnamed = libc::O_TMPFILE.cast_unsigned();
         let refused = refuse(libc::EPERM);
         for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
-            let program = assemble(&class.syscalls()).unwrap();
+            let program = assemble(class).unwrap();
             let open = |flags: u32, mode: u32| decide(&program, libc::SYS_openat, &[0, 0, flags, mode]);
             for flags in [make, unnamed] {
                 assert_eq!(
@@ -251,7 +258,7 @@ mod tests {
         }
         #[cfg(target_arch = "x86_64")]
         {
-            let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
+            let program = assemble(ThreadClass::Rig).unwrap();
             assert_eq!(decide(&program, libc::SYS_open, &[0, make, 0o4755]), refused);
             assert_eq!(decide(&program, libc::SYS_mkdir, &[0, 0o4755]), refused);
             for call in [libc::SYS_creat, libc::SYS_chmod, libc::SYS_mknod] {
@@ -262,20 +269,20 @@ mod tests {
 
     #[test]
     fn a_rig_may_do_what_a_parser_must_not() {
-        let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
+        let program = assemble(ThreadClass::Rig).unwrap();
         for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
             assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");
         }
         assert_eq!(decide(&program, libc::SYS_socket, &[libc::AF_PACKET.cast_unsigned()]), ALLOW);
-        assert_eq!(decide(&program, libc::SYS_execve, &[]), KILL);
+        assert_eq!(decide(&program, libc::SYS_execve, &[]), trap_in(ThreadClass::Rig));
     }
 
     #[test]
     fn maps_are_read_and_programs_are_not_loaded() {
-        let program = assemble(&ThreadClass::MapReader.syscalls()).unwrap();
+        let program = assemble(ThreadClass::MapReader).unwrap();
         assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW);
         assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse(libc::EPERM));
-        assert_eq!(decide(&program, libc::SYS_setns, &[]), KILL);
+        assert_eq!(decide(&program, libc::SYS_setns, &[]), trap_in(ThreadClass::MapReader));
     }
 
     #[test]
@@ -290,7 +297,7 @@ mod tests {
     #[test]
     fn another_interface_of_the_same_kernel_is_deadly() {
         if cfg!(target_arch = "x86_64") {
-            let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
+            let program = assemble(ThreadClass::Rig).unwrap();
             assert_eq!(decide(&program, libc::c_long::from(X32) + libc::SYS_read, &[]), KILL);
         }
     }

@@ -3,6 +3,9 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lists;
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use lists::name_of_deadly;
+
 use libc::c_long;
 
 /// Threads that need the same system calls.
@@ -14,6 +17,27 @@ pub enum ThreadClass {
     MapReader,
     /// Also opens rings, changes interfaces, loads BPF programs and enters network namespaces.
     Rig,
+}
+
+impl ThreadClass {
+    /// For the data of a filter's decision, which are 16 bits.
+    pub(super) const fn number(self) -> u16 {
+        match self {
+            Self::Parser => 1,
+            Self::MapReader => 2,
+            Self::Rig => 3,
+        }
+    }
+
+    /// As the documentation calls it. Async-signal-safe.
+    pub(super) const fn name_of_number(number: i32) -> &'static str {
+        match number {
+            1 => "parser",
+            2 => "map reader",
+            3 => "rig",
+            _ => "unknown",
+        }
+    }
 }
 
 /// When a call is allowed. Arguments are counted from 0; their lower 32 bits are compared.
@@ -48,8 +72,13 @@ pub(super) enum CallRule {
 pub(super) struct SyscallList {
     /// In this order they are looked for: the frequent ones come first.
     pub(super) allowed: Vec<(c_long, CallRule)>,
-    /// Calls that no code of this program makes, and an intruder would: the process is killed.
+    /// Calls that no code of this program makes, and an intruder would: the process ends.
     pub(super) deadly: Vec<c_long>,
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) const fn name_of_deadly(_number: c_long) -> Option<&'static str> {
+    None
 }
 
 /// Without lists, no filter is installed: `seccomp::missing` says so.

@@ -7,24 +7,43 @@ use libc::c_long;
 impl ThreadClass {
     pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
         let mut allowed = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
-        let mut deadly = DEADLY.to_vec();
+        let mut deadly = vec![DEADLY];
         allowed.extend(BOUNDED);
         allowed.extend(OLD_BOUNDED);
         match self {
             Self::Parser => {
                 allowed.extend(PARSER_BOUNDED);
-                deadly.extend(DEADLY_IN_PARSERS);
-                deadly.push(libc::SYS_bpf);
+                deadly.extend([DEADLY_IN_PARSERS, DEADLY_IN_PLAIN_PARSERS]);
             }
             Self::MapReader => {
                 allowed.extend(PARSER_BOUNDED);
                 allowed.push((libc::SYS_bpf, CallRule::ArgumentIn(0, MAP_COMMANDS)));
-                deadly.extend(DEADLY_IN_PARSERS);
+                deadly.push(DEADLY_IN_PARSERS);
             }
             Self::Rig => allowed.extend(always(&[RIG])),
         }
+        let deadly = deadly.concat().into_iter().map(|call| call.number).collect();
         SyscallList { allowed, deadly }
     }
+}
+
+/// The name of a deadly call. Async-signal-safe.
+pub(in crate::sandbox) fn name_of_deadly(number: c_long) -> Option<&'static str> {
+    let mut all = DEADLY.iter().chain(DEADLY_IN_PARSERS).chain(DEADLY_IN_PLAIN_PARSERS);
+    all.find(|call| call.number == number).and_then(|call| call.constant.strip_prefix("SYS_"))
+}
+
+/// A call with the name of its number's constant.
+#[derive(Clone, Copy, Debug)]
+struct NamedCall {
+    number: c_long,
+    constant: &'static str,
+}
+
+macro_rules! named_calls {
+    ($($constant:ident),* $(,)?) => {
+        [$(NamedCall { number: libc::$constant, constant: stringify!($constant) }),*]
+    };
 }
 
 fn always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
@@ -68,7 +87,6 @@ const THREADS: &[c_long] = &[
     libc::SYS_gettid,
     libc::SYS_tgkill,
     libc::SYS_nanosleep,
-    libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigtimedwait,
@@ -201,7 +219,7 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP)
     .cast_unsigned();
 
-const BOUNDED: [(c_long, CallRule); 7] = [
+const BOUNDED: [(c_long, CallRule); 8] = [
     // `openat2` has its mode in memory, where no filter can see it.
     (libc::SYS_openat, CallRule::NoRightsInMode { flags: 2 }),
     (libc::SYS_mkdirat, CallRule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
@@ -215,6 +233,11 @@ const BOUNDED: [(c_long, CallRule); 7] = [
     (libc::SYS_prctl, CallRule::ArgumentIn(0, PROCESS_OPTIONS)),
     // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
     (libc::SYS_fchmod, CallRule::ArgumentIn(1, PRIVATE_MODES)),
+    // What a deadly call does stays as it is: see `trap`.
+    (
+        libc::SYS_rt_sigaction,
+        CallRule::BitsAreNot { argument: 0, mask: u32::MAX, bits: libc::SIGSYS.cast_unsigned() },
+    ),
 ];
 
 /// The same by older names.
@@ -281,56 +304,58 @@ const RIG: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-const DEADLY: &[c_long] = &[
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_kexec_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsmount,
-    libc::SYS_mount_setattr,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_reboot,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_personality,
-    libc::SYS_mknodat,
-    libc::SYS_setuid,
-    libc::SYS_setgid,
-    libc::SYS_setreuid,
-    libc::SYS_setregid,
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
-    libc::SYS_setgroups,
+const DEADLY: &[NamedCall] = &named_calls![
+    SYS_execve,
+    SYS_execveat,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_pidfd_getfd,
+    SYS_kcmp,
+    SYS_kexec_load,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_delete_module,
+    SYS_mount,
+    SYS_umount2,
+    SYS_move_mount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_fsmount,
+    SYS_mount_setattr,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_unshare,
+    SYS_swapon,
+    SYS_swapoff,
+    SYS_reboot,
+    SYS_settimeofday,
+    SYS_clock_settime,
+    SYS_acct,
+    SYS_quotactl,
+    SYS_add_key,
+    SYS_request_key,
+    SYS_keyctl,
+    SYS_perf_event_open,
+    SYS_userfaultfd,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_open_by_handle_at,
+    SYS_personality,
+    SYS_mknodat,
+    SYS_setuid,
+    SYS_setgid,
+    SYS_setreuid,
+    SYS_setregid,
+    SYS_setresuid,
+    SYS_setresgid,
+    SYS_setgroups,
 ];
 
-const DEADLY_IN_PARSERS: &[c_long] = &[libc::SYS_setns, libc::SYS_kill];
+const DEADLY_IN_PARSERS: &[NamedCall] = &named_calls![SYS_setns, SYS_kill];
+/// A map reader makes this call, with [`MAP_COMMANDS`].
+const DEADLY_IN_PLAIN_PARSERS: &[NamedCall] = &named_calls![SYS_bpf];
 
 /// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs
 /// a descriptor that the process has already.

@@ -1,0 +1,160 @@
+//! The end of a process that makes a deadly system call: it says which call, and dies by SIGSYS.
+//!
+//! The filter does not kill the process itself, because a process that is killed says nothing. It refuses the call and has the kernel run
+//! a handler. There is no way past the end:
+//!
+//! * the kernel kills a process whose thread has blocked the signal, or ignores it, or is in the handler already (`SA_RESETHAND`);
+//! * the filter lets no thread change what the signal does;
+//! * the handler does not wait: where standard error takes nothing, the process dies without a word.
+
+use super::syscalls::{ThreadClass, name_of_deadly};
+use crate::Error;
+use libc::{c_int, c_long, c_void};
+use std::sync::OnceLock;
+
+/// Of the process, like its handlers. Behind a filter a second attempt would be refused.
+static HANDLED: OnceLock<Result<(), i32>> = OnceLock::new();
+
+/// What the kernel tells of a trap: `siginfo_t` with `_sigsys`, on machines of 64 bits.
+#[repr(C)]
+struct TrapInfo {
+    signal: c_int,
+    /// The data of the filter's decision: the number of the [`ThreadClass`].
+    data: c_int,
+    code: c_int,
+    address: *const c_void,
+    call: c_int,
+    architecture: u32,
+}
+
+/// Ends this process if it makes a deadly call. To be called before the first filter stands.
+pub(super) fn handle_traps() -> Result<(), Error> {
+    let handled = HANDLED.get_or_init(install);
+    handled.map_err(|number| Error::call("sigaction", "SIGSYS", rustix::io::Errno::from_raw_os_error(number)))
+}
+
+fn install() -> Result<(), i32> {
+    // SAFETY: sigaction is plain data for which all zeros is a valid value: an empty mask and no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = say_and_die as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
+    // SAFETY: the action is fully initialised, its handler is async-signal-safe and lives as long as the program.
+    let done = unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
+}
+
+/// Async-signal-safe: no allocation, no lock, only calls that every class of threads may make.
+extern "C" fn say_and_die(_signal: c_int, info: *const TrapInfo, _context: *const c_void) {
+    // SAFETY: the kernel passes a whole structure of this layout with a trap; that of another sender is as long.
+    let info = unsafe { &*info };
+    let mut line = TrapLine::default();
+    describe_trap(&mut line, info);
+    line.write_to_stderr();
+    // SAFETY: it touches no memory of this process. The handler is reset, so the signal ends it.
+    unsafe { libc::raise(libc::SIGSYS) };
+    // SAFETY: as above; should the signal have failed, the process ends all the same.
+    unsafe { libc::_exit(128 + libc::SIGSYS) };
+}
+
+fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
+    line.push(b"packetrig: the sandbox ends this process: thread ");
+    line.push_thread_name();
+    line.push(b" (class ");
+    line.push(ThreadClass::name_of_number(info.data).as_bytes());
+    line.push(b") made the system call ");
+    line.push(name_of_deadly(c_long::from(info.call)).unwrap_or("without a name").as_bytes());
+    line.push(b" (");
+    line.push_number(info.call.unsigned_abs());
+    line.push(b"), which it never makes: a bug of packetrig, or an intruder; please report this line\n");
+}
+
+/// A line on the stack.
+struct TrapLine {
+    bytes: [u8; Self::LONGEST],
+    length: usize,
+}
+
+impl Default for TrapLine {
+    fn default() -> Self {
+        Self { bytes: [0; Self::LONGEST], length: 0 }
+    }
+}
+
+impl TrapLine {
+    const LONGEST: usize = 320;
+
+    fn push(&mut self, text: &[u8]) {
+        for (place, byte) in self.bytes.iter_mut().skip(self.length).zip(text) {
+            *place = *byte;
+            self.length += 1;
+        }
+    }
+
+    fn push_number(&mut self, number: u32) {
+        let mut digits = [0; 10];
+        let mut rest = number;
+        let mut first = digits.len();
+        for digit in digits.iter_mut().rev() {
+            *digit = b"0123456789"[(rest % 10) as usize];
+            rest /= 10;
+            first -= 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.push(digits.get(first..).unwrap_or_default());
+    }
+
+    fn push_thread_name(&mut self) {
+        let mut name = [0_u8; 16];
+        // SAFETY: the kernel writes 16 bytes at most, the last of them a zero, into a live buffer of that length.
+        unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+        let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        for byte in &mut name {
+            if !byte.is_ascii_graphic() {
+                *byte = b'?';
+            }
+        }
+        self.push(name.get(..length).unwrap_or_default());
+    }
+
+    /// Writes it if that takes no waiting.
+    fn write_to_stderr(&self) {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let (bytes, length) = (self.bytes.as_ptr().cast(), self.length);
+        let mut waiting = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: the buffer is live and as long as is said, and the kernel only reads it.
+        if unsafe { libc::send(libc::STDERR_FILENO, bytes, length, flags) } >= 0 {
+            return;
+        }
+        // It is no socket. SAFETY: the kernel writes into the descriptor's state, which is ours alone.
+        let ready = unsafe { libc::poll(&raw mut waiting, 1, 0) };
+        if ready == 1 && waiting.revents & libc::POLLOUT != 0 {
+            // SAFETY: as with `send`. A pipe that has room has room for a line as short as this one.
+            unsafe { libc::write(libc::STDERR_FILENO, bytes, length) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for number in [0, 7, 62, 437, u32::MAX] {
+            let mut line = TrapLine::default();
+            line.push_number(number);
+            assert_eq!(line.bytes[..line.length], *number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_line_has_an_end() {
+        let mut line = TrapLine::default();
+        for _ in 0..3 {
+            line.push(&[b'x'; 200]);
+        }
+        assert_eq!(line.length, TrapLine::LONGEST);
+    }
+}
