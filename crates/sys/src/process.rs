@@ -1,4 +1,7 @@
-//! Processes that depend on each other: whether one exists, and how to end it.
+//! Processes that depend on each other, and how to end one.
+//!
+//! A number does not say which process is meant, because the kernel uses numbers again: whether a process is there, a
+//! [lock](crate::lock) says that it holds.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -18,18 +21,6 @@ pub fn own() -> u32 {
     std::process::id()
 }
 
-/// Whether there is a process of that number.
-pub fn exists(number: u32) -> bool {
-    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
-    // EPERM: it is another user's process.
-    pid.is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
-}
-
-/// Whether `/proc` lists a process of that number. For programs in a sandbox that ends them if they send signals.
-pub fn is_listed(number: u32) -> bool {
-    std::path::Path::new("/proc").join(number.to_string()).exists()
-}
-
 /// Asks a process to end in good order.
 pub fn ask_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
@@ -40,17 +31,6 @@ pub fn ask_to_end(number: u32) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processes_are_there_or_not() {
-        assert!(exists(own()));
-        assert!(exists(1), "somebody else's");
-        assert!(parent().is_some_and(exists));
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let number = child.id();
-        child.wait().unwrap();
-        assert!(!exists(number));
-    }
 
     #[test]
     fn a_process_can_be_asked_to_end() {

@@ -162,10 +162,11 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that may be locked, if it is there.
+/// Opens a file that may be locked, if it is there, to see whether it is.
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let file = open_file(&directory, name_of(path)?, OFlags::RDWR)?;
+    // To look at a lock takes no right to write, which a program in a sandbox may lack.
+    let file = open_file(&directory, name_of(path)?, OFlags::RDONLY)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
 }

@@ -58,7 +58,12 @@ impl Drop for ScratchDirectory {
 /// The lock on a directory; `None` if another process has it, or the directory is not at its path any more.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let directory = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(directory) => File::from(directory),
+        // Another process took it for one that was left behind.
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
     match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -82,8 +87,7 @@ fn remove_leftovers(base: &Path, kind: &str) {
     }
 }
 
-/// Whether it is a directory of this kind and user, and no process of its number exists. The lock then says whether its owner is gone: in
-/// another container, processes have other numbers.
+/// Whether it is a directory of this kind and user. Its lock says whether its owner is gone: the number may be another process's by now.
 fn is_leftover(path: &Path, kind: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((process, number)) =
@@ -91,10 +95,9 @@ fn is_leftover(path: &Path, kind: &str) -> bool {
     else {
         return false;
     };
-    let Ok(process) = process.parse() else { return false };
     let own = rustix::process::geteuid().as_raw();
     let is_own = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == own);
-    number.parse::<u32>().is_ok() && is_own && !process::exists(process)
+    [process, number].iter().all(|part| part.parse::<u32>().is_ok()) && is_own
 }
 
 #[cfg(test)]
@@ -103,18 +106,11 @@ mod tests {
 
     const KIND: &str = "packetrig-test";
 
-    /// The number of a process that has ended.
-    fn ended_process() -> u32 {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let number = child.id();
-        child.wait().unwrap();
-        number
-    }
-
     #[test]
     fn what_a_killed_process_left_is_removed_by_the_next_one() {
         let base = tempfile::tempdir().unwrap();
-        let left = base.path().join(format!("{KIND}-{}-0", ended_process()));
+        // Another process has its number.
+        let left = base.path().join(format!("{KIND}-1-0"));
         fs::create_dir(&left).unwrap();
         fs::write(left.join("0.pcap"), "frames").unwrap();
         let made = ScratchDirectory::create(base.path(), KIND).unwrap();
@@ -127,17 +123,12 @@ mod tests {
     #[test]
     fn what_others_use_or_have_named_otherwise_stays() {
         let base = tempfile::tempdir().unwrap();
-        let gone = ended_process();
-        let locked = base.path().join(format!("{KIND}-{gone}-1"));
-        let of_living = base.path().join(format!("{KIND}-{}-900000", process::own()));
-        let others = [format!("{KIND}-{gone}"), format!("{KIND}-x-1"), format!("other-{gone}-1")];
-        for path in
-            [&locked, &of_living].into_iter().cloned().chain(others.iter().map(|name| base.path().join(name)))
-        {
+        let locked = base.path().join(format!("{KIND}-1-1"));
+        let others = [format!("{KIND}-1"), format!("{KIND}-x-1"), "other-1-1".to_owned()];
+        for path in [locked.clone()].into_iter().chain(others.iter().map(|name| base.path().join(name))) {
             fs::create_dir(path).unwrap();
         }
-        fs::write(base.path().join(format!("{KIND}-{gone}-7")), "a file").unwrap();
-        // Of a process of another container, which has another number here.
+        fs::write(base.path().join(format!("{KIND}-1-7")), "a file").unwrap();
         let owner = lock(&locked).unwrap();
         assert!(owner.is_some());
         let before = fs::read_dir(base.path()).unwrap().count();

@@ -56,9 +56,9 @@ impl RunningTap {
         let links: Vec<_> = held.all().map(|held| &held.link).collect();
         let choice = choose(spec, &TapAbilities::of(&held.sides[0].netns, &links, treatments.is_some()))?;
         let files = TapFiles::of(&name);
+        let mut guard = TapGuard::new(files, held)?;
         // What a tap that has died left of its programs would be in the way.
-        PinnedForwarding::remove(files.pins())?;
-        let mut guard = TapGuard::new(files, held);
+        PinnedForwarding::remove(guard.files.pins())?;
         // Remembered before anything is forwarded: should this process be killed in the next line, `tap stop` still
         // finds the interfaces and restores them.
         let mut state = state_of(spec, name, &choice, &guard.held);

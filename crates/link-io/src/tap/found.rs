@@ -4,9 +4,7 @@ use super::account::TapAccounts;
 use super::place::{TapFiles, TapInterface, TapState, names};
 use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
-use packetrig_engine::packet::lock_name;
 use packetrig_sys::link::NamespaceLinks;
-use packetrig_sys::lock::NameLock;
 use packetrig_sys::xdp::tap::PinnedForwarding;
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
@@ -27,7 +25,7 @@ pub struct FoundTap {
 #[derive(Debug)]
 pub struct DescribedTap {
     pub state: TapState,
-    /// Whether a process with that number runs.
+    /// Whether its process runs.
     pub process_runs: bool,
     /// Its accounts and when they were written, nanoseconds since 1970.
     pub counted: Option<(u64, TapAccounts)>,
@@ -40,10 +38,12 @@ pub fn described() -> Vec<DescribedTap> {
 
 impl DescribedTap {
     fn of(name: &str) -> Option<Self> {
-        let files = TapFiles::of(name);
+        Self::in_files(&TapFiles::of(name))
+    }
+
+    fn in_files(files: &TapFiles) -> Option<Self> {
         let state = files.recall()?;
-        let process_runs = process::is_listed(state.process);
-        Some(Self { state, process_runs, counted: files.published_at() })
+        Some(Self { state, process_runs: files.are_locked(), counted: files.published_at() })
     }
 }
 
@@ -66,17 +66,9 @@ impl FoundTap {
         Some(Self { state, files, pinned })
     }
 
-    /// Whether its process lives: it holds the locks of the interfaces.
+    /// Whether its process lives.
     pub fn has_process(&self) -> bool {
-        let side = &self.state.sides[0];
-        let Some(netns) = side.netns(self.state.process) else { return false };
-        // A process number alone proves nothing, because the kernel uses numbers again. The process that holds the
-        // lock is alive.
-        let holder = match NameLock::take(&netns, &lock_name(side.index), &side.location) {
-            Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
-            _ => None,
-        };
-        holder.and_then(|pid| u32::try_from(pid).ok()) == Some(self.state.process)
+        self.files.are_locked()
     }
 
     /// Whether frames are being forwarded.
@@ -210,22 +202,10 @@ mod tests {
         /// A tap that holds both ends, with its files below `directory`.
         fn tap(&self, directory: &Path) -> (TapGuard, TapState) {
             let sides = [self.hold("a"), self.hold("b")];
-            let guard = TapGuard::new(files(directory), HeldInterfaces { sides, mirrors: Vec::new() });
-            let mut state = TapState {
-                name: "t".into(),
-                way: TapMethod::Packet,
-                why: "asked for".into(),
-                process: process::own(),
-                since_ns: 1,
-                fail_closed: true,
-                knows_drivers: false,
-                sides: [TapInterface::of(&guard.held.sides[0]), TapInterface::of(&guard.held.sides[1])],
-                mirrors: Vec::new(),
-                filter: None,
-                snap_len: None,
-                trailer: false,
-                caveats: Vec::new(),
-            };
+            let guard =
+                TapGuard::new(files(directory), HeldInterfaces { sides, mirrors: Vec::new() }).unwrap();
+            let mut state =
+                state([TapInterface::of(&guard.held.sides[0]), TapInterface::of(&guard.held.sides[1])]);
             guard.remember(&mut state).unwrap();
             (guard, state)
         }
@@ -237,8 +217,59 @@ mod tests {
         }
     }
 
+    fn state(sides: [TapInterface; 2]) -> TapState {
+        TapState {
+            name: "t".into(),
+            way: TapMethod::Packet,
+            why: "asked for".into(),
+            process: process::own(),
+            since_ns: 1,
+            fail_closed: true,
+            knows_drivers: false,
+            sides,
+            mirrors: Vec::new(),
+            filter: None,
+            snap_len: None,
+            trailer: false,
+            caveats: Vec::new(),
+        }
+    }
+
     fn files(directory: &Path) -> TapFiles {
         TapFiles::below(directory.join("run/tap"), &directory.join("pins"), "t")
+    }
+
+    #[test]
+    fn a_tap_has_a_process_for_as_long_as_that_holds_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = || files(directory.path());
+        let side = |index| TapInterface {
+            location: "eth1".into(),
+            // No namespace has this number.
+            netns_inode: Some(1),
+            index,
+            changes: Vec::new(),
+            promiscuous: false,
+        };
+        // Some process always has this number.
+        let state = TapState { process: 1, ..state([side(1), side(2)]) };
+        files().remember(&state).unwrap();
+        let has_process = || {
+            let [described, found] = [
+                DescribedTap::in_files(&files()).unwrap().process_runs,
+                FoundTap::in_files(files()).unwrap().has_process(),
+            ];
+            assert_eq!(described, found);
+            found
+        };
+        assert!(!has_process(), "it was killed, and another has its number");
+        let lock = files().lock().unwrap();
+        assert!(has_process() && files().lock().unwrap().is_none());
+        drop(lock);
+        assert!(!has_process());
+        // Nobody is asked to end.
+        assert!(FoundTap::in_files(files()).unwrap().end().unwrap().is_some());
+        assert_eq!(std::fs::read_dir(directory.path().join("run/tap")).unwrap().count(), 0);
     }
 
     #[test]

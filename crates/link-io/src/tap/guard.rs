@@ -1,8 +1,10 @@
 //! Ends what a tap has changed: restores its interfaces, then removes the files that say how to restore them.
 
+use super::TapRefusal;
 use super::hold::HeldInterfaces;
 use super::place::{TapFiles, TapState};
 use crate::Error;
+use packetrig_sys::lock::LockFile;
 use packetrig_sys::xdp::tap::PinnedForwarding;
 
 /// The interfaces of a tap and its files. Dropping it restores the interfaces and removes the files, in this order.
@@ -12,11 +14,15 @@ pub(super) struct TapGuard {
     pub(super) held: HeldInterfaces,
     /// Whether nothing is left to be done on drop.
     is_over: bool,
+    /// Says to others that this process lives.
+    _lock: LockFile,
 }
 
 impl TapGuard {
-    pub(super) const fn new(files: TapFiles, held: HeldInterfaces) -> Self {
-        Self { files, held, is_over: false }
+    /// Refused if another process has a tap of that name.
+    pub(super) fn new(files: TapFiles, held: HeldInterfaces) -> Result<Self, Error> {
+        let lock = files.lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
+        Ok(Self { files, held, is_over: false, _lock: lock })
     }
 
     /// Writes down what the tap is, with what has been changed about its interfaces by now.

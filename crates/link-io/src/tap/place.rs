@@ -11,6 +11,7 @@ use crate::Error;
 use packetrig_engine::packet::quiet::InterfaceChange;
 use packetrig_plan::PortLocation;
 use packetrig_sys::bpf;
+use packetrig_sys::lock::{self, LockFile};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::runtime_directory;
 use packetrig_sys::xdp::tap::PinnedForwarding;
@@ -28,7 +29,7 @@ pub struct TapState {
     pub name: String,
     pub way: TapMethod,
     pub why: String,
-    /// Number of its process.
+    /// Number of its process. It is that process for as long as the tap's lock is held.
     pub process: u32,
     /// When it began, nanoseconds since 1970.
     pub since_ns: u64,
@@ -138,6 +139,8 @@ pub(super) fn names() -> Vec<String> {
 
 const STATE: &str = ".state.json";
 const ACCOUNTS: &str = ".accounts.json";
+/// Locked by its process for as long as that lives.
+const LOCK: &str = ".lock";
 
 impl TapFiles {
     /// Those of a tap of that name, be there one or not.
@@ -148,6 +151,10 @@ impl TapFiles {
 
     pub(super) fn below(directory: PathBuf, pins: &Path, name: &str) -> Self {
         Self { directory, name: name.to_owned(), pins: pins.join(name) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where its programs and counters are.
@@ -180,6 +187,17 @@ impl TapFiles {
         Some((u64::try_from(since.as_nanos()).ok()?, self.published()?))
     }
 
+    /// Shows that the process of the tap lives, until this is dropped or the process dies. `None` if another has shown it.
+    pub(super) fn lock(&self) -> Result<Option<LockFile>, Error> {
+        let path = self.file(LOCK);
+        LockFile::take(&path).map_err(|source| Error::File { path, source })
+    }
+
+    /// Whether the process of the tap lives. Its number does not say so: another process may have it by now.
+    pub(super) fn are_locked(&self) -> bool {
+        lock::is_file_locked(&self.file(LOCK)).unwrap_or(false)
+    }
+
     /// Leaves what it is.
     pub(super) fn remember(&self, state: &TapState) -> Result<(), Error> {
         self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
@@ -205,7 +223,8 @@ impl TapFiles {
         for path in [self.file(STATE), self.file(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
-        Ok(())
+        // Of a process that was killed. A living one removes it itself, later.
+        self.lock().map(drop)
     }
 }
 
