@@ -9,6 +9,7 @@ mod health;
 mod keeper;
 mod log;
 mod program;
+mod walls;
 
 pub use configuration::{ServerSecurity, configuration};
 pub use health::{BrokerHealth, HealthWatch};
@@ -164,6 +165,7 @@ impl MessageServer {
     /// Has the server read its configuration and its certificate again. Connections stay.
     pub fn reload(&self) -> Result<(), Error> {
         let (done, is_done) = channel();
+        copy_certificates(&self.setup)?;
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
         is_done.recv().map_err(|_| keeper_ended())?
     }
@@ -200,7 +202,39 @@ fn write(setup: &BrokerSetup) -> Result<(), Error> {
     // No server of ours runs yet: nobody has to be asked.
     let left = accounts::settle(setup, &setup.nodes)?;
     accounts::delete(setup, &left)?;
+    copy_certificates(setup)?;
     private_files::write(&file, configuration(setup)?).map_err(world(file.display().to_string()))
+}
+
+/// Gives the server its own copies: it cannot read the directory of the fleet, which has the signing keys.
+fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
+    let Some(security) = &setup.security else { return Ok(()) };
+    let copies = TlsFiles::of(setup);
+    let directory = copies.key.parent().unwrap_or(&setup.directory);
+    private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
+    for (from, to) in [
+        (&security.certificate, &copies.certificate),
+        (&security.key, &copies.key),
+        (&security.authority, &copies.authority),
+    ] {
+        let bytes = std::fs::read(from).map_err(world(from.display().to_string()))?;
+        private_files::replace(to, bytes).map_err(world(to.display().to_string()))?;
+    }
+    Ok(())
+}
+
+/// What the server uses for TLS, below its own directory.
+struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    authority: PathBuf,
+}
+
+impl TlsFiles {
+    fn of(setup: &BrokerSetup) -> Self {
+        let file = |name: &str| setup.directory.join("tls").join(name);
+        Self { certificate: file("server.pem"), key: file("server.key"), authority: file("authority.pem") }
+    }
 }
 
 /// Where the server logs.

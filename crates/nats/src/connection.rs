@@ -117,6 +117,8 @@ pub(crate) struct ConnectionTroubles {
     kept: Arc<Mutex<Vec<Error>>>,
     /// How often the connection was lost.
     losses: watch::Sender<u64>,
+    /// How often the server refused something.
+    refusals: watch::Sender<u64>,
 }
 
 impl ConnectionTroubles {
@@ -132,7 +134,37 @@ impl ConnectionTroubles {
         }
     }
 
+    /// Does a request. It ends when the server refuses something on its connection: nobody answers what is refused.
+    pub(crate) async fn unless_refused<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut refusals = self.refusals.subscribe();
+        let refused = async {
+            loop {
+                if refusals.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                if let Some(error) = self.refused_any() {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            answer = request => answer,
+            error = refused => Err(error),
+        }
+    }
+
     pub(crate) fn add(&self, error: Error) {
+        let is_refusal = matches!(error, Error::NotPermitted(_));
+        self.keep(error);
+        if is_refusal {
+            self.refusals.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn keep(&self, error: Error) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
             kept.push(error);

@@ -108,7 +108,8 @@ impl NatsIncoming {
             Some(SealKeys::Node { .. }) | None => NodeKeys(None),
         };
         let reader = reader.to_owned();
-        let opened = runtime.wait(patience, async move {
+        let refusing = troubles.clone();
+        let opening = async move {
             let config = stream_config(&access);
             let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
@@ -116,7 +117,8 @@ impl NatsIncoming {
             let connection = ReaderConnection { client, context, config, reader };
             connection.make_stream().await?;
             Ok(connection)
-        });
+        };
+        let opened = runtime.wait(patience, async move { Box::pin(refusing.unless_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered("cannot open the store for results")));
         let connection = opened.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         let (arrivals, arrived) = channel(WAITING);

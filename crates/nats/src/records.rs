@@ -60,7 +60,8 @@ impl NatsRecords {
                 }
             }
         };
-        let store = runtime.wait(patience, opening);
+        let refusing = troubles.clone();
+        let store = runtime.wait(patience, async move { Box::pin(refusing.unless_refused(opening)).await });
         let store = store.ok_or_else(|| unanswered("cannot open the records")).flatten();
         let store = store.map_err(|error| troubles.refused_any().unwrap_or(error))?;
         Ok(Self { runtime, patience, store, troubles })
@@ -72,7 +73,7 @@ impl NatsRecords {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
-        let asking = async move { troubles.unless_lost(work).await };
+        let asking = async move { troubles.unless_refused(troubles.unless_lost(work)).await };
         let done = self.runtime.wait(self.patience, asking).ok_or_else(|| unanswered("the records"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.refused_any().unwrap_or(error),

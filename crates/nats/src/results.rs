@@ -84,7 +84,8 @@ impl ResultOutlet for NatsOutgoing {
         let until = deadline_ns(self.patience);
         let appending = async move {
             loop {
-                let attempt = attempt(&client, &at, headers.clone(), body.clone()).await;
+                let attempt = attempt(&client, &at, headers.clone(), body.clone());
+                let attempt = troubles.unless_refused(async { Ok(attempt.await) }).await?;
                 if let Some(refused) = troubles.refused(&at) {
                     return Err(refused);
                 }

@@ -3,8 +3,8 @@
 //! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed; everything is
 //! denied that these do not allow by name. No node is named here, so that nodes come and go without a reload.
 
-use super::BrokerSetup;
 use super::accounts::accounts_directory;
+use super::{BrokerSetup, TlsFiles};
 use crate::authority::{Error, ServerAccounts};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -45,9 +45,10 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
         "  sync_interval: always\n}".to_owned(),
     ];
     if let Some(security) = &setup.security {
-        lines.push(format!("tls {{\n  cert_file: {}", file(&security.certificate)));
-        lines.push(format!("  key_file: {}", file(&security.key)));
-        lines.push(format!("  ca_file: {}", file(&security.authority)));
+        let TlsFiles { certificate, key, authority } = TlsFiles::of(setup);
+        lines.push(format!("tls {{\n  cert_file: {}", file(&certificate)));
+        lines.push(format!("  key_file: {}", file(&key)));
+        lines.push(format!("  ca_file: {}", file(&authority)));
         // Without a certificate of the authority nobody gets as far as showing claims.
         lines.push("  verify: true\n  timeout: 5\n}".to_owned());
         lines.extend(account_lines(setup, &security.accounts)?);

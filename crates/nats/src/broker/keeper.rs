@@ -3,7 +3,7 @@
 //! Invariant: the thread lives as long as the process.
 
 use super::{
-    BrokerSetup, Error, configuration, first_output, ignore_closed, lock, log, log_file, path, world,
+    BrokerSetup, Error, configuration, first_output, ignore_closed, lock, log, log_file, path, walls, world,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -54,6 +54,11 @@ pub(super) struct ServerKeeper {
 
 impl ServerKeeper {
     pub(super) fn run(&mut self, ready: &Sender<Result<(), Error>>) {
+        match walls::raise(&self.program, &self.setup) {
+            Ok(None) => {}
+            Ok(Some(missing)) => self.report(format!("nats-server can read this user's files: {missing}")),
+            Err(error) => return ignore_closed(ready.send(Err(error))),
+        }
         let mut child = match self.start() {
             Ok(child) => child,
             Err(error) => return ignore_closed(ready.send(Err(error))),
