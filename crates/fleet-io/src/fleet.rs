@@ -12,6 +12,7 @@ mod crew;
 mod ending;
 mod fetch;
 mod findings;
+mod gathering;
 mod leadership;
 mod leading;
 mod leftovers;
@@ -28,18 +29,19 @@ pub use charged::{ChargedFleet, begin_run};
 pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
 pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
+pub use gathering::GatheredResults;
 pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
 pub use leftovers::{LeftRun, Leftover};
 pub use presence::{ControllerPresence, PresenceDirectory};
 pub use roster::{FleetRoster, KnownNodes};
-pub use shelf::RunShelf;
+pub use shelf::{CompletedReports, RunShelf};
 
 use crate::agent::now;
 use crate::clock::ClockResponder;
 use crate::control::{ControlledRun, RunUser};
 use crate::error::{Error, best_effort};
 use crate::local::{EndedRun, RunGround, RunOptions, facts, preparation};
-use collector::{CollectorEvent, OtherRuns, SegmentCollector};
+use collector::{OtherRuns, SegmentCollector};
 use commit_times::CommitTimes;
 use leadership::FleetLeadership;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, RunRecord};
@@ -52,7 +54,6 @@ use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{PlanDocument, ReadOptions};
-use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
 use shares::NodeShares;
@@ -261,35 +262,6 @@ where
         }
     }
 
-    /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
-    /// `goes_on` says no. Gives what is left.
-    pub fn gather(
-        &mut self,
-        patience: Nanos,
-        goes_on: &dyn Fn() -> bool,
-        on_completed: &mut dyn FnMut(String),
-    ) -> Result<Vec<UncollectedPart>, Error> {
-        let mut until = now() + patience;
-        loop {
-            while let Some(news) = self.collector.next_event() {
-                // The fabric delivers again what could not be stored.
-                let CollectorEvent::Stored(arrival) = news else { continue };
-                if let Some(completed) = arrival.contents.completed.clone() {
-                    on_completed(completed);
-                }
-                // A node that misses it hears it at the next collection.
-                best_effort(self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)));
-                until = now() + patience;
-            }
-            self.call_roll()?;
-            let left: Vec<UncollectedPart> = self.members.uncollected().collect();
-            if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
-                return Ok(left);
-            }
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
-        }
-    }
-
     fn call_roll(&mut self) -> Result<(), Error> {
         // Enrolled nodes that are absent were waited for when the fleet was opened, so they are not expected again.
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
@@ -326,10 +298,17 @@ where
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
+        let renew_every = limits.lease.map(|terms| terms.renew_every(nodes.len()));
         let steered = options.terms.steered;
         let keep_ports_ns = self.keep_ports;
-        let mut preparation =
-            RunPreparation { places, say_every, keep_ports_ns, clock, ..preparation(document, options) };
+        let mut preparation = RunPreparation {
+            places,
+            say_every,
+            renew_every,
+            keep_ports_ns,
+            clock,
+            ..preparation(document, options)
+        };
         // A change of a steered run refers to the whole plan, so every node needs all of it.
         let shares = (!steered).then(|| NodeShares::of(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)

@@ -193,6 +193,7 @@ pub(crate) fn preparation(document: &PlanDocument, options: RunOptions) -> RunPr
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
         places: Vec::new(),
         say_every: Nanos::ZERO,
+        renew_every: None,
         keep_ports_ns: Nanos::ZERO,
         clock: None,
     }

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::local::EndedRun;
 use packetrig_fleet::NodeName;
+use packetrig_fleet::controller::RESULT_MISSING;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::packed;
 use packetrig_fleet::report::{ReportCoverage, RunFacts, RunReport, RunTimes, assemble};
@@ -87,12 +88,24 @@ impl OpenRun {
         ReportCoverage { reported: self.results.len(), expected: self.facts.nodes.len() }
     }
 
+    /// Adds a caveat to each report that is made from now on.
+    pub fn add_note(&mut self, note: Caveat) {
+        self.notes.push(note);
+    }
+
     /// Takes in a node's result.
     pub(crate) fn take_in(&mut self, node: &NodeName, result: NodeResult, doubts: Vec<String>) {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");
-        self.notes.push(late_caveat(node, text, false));
+        self.notes.push(late_caveat(node, text.clone(), false));
+        // It has come since.
+        let missing = format!("node {node}: {RESULT_MISSING}");
+        if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
+            for reason in reasons.iter_mut().filter(|reason| **reason == missing) {
+                *reason = format!("node {node}: {text}");
+            }
+        }
         self.notes.extend(doubts.into_iter().map(|doubt| late_caveat(node, doubt, true)));
         self.results.push(result);
     }

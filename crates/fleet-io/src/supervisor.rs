@@ -1,7 +1,7 @@
 //! The second safeguard behind the lease: a process that only watches the process that sends.
 //!
 //! The worker writes the deadline by which it must have stopped sending into a small file that both have open, and the supervisor reads
-//! it. A worker that is past the deadline by half a second is killed, whatever it is doing. A worker that ended by itself is started
+//! it. A worker that is past the deadline by half a second in which the supervisor ran is killed, whatever it is doing. A worker that ended by itself is started
 //! again: it is idle then, and its results are in its spool.
 //!
 //! Invariant: the worker never outlives its supervisor.
@@ -20,6 +20,9 @@ use std::time::Duration;
 pub const GRACE: Nanos = Nanos::from_millis(500);
 /// How often the supervisor looks.
 const LOOK: Duration = Duration::from_millis(50);
+const LOOK_TIME: Nanos = Nanos::from_millis(50);
+/// A look that came so much later is worth a line in the log.
+const STANDSTILL: Nanos = Nanos::from_secs(1);
 /// Before a worker that ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -43,10 +46,40 @@ impl SendDeadlineFile {
         // An empty file: nothing has been sent yet.
         self.0.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
     }
+}
 
-    fn is_overdue(&self, now_ns: u64) -> bool {
-        let deadline = self.get();
-        deadline > 0 && now_ns > deadline.saturating_add(GRACE.as_u64())
+/// Counts how long a worker is past its deadline, in time in which this process ran: after a stop of the whole machine, or without a processor
+/// for either of them, a deadline that has passed says nothing about the worker. Its own clock has stopped its senders by then.
+#[derive(Debug)]
+struct OverdueWatch {
+    last_ns: u64,
+    overdue: Nanos,
+}
+
+/// What a look has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct OverdueLook {
+    is_overdue: bool,
+    /// This process did not run for so long.
+    stood_still: Option<Nanos>,
+}
+
+impl OverdueWatch {
+    const fn new(now_ns: u64) -> Self {
+        Self { last_ns: now_ns, overdue: Nanos::ZERO }
+    }
+
+    fn look(&mut self, deadline_ns: u64, now_ns: u64) -> OverdueLook {
+        let since = Nanos::new(now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+        let late = now_ns.saturating_sub(deadline_ns);
+        if deadline_ns == 0 || late == 0 {
+            self.overdue = Nanos::ZERO;
+        } else {
+            // A look counts for as long as it should have waited, however late it came.
+            self.overdue += since.min(LOOK_TIME).min(Nanos::new(late));
+        }
+        OverdueLook { is_overdue: self.overdue >= GRACE, stood_still: (since > STANDSTILL).then_some(since) }
     }
 }
 
@@ -90,6 +123,7 @@ fn watch_worker(
 ) -> io::Result<Option<SupervisionEnd>> {
     let mut asked = false;
     let mut killed = false;
+    let mut overdue = OverdueWatch::new(clock::boottime_ns());
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(outcome(status, asked, log));
@@ -100,7 +134,13 @@ fn watch_worker(
             best_effort(process::ask_to_end(child.id()));
         }
         // Once: a killed worker stays overdue until the kernel has ended it.
-        if watch.is_overdue(clock::boottime_ns()) && !std::mem::replace(&mut killed, true) {
+        let found = overdue.look(watch.get(), clock::boottime_ns());
+        if let Some(length) = found.stood_still {
+            log(format!(
+                "this machine did not run the agent's supervisor for {length}: it is overloaded, or was stopped"
+            ));
+        }
+        if found.is_overdue && !std::mem::replace(&mut killed, true) {
             log("the agent did not stop at the end of its lease and is killed".to_owned());
             child.kill()?;
         }
@@ -174,6 +214,24 @@ mod tests {
         assert_eq!(starts.get(), 2);
         assert!(said[0].contains("end of its lease"), "{said:?}");
         assert_eq!(watch.get(), 0, "the next one begins with nothing");
+    }
+
+    /// Looks at these times, in milliseconds, at a worker that must have stopped at 1000; when it is killed.
+    fn killed_at(looks: impl IntoIterator<Item = u64>) -> Option<u64> {
+        let mut watch = OverdueWatch::new(0);
+        looks.into_iter().find(|ms| watch.look(1_000_000_000, ms * 1_000_000).is_overdue)
+    }
+
+    #[test]
+    fn a_supervisor_that_stood_still_proves_nothing_about_its_worker() {
+        assert_eq!(killed_at((0..2000).step_by(50)), Some(1500));
+        // Stopped together with its worker for ten seconds.
+        assert_eq!(killed_at((0..950).step_by(50).chain((11_000..13_000).step_by(50))), Some(11_450));
+        // One of a hundred on two processors.
+        assert_eq!(killed_at((0..9000).step_by(400)), Some(4800));
+        let mut watch = OverdueWatch::new(0);
+        assert_eq!(watch.look(0, 3_000_000_000).stood_still, Some(Nanos::from_secs(3)));
+        assert_eq!(watch.look(0, 3_050_000_000), OverdueLook::default());
     }
 
     #[test]

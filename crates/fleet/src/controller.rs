@@ -33,6 +33,7 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
+pub use expiry::RESULT_MISSING;
 pub use limits::RunLimits;
 pub use policy::{OnLoss, RunPolicies, StartPolicy};
 pub use record::RunRecord;
@@ -63,6 +64,8 @@ pub enum ControllerEvent {
     Collected(NodeName, Arc<NodeResult>),
     /// Part of what a node reported is missing, though its result is here. This event may be repeated.
     Doubted(String),
+    /// All that a node kept of the run is stored, and there is no result among it. This event may be repeated.
+    Unfinished(NodeName),
     /// A node's agent was started again: what it did is over.
     Restarted(NodeName),
     /// Another controller has taken over.
@@ -189,6 +192,7 @@ impl ControllerMachine {
             ControllerEvent::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.collected(&node, result, now),
             ControllerEvent::Doubted(why) => self.doubted(why),
+            ControllerEvent::Unfinished(node) => self.unfinished(&node),
             ControllerEvent::Restarted(node) => self.restarted(&node, now),
             ControllerEvent::Deposed => self.depose(),
             ControllerEvent::StoodStill(length) => self.stood_still(length, now),

@@ -59,6 +59,9 @@ pub struct RunPreparation {
     /// How often the node says what it counts; 0 is as often as it likes.
     #[serde(default)]
     pub say_every: Nanos,
+    /// How often a node asks for its lease; absent in messages of earlier versions.
+    #[serde(default)]
+    pub renew_every: Option<Nanos>,
     /// Right after this run the controller means to begin another one on the same ports: until then the node may keep them
     /// open, this long at most. 0: it closes them.
     #[serde(default)]
@@ -331,8 +334,8 @@ mod tests {
         let object = value.as_object().expect("an object");
         let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
         names.sort_unstable();
-        let wanted = "back_end capture_all capture_dir clock confirmed document keep_ports_ns limits part_of places run \
-                      say_every seed steered tag_key";
+        let wanted = "back_end capture_all capture_dir clock confirmed document keep_ports_ns limits part_of places \
+                      renew_every run say_every seed steered tag_key";
         assert_eq!(names.join(" "), wanted);
         assert_eq!((&value["document"], &value["tag_key"]), (&"p".into(), &u64::MAX.into()));
         assert_eq!(serde_json::from_value::<RunPreparation>(value).expect("decodes"), preparation);

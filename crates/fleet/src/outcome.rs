@@ -96,6 +96,22 @@ impl fmt::Display for NodeFault {
     }
 }
 
+impl NodeFault {
+    /// No start time suited all nodes of a run. Nothing was sent.
+    pub(crate) fn no_common_start(attempts: u32, late: &str) -> Self {
+        Self { blame: Blame::Peer, text: format!("{NO_START} in {attempts} attempts{late}") }
+    }
+
+    /// Whether the same run may well start at the next try.
+    pub fn is_late_start(&self) -> bool {
+        self.text.starts_with(NO_START)
+    }
+}
+
+const NO_START: &str = "no start time was accepted by all nodes";
+/// In each reason that a node did not start with the others.
+pub(crate) const SPLIT_START: &str = "(split_start)";
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -130,6 +146,10 @@ impl RunOutcome {
     /// What is missing, each with its node.
     pub fn reasons(&self) -> &[String] {
         if let Self::Partial { reasons, .. } = self { reasons } else { &[] }
+    }
+    /// Whether some of its nodes started and others did not, because the start was confirmed too late to them.
+    pub fn is_split_start(&self) -> bool {
+        self.reasons().iter().any(|reason| reason.contains(SPLIT_START))
     }
     /// Whether the user stopped it before its plan ended or asked to give it up.
     pub const fn was_stopped(&self) -> bool {

@@ -50,6 +50,8 @@ pub enum CaveatKind {
     PortFailed,
     /// A tap on this machine lost frames in its own rings, or did not tell whether it did.
     TapLost,
+    /// Earlier starts of the same plan failed: some nodes were told too late.
+    BegunAgain,
 }
 
 /// A doubt about something.

@@ -22,8 +22,8 @@ pub struct RunDraft {
     partial: PathBuf,
     directory: PathBuf,
     stays: bool,
-    /// Whether more results may come after the report.
-    is_open: bool,
+    /// What is stored beside the report if more results may come after it.
+    open: Option<Vec<u8>>,
     page: PageChoice,
     room: ReportRoom,
     quota: RunQuota,
@@ -62,7 +62,7 @@ impl RunDraft {
             partial,
             directory,
             stays: false,
-            is_open: false,
+            open: None,
             page: PageChoice::Write,
             room,
             quota: RunQuota::default(),
@@ -140,12 +140,9 @@ impl RunDraft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Stores what is needed to make the report again when more results have come ([`RunCatalogue::complete`]).
-    pub fn keep_open(&mut self, what: &[u8]) -> Result<(), Error> {
-        disk::write_whole(&self.partial, OPEN, what)
-            .map_err(Error::file("write", self.partial.join(OPEN)))?;
-        self.is_open = true;
-        Ok(())
+    /// Has [`Self::commit`] store what is needed to make the report again when more results have come ([`RunCatalogue::complete`]).
+    pub fn keep_open(&mut self, what: Vec<u8>) {
+        self.open = Some(what);
     }
 
     pub const fn run(&self) -> &RunId {
@@ -224,18 +221,37 @@ impl RunDraft {
         name_captures(report, &self.partial, &self.directory);
         // Only now: whatever fills the disk has as little time as possible to take the room.
         self.room.release_files();
+        self.store_open()?;
         files::write_run(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_trace(&self.partial);
         disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
         catalogue.insert(report, &self.directory)?;
-        if !self.is_open {
+        if self.open.is_none() {
             // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. What cannot be
             // removed only takes room.
             drop(fs::remove_dir_all(self.directory.join(SEGMENTS)));
         }
         Ok(())
+    }
+}
+
+impl RunDraft {
+    /// A report without this would never get the results that come later, although their nodes delete them once they are stored. So it is
+    /// written before the report, into the room of the report.
+    fn store_open(&self) -> Result<(), Error> {
+        let path = self.partial.join(OPEN);
+        match &self.open {
+            Some(what) => disk::write_whole(&self.partial, OPEN, what).map_err(Error::file("write", path)),
+            // Of a controller that could not write the report, and had fewer results.
+            None => match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(Error::file("remove", path)(error))
+                }
+                _ => Ok(()),
+            },
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod absent;
 mod broker;
 mod captures;
 mod controllers;
+mod full_store;
 mod hostile_controller;
 mod hostile_node;
 mod lab;

@@ -3,6 +3,8 @@
 mod describe;
 mod worker;
 
+pub(crate) use worker::KEEP_FREE;
+
 use crate::args::AgentArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;

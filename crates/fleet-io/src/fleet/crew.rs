@@ -113,6 +113,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         }
         if let Some(why) = contents.cut_short {
             self.report(format!("node {node} did not finish: {why}"));
+            self.news.push_back(RunNews::Event(ControllerEvent::Unfinished(node.clone())));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
             self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));

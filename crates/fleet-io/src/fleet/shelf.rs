@@ -5,7 +5,6 @@
 mod late;
 
 use super::collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
-use crate::error::best_effort;
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
@@ -42,6 +41,15 @@ struct ShelfSlot {
 
 /// A part of the run under way that is stored to its end.
 type WholePart = (u32, NodeName);
+
+/// Reports that lacked results and were to be written again.
+#[derive(Debug, Default)]
+pub struct CompletedReports {
+    /// A sentence for each result that is in its report now.
+    pub told: Vec<String>,
+    /// A sentence for each report that could not be written.
+    pub failed: Vec<String>,
+}
 
 /// Names what a node sends of an attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,22 +186,34 @@ impl RunShelf {
         let mut slot = self.lock();
         let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
         if let Some(written) = open.and_then(|open| open.written().ok()) {
-            // A failure here only means that results which come later are not put into the report.
-            best_effort(draft.keep_open(&written));
+            draft.keep_open(written);
         }
         let directory = draft.commit(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
-        if !slot.complete_all(&report.run).is_empty() {
+        // What cannot be written now is tried again when the results are collected.
+        if slot.complete_all(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.show(&report.run.0)?.1;
         }
         Ok(directory)
     }
 
-    /// Writes reports that lack results again, with the results that have come. Gives a sentence for each.
-    pub fn complete_open_runs(&self) -> Vec<String> {
+    /// Writes reports that lack results again, with the results that have come.
+    pub fn complete_open_runs(&self) -> CompletedReports {
         let slot = self.lock();
-        let open = slot.catalogue.open_runs().unwrap_or_default();
-        open.iter().flat_map(|run| slot.complete_all(run)).collect()
+        let mut completed = CompletedReports::default();
+        let open = slot.catalogue.open_runs().unwrap_or_else(|error| {
+            completed.failed.push(format!("cannot list the runs whose reports lack results: {error}"));
+            Vec::new()
+        });
+        for run in &open {
+            match slot.complete_all(run) {
+                Ok(told) => completed.told.extend(told),
+                Err(error) => {
+                    completed.failed.push(format!("cannot write the report of run {run} again: {error}"));
+                }
+            }
+        }
+        completed
     }
 
     /// The run under way will have no report. Says what was kept of it, if anything was captured.
@@ -366,7 +386,7 @@ fn last_words(gathered: &GatheredPart) -> String {
     let counted = gathered.last_sample.as_ref().map(|sample| {
         let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
         let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();
-        format!("its last sample: {sent} frames sent, {received} received")
+        format!("{sent} frames sent and {received} received up to the last count that it saved")
     });
     let words: Vec<String> = reason.into_iter().chain(counted).collect();
     if words.is_empty() { "it kept nothing".to_owned() } else { words.join("; ") }

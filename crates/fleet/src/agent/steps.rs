@@ -35,6 +35,9 @@ impl AgentMachine {
                 self.state = AgentState::Preparing;
                 self.steered = preparation.terms.steered;
                 self.change = LastChange::default();
+                if let (Some(lease), Some(every)) = (&mut self.lease, preparation.renew_every) {
+                    lease.renew_every(every);
+                }
                 vec![AgentAction::Prepare(preparation)]
             }
             // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.

@@ -21,6 +21,15 @@ impl ControllerMachine {
                 self.stopped_by_user = true;
                 self.stop_senders(now);
             }
+            // The plan's drain time is kept, so that what was sent can arrive; frames that still arrive do not prolong it any more. A stop
+            // that ended the senders is repeated, and changes nothing.
+            ControllerPhase::Draining { since, .. }
+                if !self.stopped_by_user && !self.preparation.terms.steered =>
+            {
+                self.stopped_by_user = true;
+                let until = (since + self.limits.drain).max(now);
+                self.phase = ControllerPhase::Draining { since, until, limit: until };
+            }
             // It ends by itself already.
             ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. }
@@ -50,9 +59,9 @@ impl ControllerMachine {
         self.broadcast(now);
     }
 
-    /// Whether no result of a node that was given up can come any more, or was waited for long enough.
+    /// Whether no result of a node that was given up can come any more, or it was waited for long enough.
     pub(super) fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
-        now >= late || self.peers.have_all_results()
+        now >= late || self.peers.owe_no_result()
     }
 
     pub(super) fn end_of_run(&mut self) {

@@ -7,6 +7,9 @@ use crate::message::NodeName;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
+/// Why a node is missing in a report. It is no reason any more once its result has come.
+pub const RESULT_MISSING: &str = "its result did not come";
+
 impl ControllerMachine {
     /// Gives up waiting for what did not come in time.
     pub(super) fn expire(&mut self, now: MonoTime) {
@@ -30,7 +33,7 @@ impl ControllerMachine {
                 self.silent_before_start(PeerProgress::Committed, now);
             }
             ControllerPhase::Collecting { until, .. } if now >= until => {
-                self.give_up(PeerProgress::Reported, "its result did not come", now);
+                self.give_up(PeerProgress::Reported, RESULT_MISSING, now);
             }
             _ => {}
         }

@@ -44,6 +44,15 @@ pub(super) struct ControllerPeer {
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
+    /// All that it kept is here, and there is no result among it.
+    pub(super) unfinished: bool,
+}
+
+impl ControllerPeer {
+    /// Whether its result may still come.
+    pub(super) const fn owes_result(&self) -> bool {
+        self.result.is_none() && !self.unfinished
+    }
 }
 
 impl ControllerPeer {
@@ -60,6 +69,7 @@ impl ControllerPeer {
             sampled: None,
             sent: Vec::new(),
             result: None,
+            unfinished: false,
         }
     }
 

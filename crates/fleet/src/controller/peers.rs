@@ -16,6 +16,8 @@ pub(super) struct ControllerPeers {
     waited_for: [usize; PeerProgress::STEPS],
     /// Nodes without a result.
     without_result: usize,
+    /// Those of them whose result may still come.
+    owing_result: usize,
 }
 
 /// One node, to be changed. The counts follow when it is dropped.
@@ -24,6 +26,7 @@ pub(super) struct PeerGuard<'a> {
     before: CountedPeer,
     waited_for: &'a mut [usize; PeerProgress::STEPS],
     without_result: &'a mut usize,
+    owing_result: &'a mut usize,
 }
 
 /// What is counted of one node.
@@ -32,6 +35,7 @@ struct CountedPeer {
     /// Where it counts as waited for.
     step: Option<usize>,
     is_without_result: bool,
+    owes_result: bool,
 }
 
 impl CountedPeer {
@@ -39,6 +43,7 @@ impl CountedPeer {
         Self {
             step: (!peer.lost).then_some(peer.progress as usize),
             is_without_result: peer.result.is_none(),
+            owes_result: peer.owes_result(),
         }
     }
 }
@@ -51,6 +56,7 @@ impl ControllerPeers {
         }
         peers.waited_for[PeerProgress::Asked as usize] = peers.nodes.len();
         peers.without_result = peers.nodes.len();
+        peers.owing_result = peers.nodes.len();
         peers
     }
 
@@ -66,6 +72,7 @@ impl ControllerPeers {
             before,
             waited_for: &mut self.waited_for,
             without_result: &mut self.without_result,
+            owing_result: &mut self.owing_result,
         })
     }
 
@@ -76,12 +83,14 @@ impl ControllerPeers {
             self.waited_for[step] -= 1;
         }
         self.without_result -= usize::from(counted.is_without_result);
+        self.owing_result -= usize::from(counted.owes_result);
     }
 
     /// Changes all of them.
     pub(super) fn change_all(&mut self, change: impl Fn(&mut ControllerPeer)) {
         self.waited_for = [0; PeerProgress::STEPS];
         self.without_result = 0;
+        self.owing_result = 0;
         for peer in self.nodes.values_mut() {
             change(peer);
             let counted = CountedPeer::of(peer);
@@ -89,6 +98,7 @@ impl ControllerPeers {
                 self.waited_for[step] += 1;
             }
             self.without_result += usize::from(counted.is_without_result);
+            self.owing_result += usize::from(counted.owes_result);
         }
     }
 
@@ -132,6 +142,11 @@ impl ControllerPeers {
     pub(super) const fn have_all_results(&self) -> bool {
         self.without_result == 0
     }
+
+    /// Whether no result can come any more.
+    pub(super) const fn owe_no_result(&self) -> bool {
+        self.owing_result == 0
+    }
 }
 
 impl Deref for PeerGuard<'_> {
@@ -159,6 +174,8 @@ impl Drop for PeerGuard<'_> {
         }
         *self.without_result += usize::from(now.is_without_result);
         *self.without_result -= usize::from(self.before.is_without_result);
+        *self.owing_result += usize::from(now.owes_result);
+        *self.owing_result -= usize::from(self.before.owes_result);
     }
 }
 
@@ -200,6 +217,7 @@ mod tests {
             }
             assert_eq!(peers.present(), peers.values().filter(|peer| !peer.lost).count());
             assert_eq!(peers.have_all_results(), peers.values().all(|peer| peer.result.is_some()));
+            assert_eq!(peers.owe_no_result(), peers.values().all(|peer| !peer.owes_result()));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName};
-use crate::outcome::NodeFault;
+use crate::outcome::{NodeFault, SPLIT_START};
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;
@@ -116,7 +116,8 @@ impl ControllerMachine {
         if now < self.confirmed_by(start) || self.all(PeerProgress::Confirmed) {
             return;
         }
-        let behind = self.stragglers(PeerProgress::Confirmed, "did not confirm the start (split_start)");
+        let why = format!("did not confirm the start {SPLIT_START}");
+        let behind = self.stragglers(PeerProgress::Confirmed, &why);
         for (node, why) in behind {
             self.mark_lost(&node, format!("node {node}: {why}"), now);
         }

@@ -4,6 +4,7 @@ use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
 use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
+use crate::outcome::SPLIT_START;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::Blame;
 use packetrig_units::MonoTime;
@@ -144,9 +145,11 @@ impl ControllerMachine {
         drop(peer);
         let cut = match why {
             StopReason::Done | StopReason::Told => return,
-            StopReason::LeaseOver => "its senders stopped because their lease was not renewed",
-            StopReason::NoLease => "did not start: it had no lease at T (split_start)",
-            StopReason::OwnersLimit => "its senders stopped at the longest duration its owner allows",
+            StopReason::LeaseOver => "its senders stopped because their lease was not renewed".to_owned(),
+            StopReason::NoLease => format!("did not start: it had no lease at T {SPLIT_START}"),
+            StopReason::OwnersLimit => {
+                "its senders stopped at the longest duration its owner allows".to_owned()
+            }
         };
         if first {
             let text = format!("node {node}: {cut}");
@@ -166,6 +169,12 @@ impl ControllerMachine {
         peer.result.get_or_insert(result);
         drop(peer);
         self.send(node.clone(), NodeCommand::Collected);
+    }
+
+    pub(super) fn unfinished(&mut self, node: &NodeName) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.unfinished = true;
+        }
     }
 
     /// What is missing makes the run partial.
@@ -212,7 +221,7 @@ impl ControllerMachine {
                 self.trouble(
                     node,
                     Blame::Peer,
-                    "did not start: the confirmation came too late (split_start)",
+                    &format!("did not start: the confirmation came too late {SPLIT_START}"),
                     now,
                 );
             }

@@ -4,7 +4,7 @@ use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::outcome::{NodeFault, RunState};
-use packetrig_units::{Blame, MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos};
 
 /// Ports that take longer to arm say nothing about messages.
 const MOST_LEAD: Nanos = Nanos::from_secs(10);
@@ -56,12 +56,7 @@ impl ControllerMachine {
                 .behind(PeerProgress::Committed)
                 .map(|(node, _)| format!("; node {node} did not accept it"))
                 .collect();
-            let text = format!(
-                "no start time was accepted by all nodes in {} attempts{}",
-                self.limits.attempts,
-                late.concat()
-            );
-            return self.fail(NodeFault { blame: Blame::Peer, text }, now);
+            return self.fail(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);
         }
         // The new attempt number fences off every commit of the old T.
         self.tries += 1;

@@ -318,13 +318,13 @@ impl ProbesReport {
 
     /// Whether a line meets the criterion on the lines.
     pub fn result_of(&self, line: &ProbeLineReport) -> CriterionResult {
-        line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(line, found))
+        line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(found))
     }
 
-    fn judge_findings(&self, line: &ProbeLineReport, found: &ProbeFindings) -> CriterionResult {
+    fn judge_findings(&self, found: &ProbeFindings) -> CriterionResult {
         let ProbeCounts { planned, sent, answered, .. } = found.counts;
         // A reflector that may not have been there is no fault of the path.
-        let has_far_end = line.to_node.is_none() || !self.has_reflectors() || found.far_end_reported;
+        let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
             (false, ..) if sent == planned => CriterionResult::Pass,
             (false, ..) | (true, 0, _) => CriterionResult::Unknown,

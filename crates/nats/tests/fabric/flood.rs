@@ -92,7 +92,7 @@ impl HeldLease {
             agent
                 .post(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
                 .expect("it is sent");
-            while held.time.now() < asked + LeaseTerms::FLEET.renew_every().as_u64() {
+            while held.time.now() < asked + LeaseTerms::FLEET.renew_every(2).as_u64() {
                 grant(controller);
                 held.hear(agent);
             }
@@ -139,7 +139,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let (held, flooded) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| hostile.flood(&subjects, payload, &over));
         // The flood has filled what there is before the first question.
-        std::thread::sleep(LeaseTerms::FLEET.renew_every().to_std());
+        std::thread::sleep(LeaseTerms::FLEET.renew_every(2).to_std());
         let held = HeldLease::hold(&mut controller, &mut agent);
         over.store(true, Ordering::Release);
         (held, flood.join().expect("it ends"))

@@ -49,6 +49,7 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         CaveatKind::TapLost => {
             "A tap on this machine lost frames itself: losses at that time may be its, not the device's."
         }
+        CaveatKind::BegunAgain => "Some nodes were told too late to start, so the plan was begun again.",
     }
 }
 
@@ -77,5 +78,8 @@ pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
         CaveatKind::PortFailed => "Check what deleted or took the interface, and run again.",
         CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
+        CaveatKind::BegunAgain => {
+            "Nothing. If it happens often, the nodes or the network between them are too busy."
+        }
     }
 }

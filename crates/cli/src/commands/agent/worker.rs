@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Space on the disk that captures and samples leave free.
-const KEEP_FREE: u64 = 256 << 20;
+pub(crate) const KEEP_FREE: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How often the certificate is checked for its end.

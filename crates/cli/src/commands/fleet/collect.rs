@@ -12,6 +12,7 @@ use crate::results;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::members::UncollectedPart;
+use packetrig_fleet_io::fleet::{CompletedReports, GatheredResults};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
@@ -31,8 +32,8 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
         }
     })?;
     // Reports that were written without a node, whose results are in the catalogue by now.
-    let mut completed = charged.shelf.complete_open_runs();
-    let left =
+    let CompletedReports { told: mut completed, failed } = charged.shelf.complete_open_runs();
+    let GatheredResults { left, troubles } =
         charged.fleet.gather(PATIENCE, &|| !is_interrupted(), &mut |text: String| completed.push(text))?;
     if let Err(error) = charged.fleet.remove_dead_controllers() {
         // Such records cost space, but keep no run from starting.
@@ -41,7 +42,12 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
     for text in &completed {
         output.line(text);
     }
-    if reports.is_empty() && completed.is_empty() {
+    if reports.is_empty()
+        && completed.is_empty()
+        && left.is_empty()
+        && troubles.is_empty()
+        && failed.is_empty()
+    {
         output.line("Nothing was left unfinished.");
     }
     for report in reports {
@@ -50,5 +56,8 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
     for UncollectedPart { node, run, segments, .. } in left {
         output.line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
     }
-    Ok(CommandExit::Ok)
+    for text in troubles.iter().chain(&failed) {
+        warn("fleet", text);
+    }
+    Ok(if troubles.is_empty() && failed.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }

@@ -3,6 +3,7 @@
 
 use super::lead_reader::LeadReader;
 use crate::args::StatusArgs;
+use crate::commands::agent::KEEP_FREE;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -157,7 +158,21 @@ fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
     let troubles = rows
         .iter()
         .flat_map(|row| row.hello.troubles.iter().map(move |text| format!("  {}: {text}\n", row.node)));
-    format!("{}{}", table(&header, cells), troubles.collect::<String>())
+    let short = rows.iter().filter_map(short_of_disk);
+    format!("{}{}", table(&header, cells), troubles.chain(short).collect::<String>())
+}
+
+/// A node whose next run would lack something, although it would begin.
+fn short_of_disk(row: &MemberRow) -> Option<String> {
+    let free = row.hello.disk_free;
+    (free < KEEP_FREE).then(|| {
+        format!(
+            "  {}: only {} free where it keeps results; below {} a run has no captures and no values per second of it\n",
+            row.node,
+            numbers::scaled(free as f64, "B"),
+            numbers::scaled(KEEP_FREE as f64, "B"),
+        )
+    })
 }
 
 fn cells(row: &MemberRow) -> Vec<String> {

@@ -35,15 +35,17 @@ impl ShelfSlot {
     }
 
     /// The same for all nodes that its report lacks.
-    pub(super) fn complete_all(&self, run: &RunId) -> Vec<String> {
-        let written = self.catalogue.open_run(run).ok().flatten();
-        let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else { return Vec::new() };
+    pub(super) fn complete_all(&self, run: &RunId) -> Result<Vec<String>, Error> {
+        let written = self.catalogue.open_run(run)?;
+        // Of another version of packetrig.
+        let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else {
+            return Ok(Vec::new());
+        };
         let attempt = open.attempt();
         let missing = open.missing().into_iter();
         let keys: Vec<PartKey> = missing.map(|node| PartKey { run: run.clone(), attempt, node }).collect();
-        // What cannot be written now is tried again when the results are collected.
-        let completed = self.complete(run, &keys.iter().collect::<Vec<_>>()).unwrap_or_default();
-        completed.into_iter().map(|(_, told)| told).collect()
+        let completed = self.complete(run, &keys.iter().collect::<Vec<_>>())?;
+        Ok(completed.into_iter().map(|(_, told)| told).collect())
     }
 
     /// Writes the report of an earlier run again, with the parts that were missing and have come. Gives a sentence for each part.

@@ -66,6 +66,8 @@ fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
     let actions = controller.handle(ControllerEvent::Tick, at(581));
     assert!(commands(&actions).contains(&("a", &NodeCommand::Stop)), "{actions:?}");
     let split = "node b: did not confirm the start (split_start)".to_owned();
+    let outcome = RunOutcome::Partial { reasons: vec![split.clone()], stopped: false };
+    assert!(outcome.is_split_start() && !RunOutcome::Complete { stopped: false }.is_split_start());
     assert!(actions.contains(&ControllerAction::Emit(RunEventKind::Finding(split))));
 }
 

@@ -22,6 +22,45 @@ fn results_come_by_their_own_way_and_late_ones_count() {
 }
 
 #[test]
+fn a_node_that_kept_no_result_is_not_waited_for_when_all_it_kept_is_here() {
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
+    controller.handle(ControllerEvent::Tick, at(400));
+    controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(420));
+    assert_eq!(controller.outcome(), None, "it may still have something on its disk");
+    controller.handle(ControllerEvent::Unfinished(node("b")), at(430));
+    assert_eq!(controller.outcome().map(RunOutcome::state), Some(RunState::Partial));
+    assert_eq!(controller.into_results().len(), 1);
+}
+
+#[test]
+fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
+    let far = || {
+        Box::new(CountSample {
+            latency: Some((Nanos::ZERO, Nanos::ZERO, Nanos::from_millis(800))),
+            ..CountSample::default()
+        })
+    };
+    let drains_at = |stop: Option<u64>| {
+        let mut controller = running(&["a"]);
+        say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 200);
+        let head = controller.head().clone();
+        controller.handle(ControllerEvent::Telemetry(node("a"), head, far()), at(205));
+        if let Some(stop) = stop {
+            controller.handle(ControllerEvent::Stop, at(stop));
+        }
+        let mut times = (210..3000).step_by(10);
+        times.find(|ms| {
+            controller.handle(ControllerEvent::Tick, at(*ms));
+            controller.is_collecting()
+        })
+    };
+    assert_eq!(drains_at(None), Some(1800), "twice the longest delay");
+    assert_eq!(drains_at(Some(210)), Some(400), "the drain time of the plan");
+}
+
+#[test]
 fn the_owner_s_limit_makes_a_run_partial() {
     let mut controller = fleet(&["a"], RunPolicies::default());
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::OwnersLimit }, 200);

@@ -166,6 +166,12 @@ fn no_answer_is_a_failure_only_if_the_far_end_was_there() {
     let of = |name: &str| answers.subjects.iter().find(|it| it.subject.ends_with(name)).map(|it| it.result);
     assert_eq!(of("a -> b"), Some(CriterionResult::Unknown));
     assert_eq!(of("a -> c"), Some(CriterionResult::Fail));
+    // Of a host nobody knows whether it has a reflector.
+    let probes = report.probes.as_ref().unwrap();
+    let mut to_host = row(&report, "a -> c").clone();
+    to_host.to_node = None;
+    to_host.found.as_mut().unwrap().far_end_reported = false;
+    assert_eq!(probes.result_of(&to_host), CriterionResult::Unknown);
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! Takes in what nodes still have of runs that have ended.
+
+use super::collector::CollectorEvent;
+use super::{FleetGround, LOOK};
+use crate::agent::now;
+use crate::error::{Error, best_effort};
+use packetrig_fleet::fabric::{Endpoint as _, Fabric};
+use packetrig_fleet::members::UncollectedPart;
+use packetrig_fleet::message::MessageBody;
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
+use std::collections::BTreeSet;
+
+/// Most sentences about results that could not be stored.
+const MOST_TROUBLES: usize = 8;
+
+/// What became of results that nodes still had.
+#[derive(Debug)]
+pub struct GatheredResults {
+    /// What nodes have still.
+    pub left: Vec<UncollectedPart>,
+    /// Why something is left, as far as that is known.
+    pub troubles: BTreeSet<String>,
+}
+
+impl<F: Fabric> FleetGround<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
+    /// `goes_on` says no.
+    pub fn gather(
+        &mut self,
+        patience: Nanos,
+        goes_on: &dyn Fn() -> bool,
+        on_completed: &mut dyn FnMut(String),
+    ) -> Result<GatheredResults, Error> {
+        let mut until = now() + patience;
+        let mut troubles = BTreeSet::new();
+        loop {
+            while let Some(news) = self.collector.next_event() {
+                let arrival = match news {
+                    CollectorEvent::Stored(arrival) => arrival,
+                    // The fabric delivers again what could not be stored.
+                    CollectorEvent::Trouble(text) => {
+                        if troubles.len() < MOST_TROUBLES {
+                            troubles.insert(text);
+                        }
+                        continue;
+                    }
+                    CollectorEvent::Refused { .. } => continue,
+                };
+                if let Some(completed) = arrival.contents.completed.clone() {
+                    on_completed(completed);
+                }
+                // A node that misses it hears it at the next collection.
+                best_effort(self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)));
+                until = now() + patience;
+            }
+            self.call_roll()?;
+            let left: Vec<UncollectedPart> = self.members.uncollected().collect();
+            if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
+                // What was stored at last is no trouble any more.
+                if left.is_empty() && self.collector.is_drained() {
+                    troubles.clear();
+                }
+                return Ok(GatheredResults { left, troubles });
+            }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+        }
+    }
+}
