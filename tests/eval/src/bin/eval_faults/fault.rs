@@ -125,6 +125,10 @@ pub(crate) enum InjectedFault {
     JoinBurst(u64),
     /// Another `packetrig run` on the same fleet.
     SecondController,
+    /// The controller is killed, and another process gets its number.
+    NumberReused,
+    /// `packetrig serve --on-fleet` beside the run, which then sets a configuration.
+    ServeBeside,
 }
 
 /// What is done and when.
@@ -185,20 +189,45 @@ const KINDS: [DrawFault; 13] = [
     |_, _| InjectedFault::JoinBurst(BURST),
 ];
 
+/// Trials from this number on are of kinds that users found later: the trials before keep their meaning.
+pub(crate) const LATER_FROM: u64 = 300;
+/// How many of them there are in a whole campaign.
+pub(crate) const LATER: u64 = 40;
+
+const LATER_KINDS: [(DrawFault, Option<RunPhase>); 4] = [
+    (|_, _| InjectedFault::NumberReused, None),
+    // Until the run has ended.
+    (|_, _| InjectedFault::DiskFull(FullDisk::Controller, 120), Some(RunPhase::Running)),
+    (|_, _| InjectedFault::ServeBeside, None),
+    (|draw, round| InjectedFault::Freeze(later_victim(draw, round), turn(&FREEZES_S, round)), None),
+];
+
+/// A supervisor alone, or with its worker.
+fn later_victim(draw: &mut Draw, round: u64) -> Victim {
+    let node = node(draw);
+    if round.is_multiple_of(2) { Victim::Supervisor(node) } else { Victim::Node(node) }
+}
+
 impl Trial {
     /// The trial with this number: the same whenever the seed is. Each kind of fault meets each phase.
     pub(crate) fn draw(seed: u64, index: u64) -> Self {
         let mut draw = Draw::of(seed, index);
-        let kinds = KINDS.len() as u64;
-        let kind = index % kinds;
-        let round = index / kinds;
-        let fault = turn(&KINDS, kind)(&mut draw, round);
-        let phase = turn(&RunPhase::ALL, round + kind);
+        let later = index.checked_sub(LATER_FROM);
+        let kinds = later.map_or(KINDS.len(), |_| LATER_KINDS.len()) as u64;
+        let number = later.unwrap_or(index);
+        let (kind, round) = (number % kinds, number / kinds);
+        let (draw_fault, only) = match later {
+            Some(_) => turn(&LATER_KINDS, kind),
+            None => (turn(&KINDS, kind), None),
+        };
+        let fault = draw_fault(&mut draw, round);
+        let phase = only.unwrap_or_else(|| turn(&RunPhase::ALL, round + kind));
         // Before the run there is no controller to kill or stop.
         let phase = match fault {
             InjectedFault::Kill(Victim::Controller)
             | InjectedFault::Freeze(Victim::Controller, _)
             | InjectedFault::SecondController
+            | InjectedFault::NumberReused
                 if phase == RunPhase::Idle =>
             {
                 RunPhase::Running
@@ -278,7 +307,11 @@ impl InjectedFault {
             | Self::Loss(links, _)
             | Self::Jitter(links, _) => links.nodes(),
             Self::DiskFull(FullDisk::Node(node), _) | Self::Reboot(node) => vec![node],
-            Self::DiskFull(..) | Self::JoinBurst(_) | Self::SecondController => Vec::new(),
+            Self::DiskFull(..)
+            | Self::JoinBurst(_)
+            | Self::SecondController
+            | Self::NumberReused
+            | Self::ServeBeside => Vec::new(),
         }
     }
 
@@ -334,6 +367,8 @@ impl fmt::Display for InjectedFault {
             Self::Reboot(_) => f.write_str("reboot"),
             Self::JoinBurst(count) => write!(f, "{count} join at once"),
             Self::SecondController => f.write_str("second controller"),
+            Self::NumberReused => f.write_str("kill controller, number reused"),
+            Self::ServeBeside => f.write_str("serve beside"),
         }
     }
 }

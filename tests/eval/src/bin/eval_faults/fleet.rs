@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 /// Large enough for what a node or a controller keeps free.
 const DISK: &CStr = c"size=640m";
+/// As a user's own directories are.
+const NEW_DISK: &CStr = c"size=640m,mode=0700";
 /// The fleet and its nodes are up by then, or never.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
@@ -74,7 +76,8 @@ impl Fleet {
         for name in nodes.chain([DiskName::Fleet, DiskName::Controller]) {
             let place = fleet.place_of(name);
             fs::create_dir_all(&place)?;
-            let disk = SmallDisk::mount_over(&place, DISK).context("a disk in memory cannot be mounted")?;
+            let disk =
+                SmallDisk::mount_over(&place, NEW_DISK).context("a disk in memory cannot be mounted")?;
             fleet.disks.push(disk);
         }
         fleet.start_up()?;

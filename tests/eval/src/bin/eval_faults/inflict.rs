@@ -5,10 +5,12 @@ use crate::fault::{CutDirections, FullDisk, InjectedFault, Links, Trial, Victim}
 use crate::fleet::{DiskName, Fleet};
 use crate::network::{NODES, Network};
 use crate::run::{RunProcess, RunRequest};
+use crate::serve::ServeProcess;
 use crate::witness::CHECK_SIZE;
 use packetrig_eval::process::signal;
 use packetrig_sys::clock;
 use rustix::process::Signal;
+use std::process::{Child, Command};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// What was killed for good is started again after this, as a service manager does.
@@ -19,6 +21,7 @@ const LONGEST_NS: u64 = 60 * SECOND_NS;
 const JOIN_NS: u64 = 30 * SECOND_NS;
 /// Frames of a second controller's run, of each sender.
 const SECOND_FRAMES: u64 = 500;
+const NUMBER_TRIES: u32 = 200;
 
 /// A fault under way, or over.
 #[derive(Debug)]
@@ -31,6 +34,9 @@ pub(crate) struct Infliction {
     /// Of machines that joined in a burst: what those said last that were not let in.
     pub(crate) not_joined: Vec<String>,
     pub(crate) second_run: Option<RunProcess>,
+    pub(crate) served: Option<ServeProcess>,
+    /// Has the number of the controller that was killed.
+    namesake: Option<Child>,
 }
 
 impl Infliction {
@@ -51,10 +57,20 @@ impl Infliction {
             names_joining: Vec::new(),
             not_joined: Vec::new(),
             second_run: None,
+            served: None,
+            namesake: None,
         };
         match fault {
             InjectedFault::Kill(victim) => kill(victim, fleet, run)?,
             InjectedFault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
+            InjectedFault::NumberReused => {
+                if let Some(run) = run {
+                    run.kill();
+                    run.await_end();
+                    infliction.namesake = Some(take_number(run.process())?);
+                }
+            }
+            InjectedFault::ServeBeside => infliction.served = Some(ServeProcess::start(fleet)?),
             InjectedFault::Reboot(node) => fleet.kill_node(node),
             InjectedFault::DiskFull(disk, _) => fleet.fill_disk(disk_name(disk))?,
             InjectedFault::JoinBurst(count) => {
@@ -73,7 +89,7 @@ impl Infliction {
                 set_conditions(links, conditions(fault), network);
             }
         }
-        if matches!(fault, InjectedFault::Kill(_)) {
+        if matches!(fault, InjectedFault::Kill(_) | InjectedFault::NumberReused) {
             // What was killed is dead from here on.
             infliction.began_ns = clock::monotonic_ns();
         }
@@ -103,7 +119,10 @@ impl Infliction {
             | InjectedFault::Delay(..)
             | InjectedFault::Loss(..)
             | InjectedFault::Jitter(..) => network.mend(),
-            InjectedFault::JoinBurst(_) | InjectedFault::SecondController => {}
+            InjectedFault::JoinBurst(_)
+            | InjectedFault::SecondController
+            | InjectedFault::NumberReused
+            | InjectedFault::ServeBeside => {}
         }
         self.ended_ns = Some(clock::monotonic_ns());
         if let InjectedFault::JoinBurst(_) = self.fault {
@@ -119,7 +138,10 @@ impl Infliction {
         match self.fault {
             InjectedFault::Kill(Victim::Supervisor(_) | Victim::Node(_) | Victim::FleetUp)
             | InjectedFault::Reboot(_) => lasted_ns >= RESTART_NS,
-            InjectedFault::Kill(Victim::Controller) => lasted_ns >= self.next_run_after_s * SECOND_NS,
+            InjectedFault::Kill(Victim::Controller) | InjectedFault::NumberReused => {
+                lasted_ns >= self.next_run_after_s * SECOND_NS
+            }
+            InjectedFault::ServeBeside => run_has_ended || lasted_ns >= LONGEST_NS,
             InjectedFault::Kill(_) | InjectedFault::SecondController => true,
             InjectedFault::Freeze(_, seconds) | InjectedFault::Cut { seconds, .. } => {
                 lasted_ns >= seconds * SECOND_NS
@@ -131,6 +153,30 @@ impl Infliction {
             InjectedFault::JoinBurst(_) => {
                 self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= JOIN_NS
             }
+        }
+    }
+}
+
+/// Starts a process with a number that is free.
+fn take_number(number: u32) -> anyhow::Result<Child> {
+    for _ in 0..NUMBER_TRIES {
+        // The kernel goes on from here. Another process may be first.
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string())?;
+        let mut child = Command::new("sleep").arg("600").spawn()?;
+        if child.id() == number {
+            return Ok(child);
+        }
+        child.kill()?;
+        child.wait()?;
+    }
+    anyhow::bail!("no process gets the number {number}")
+}
+
+impl Drop for Infliction {
+    fn drop(&mut self) {
+        if let Some(mut namesake) = self.namesake.take() {
+            namesake.kill().unwrap_or(());
+            drop(namesake.wait());
         }
     }
 }

@@ -140,8 +140,10 @@ fn judge_counts(
 
 /// Reasons that name nodes which nothing happened to must also name what something happened to.
 fn judge_culprit(trial: &Trial, which: &str, reasons: &[&str], findings: &mut Findings) {
-    if let InjectedFault::DiskFull(..) | InjectedFault::JoinBurst(_) | InjectedFault::SecondController =
-        trial.fault
+    if let InjectedFault::DiskFull(..)
+    | InjectedFault::JoinBurst(_)
+    | InjectedFault::SecondController
+    | InjectedFault::ServeBeside = trial.fault
     {
         return;
     }
@@ -181,7 +183,7 @@ fn judge_losses(trial: &Trial, seen: &Observation, findings: &mut Findings) {
 fn silence_limit_ms(fault: InjectedFault, node: usize) -> Option<u64> {
     let lease_ms = LEASE_S * 1000 + SLACK_MS;
     match fault {
-        InjectedFault::Kill(Victim::Controller) => Some(lease_ms),
+        InjectedFault::Kill(Victim::Controller) | InjectedFault::NumberReused => Some(lease_ms),
         InjectedFault::Freeze(Victim::Controller | Victim::Server, seconds) => {
             (seconds > LEASE_S).then_some(lease_ms)
         }
@@ -232,6 +234,9 @@ fn judge_usability(seen: &Observation, findings: &mut Findings) {
         && second.code != Some(0)
     {
         findings.turned_away.push(format!("the second controller: {}", why_not(second)));
+    }
+    if let Some(why) = &seen.served {
+        findings.turned_away.push(format!("`serve --on-fleet`: {why}"));
     }
     if let Some(first) = seen.not_joined.first() {
         let count = seen.not_joined.len();

@@ -58,6 +58,8 @@ pub(crate) struct Observation {
     pub(crate) refusals: Vec<String>,
     /// What machines said last that joined in a burst and were not let in.
     pub(crate) not_joined: Vec<String>,
+    /// What went wrong with `serve --on-fleet` beside the run.
+    pub(crate) served: Option<String>,
     /// What a second controller's run came to.
     pub(crate) second: Option<RunEnd>,
     /// Counts could not be told apart.
@@ -110,14 +112,21 @@ impl Stage<'_> {
         self.network.mend();
         seen.end = run.finish(deadline_ns);
         seen.end.ended_ns = ended_ns.unwrap_or(seen.end.ended_ns);
+        // Its counts are of two runs.
+        let was_begun_again = seen.end.said.contains("beginning again");
+        seen.was_hit &= !was_begun_again;
         if let Some(infliction) = infliction {
             self.note_fault(infliction, deadline_ns, &mut seen)?;
         }
         self.check(name, &mut seen)?;
         self.collect(name, &mut seen)?;
-        let is_for_good = matches!(trial.fault, InjectedFault::Kill(_) | InjectedFault::Reboot(_));
+        let is_for_good = matches!(
+            trial.fault,
+            InjectedFault::Kill(_) | InjectedFault::Reboot(_) | InjectedFault::NumberReused
+        );
         let until_ns = if is_for_good { u64::MAX } else { seen.fault_ended_ns };
         self.note_truth(until_ns, &mut seen);
+        seen.is_in_doubt |= was_begun_again;
         Ok(seen)
     }
 
@@ -180,15 +189,20 @@ impl Stage<'_> {
 
     fn note_fault(
         &mut self,
-        infliction: Infliction,
+        mut infliction: Infliction,
         deadline_ns: u64,
         seen: &mut Observation,
     ) -> anyhow::Result<()> {
         seen.fault_began_ns = infliction.began_ns;
         seen.fault_ended_ns = infliction.ended_ns.unwrap_or(deadline_ns);
-        seen.not_joined = infliction.not_joined;
+        seen.not_joined = std::mem::take(&mut infliction.not_joined);
+        seen.served = infliction
+            .served
+            .take()
+            .and_then(|served| served.finish().err())
+            .map(|error| format!("{error:#}"));
         let second_deadline_ns = clock::monotonic_ns() + CHECK_RUN_NS;
-        seen.second = infliction.second_run.map(|run| run.finish(second_deadline_ns));
+        seen.second = infliction.second_run.take().map(|run| run.finish(second_deadline_ns));
         // What neither a supervisor nor a service manager would have left dead.
         for node in 0..NODES {
             self.fleet.revive(node)?;
@@ -261,6 +275,10 @@ impl Stage<'_> {
         for id in ids {
             let shown = self.fleet.ask(&["report", "show", &id, "--json"], 20)?;
             reports.extend(serde_json::from_slice::<Value>(&shown.stdout));
+        }
+        // A start that was split, and begun again as a run of its own.
+        if reports.len() > 1 {
+            reports.retain(|report| !report["outcome"].to_string().contains("(split_start)"));
         }
         Ok(reports)
     }

@@ -117,6 +117,11 @@ impl RunProcess {
         self.child.kill().unwrap_or(());
     }
 
+    /// Waits for its end after it was killed.
+    pub(crate) fn await_end(&mut self) {
+        drop(self.child.wait());
+    }
+
     /// Waits for its end; at the deadline it is killed.
     pub(crate) fn finish(mut self, deadline_ns: u64) -> RunEnd {
         let mut end = RunEnd::default();

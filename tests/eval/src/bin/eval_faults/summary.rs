@@ -5,7 +5,7 @@ use packetrig_eval::output::{Output, Table};
 use serde_json::Value;
 
 /// Kinds of fault, by how their names begin.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "kill",
     "stop",
     "cut",
@@ -16,6 +16,7 @@ const KINDS: [&str; 10] = [
     "reboot",
     "12 join",
     "second controller",
+    "serve beside",
 ];
 
 pub(crate) fn show(output: &mut Output, records: &[&Value]) -> anyhow::Result<()> {
@@ -140,7 +141,8 @@ fn goals(output: &mut Output, records: &[&Value]) {
     }
     usability_goal(output, records);
     passing_goal(output, "delayed_runs_pass", &begins_with(records, "round trip"));
-    let bystanders = [begins_with(records, "12 join"), begins_with(records, "second controller")].concat();
+    let bystanders =
+        ["12 join", "second controller", "serve beside"].map(|kind| begins_with(records, kind)).concat();
     passing_goal(output, "bystanders_pass", &bystanders);
     let broken = records.iter().filter(|record| record["broken"].is_string()).count();
     output.goal("broken_trials", &format!("{broken} of {all} trials"), "0", &(broken == 0).into());
