@@ -39,8 +39,9 @@ impl ControllerMachine {
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
-                // It refuses a start in a later epoch than the one of its commit, so it can never start.
+                // It refuses a start in a later epoch than the one of its commit, so it can never start, and has no result.
                 self.mark_gone(node);
+                self.unfinished(node);
                 self.send(node.clone(), NodeCommand::Abort);
                 self.trouble(node, Blame::Peer, "did not start", now);
             }

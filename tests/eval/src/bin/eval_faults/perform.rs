@@ -196,11 +196,11 @@ impl Stage<'_> {
         seen.fault_began_ns = infliction.began_ns;
         seen.fault_ended_ns = infliction.ended_ns.unwrap_or(deadline_ns);
         seen.not_joined = std::mem::take(&mut infliction.not_joined);
-        seen.served = infliction
-            .served
-            .take()
-            .and_then(|served| served.finish().err())
-            .map(|error| format!("{error:#}"));
+        if let Some(served) = infliction.served.take() {
+            seen.served = served.finish().err().map(|error| format!("{error:#}"));
+            // It had nodes until now.
+            seen.fault_ended_ns = clock::monotonic_ns();
+        }
         let second_deadline_ns = clock::monotonic_ns() + CHECK_RUN_NS;
         seen.second = infliction.second_run.take().map(|run| run.finish(second_deadline_ns));
         // What neither a supervisor nor a service manager would have left dead.
