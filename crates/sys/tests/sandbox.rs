@@ -290,12 +290,12 @@ fn ignore_signal(signal: i32) -> Result<(), Error> {
 }
 
 fn kill_while_blocked(_own: &Path) -> Result<(), Error> {
-    // SAFETY: the set is plain data that `sigfillset` fills before it is used.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
-    }
+    // SAFETY: zeroes are a set of signals.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: it writes into a live set.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: it reads a live set, and writes nothing.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
     call(libc::SYS_kill, [1, 0, 0])
 }
 
