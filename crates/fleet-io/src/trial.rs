@@ -161,7 +161,15 @@ fn latency(report: &RunReport) -> Option<TrialLatency> {
         p50: streams.iter().map(|one| one.p50).max()?,
         p99: streams.iter().map(|one| one.p99).max()?,
         max: streams.iter().map(|one| one.max).max()?,
-        bound: streams.iter().filter_map(|one| one.error.p99()).max().unwrap_or(Nanos::MAX),
+        bound: streams.iter().map(|one| doubt_of_mean(one)).max().unwrap_or(Nanos::MAX),
+    })
+}
+
+/// By how much the mean may be wrong; of a report without bounds, any amount.
+fn doubt_of_mean(latency: &LatencyReport) -> Nanos {
+    latency.bounds.map_or(Nanos::MAX, |bounds| {
+        let mean = bounds.mean;
+        mean.value.saturating_sub(mean.least).max(mean.most.saturating_sub(mean.value))
     })
 }
 

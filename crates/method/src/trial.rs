@@ -212,7 +212,7 @@ pub struct TrialLatency {
     pub p99: Nanos,
     #[serde(rename = "max_ns")]
     pub max: Nanos,
-    /// By how much every value may be wrong.
+    /// By how much the mean may be wrong.
     #[serde(rename = "bound_ns")]
     pub bound: Nanos,
 }

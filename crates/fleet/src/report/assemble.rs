@@ -44,7 +44,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         streams: &streams,
         imbalances: &imbalances,
         caveats: &caveats,
-        captures: &captures,
+        results: &results,
         coverage,
         outcome: &outcome,
         skew: skew.as_ref(),

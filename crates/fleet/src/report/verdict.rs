@@ -8,7 +8,8 @@ use super::{AcceptanceCriteria, ProbesReport, ReportCoverage, SkewReport, Stream
 use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::ledger::LedgerImbalance;
-use packetrig_stats::result::CaptureResult;
+use packetrig_stats::port_event::PortEventKind;
+use packetrig_stats::result::{CaptureResult, NodeResult};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -53,7 +54,7 @@ pub(super) struct VerdictEvidence<'a> {
     pub(super) streams: &'a [StreamReport],
     pub(super) imbalances: &'a [LedgerImbalance],
     pub(super) caveats: &'a [Caveat],
-    pub(super) captures: &'a [CaptureResult],
+    pub(super) results: &'a [NodeResult],
     pub(super) coverage: ReportCoverage,
     pub(super) outcome: &'a RunOutcome,
     pub(super) skew: Option<&'a SkewReport>,
@@ -151,22 +152,35 @@ fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<C
     let limit = criteria.max_late;
     lines.add("lateness", at_most(limit), |stream| stream.judge_lateness(limit));
     let mut lines = lines.lines;
-    let captures = evidence.captures.iter().map(judge_capture).collect();
+    let captures =
+        evidence.results.iter().flat_map(|node| node.captures.iter().map(|one| judge_capture(node, one)));
+    let captures = captures.collect();
     lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures));
     lines.extend(evidence.probes.and_then(ProbesReport::judge));
     lines
 }
 
-fn judge_capture(capture: &CaptureResult) -> SubjectJudgement {
+fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement {
     // Not a fault of the device, but not what the user asked for: never FAIL, and no PASS.
-    let is_whole = capture.dropped == 0;
+    let failure = failure_to_receive(node, capture.port);
+    let is_whole = capture.dropped == 0 && failure.is_none();
     let frames = capture.written.saturating_add(capture.dropped);
+    let known = format!("{} of {frames} frames are in the file", capture.written);
     SubjectJudgement {
         subject: format!("capture {}", capture.file),
         result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
-        measured: format!("{} of {frames} frames are in the file", capture.written),
+        measured: failure.map_or(known.clone(), |failure| {
+            format!("{known}; how many came besides is not known, as {failure}")
+        }),
         figure: None,
     }
+}
+
+/// What kept frames at a port from being seen, of which nobody knows how many came.
+fn failure_to_receive(node: &NodeResult, port: usize) -> Option<PortEventKind> {
+    let port = node.ports.iter().find(|row| row.port == port)?;
+    let mut events = port.events.iter().filter(|event| !event.only_sending);
+    events.find(|event| event.what == PortEventKind::PortFailed).map(|event| event.what)
 }
 
 fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {

@@ -100,7 +100,7 @@ pub struct LatencyBenchmark {
     /// The least and the greatest latency of a frame, by the definition.
     pub min_latency_ns: Option<Nanos>,
     pub max_latency_ns: Option<Nanos>,
-    /// By how much every value may be wrong.
+    /// By how much the mean may be wrong.
     pub bound_ns: Option<Nanos>,
     /// As measured, before the definition subtracts anything.
     pub samples: Vec<LatencySample>,

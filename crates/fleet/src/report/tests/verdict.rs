@@ -179,6 +179,22 @@ fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
 }
 
 #[test]
+fn a_capture_at_a_port_that_failed_is_not_known_to_be_complete() {
+    let mut node = node(&[1001]);
+    node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 8, dropped: 0 });
+    let judged = |node: NodeResult| {
+        let report = report_of(node);
+        let line = report.judged.iter().find(|line| line.criterion == "capture").unwrap();
+        line.result
+    };
+    assert_eq!(judged(node.clone()), CriterionResult::Pass);
+    node.ports[1].events = vec![event(PortEventKind::PortFailed, 100, 200)];
+    assert_eq!(judged(node.clone()), CriterionResult::Unknown);
+    node.ports[1].events[0].only_sending = true;
+    assert_eq!(judged(node), CriterionResult::Pass);
+}
+
+#[test]
 fn frames_without_a_tag_are_judged_by_their_content() {
     let contents = |hashes: std::ops::Range<u64>| {
         let mut counts = ContentCounts::default();
