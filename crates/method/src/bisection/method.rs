@@ -233,11 +233,7 @@ mod tests {
         let mut session = MethodSession::new(BisectionMethod::new(plan()).unwrap());
         while let Some(order) = session.next_order() {
             let is_slow = order.load > Load::new(5.37e6);
-            session.tell(&if is_slow {
-                perform_slowly(&mut device, &order)
-            } else {
-                device.perform(&order)
-            });
+            session.tell(&if is_slow { perform_slowly(&mut device, &order) } else { device.perform(&order) });
         }
         let result = session.method().result();
         assert!(result.lower_bound.unwrap() <= Load::new(5.37e6), "{result:?}");
