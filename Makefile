@@ -22,11 +22,11 @@ RUNS ?= 10
 LINTS = $$(grep -v '^\#' scripts/lints.txt)
 RUSTDOC_LINTS := bare_urls broken_intra_doc_links invalid_codeblock_attributes invalid_html_tags \
 	invalid_rust_codeblocks private_intra_doc_links redundant_explicit_links
-ROOM ?=
-PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
+CRATE ?=
+PACKAGE = $(if $(filter cli,$(CRATE)),packetrig,$(if $(filter xtask,$(CRATE)),xtask,packetrig-$(CRATE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-starved room fmt lint house book bench clients fuzz memory-order probe-builds clean \
+.PHONY: help demo test test-all test-starved crate fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth eval-groups \
 	eval-safety eval-methods eval-page eval-loop \
 	test-changed setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -57,8 +57,8 @@ test-starved: ## All tests RUNS (10) times while both processors are taken away 
 test-all-starved:
 	@scripts/test_starved.sh $(RUNS) $(NEXTEST) run $(TESTED) --offline
 
-room: ## One room: formatting, lints and its tests (ROOM=wire)
-	@test -n "$(ROOM)" || { echo "which room? make room ROOM=wire (one of: $$(ls crates | tr '\n' ' ')xtask)" >&2; exit 2; }
+crate: ## One crate: formatting, lints and its tests (CRATE=wire)
+	@test -n "$(CRATE)" || { echo "which crate? make crate CRATE=wire (one of: $$(ls crates | tr '\n' ' ')xtask)" >&2; exit 2; }
 	$(CARGO) fmt -p $(PACKAGE) --check
 	$(CARGO) clippy -q -p $(PACKAGE) --all-targets --locked -- $(LINTS)
 	$(CARGO) test -p $(PACKAGE) --locked --no-run
@@ -137,8 +137,8 @@ book: ## Render the book to target/book (mdBook, built on first use), its links 
 
 bench: ## Speed of the inner loops, printed
 	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \
-		room=$$(echo $$example | cut -d/ -f2); \
-		$(CARGO) run --release --locked -q -p packetrig-$$room --example $$(basename $$example .rs) || exit 1; done
+		name=$$(echo $$example | cut -d/ -f2); \
+		$(CARGO) run --release --locked -q -p packetrig-$$name --example $$(basename $$example .rs) || exit 1; done
 
 clients: ## Build the C client and the preload library of the release service in target/clients (CC=clang)
 	$(MAKE) -C clients OUT=$(CURDIR)/target/clients

@@ -5,17 +5,17 @@
 #   ci     `.ci/run` cold; `make test` cold is its first part
 #   warm   `make test` with nothing changed
 #   changed  one line changed in `fleet`, a crate in the middle: `make test CHANGED=1`
-#   rooms  one line changed in a room, until that room's unit tests are green
+#   crates  one line changed in a crate, until that crate's unit tests are green
 #
 # Cold: a new clone of HEAD, an empty cargo cache and an empty cache of clients. Packages of the system stay.
 # EVAL_QUICK=1 measures what is warm, in this working tree. What was measured is kept: rows can be measured one by one, and
-# ROOMS="wire flow" names some rooms.
+# CRATES="wire flow" names some crates.
 set -eu
 cd "$(dirname "$0")/.."
 out=$PWD/target/eval/loop
 quick=${EVAL_QUICK:-0}
 mkdir -p "$out"
-[ $# -gt 0 ] || { if [ "$quick" = 1 ]; then set -- warm changed rooms; else set -- demo ci warm changed rooms; fi; }
+[ $# -gt 0 ] || { if [ "$quick" = 1 ]; then set -- warm changed crates; else set -- demo ci warm changed crates; fi; }
 
 now() { date +%s; }
 
@@ -92,24 +92,24 @@ measure_changed() {
 }
 
 # One line changed, which goes again.
-measure_rooms() {
-    for room in ${ROOMS:-$(ls crates)}; do
-        root=crates/$room/src/lib.rs
-        package=packetrig-$room
+measure_crates() {
+    for crate in ${CRATES:-$(ls crates)}; do
+        root=crates/$crate/src/lib.rs
+        package=packetrig-$crate
         wanted=15
-        case $room in
+        case $crate in
         cli) root=crates/cli/src/main.rs package=packetrig wanted=30 ;;
         engine) wanted=30 ;;
         esac
         unit_tests="cargo test -q --locked -p $package"
-        case $room in cli) unit_tests="$unit_tests --bins" ;; *) unit_tests="$unit_tests --lib" ;; esac
-        $unit_tests >"$out/room.log" 2>&1 || echo "$unit_tests failed: $out/room.log" >&2
+        case $crate in cli) unit_tests="$unit_tests --bins" ;; *) unit_tests="$unit_tests --lib" ;; esac
+        $unit_tests >"$out/crate.log" 2>&1 || echo "$unit_tests failed: $out/crate.log" >&2
         append_line "$root"
         start=$(date +%s%N)
-        $unit_tests >"$out/room.log" 2>&1 || echo "$unit_tests failed: $out/room.log" >&2
+        $unit_tests >"$out/crate.log" 2>&1 || echo "$unit_tests failed: $out/crate.log" >&2
         took=$((($(date +%s%N) - start) / 100000000))
         cp "$out/root.rs" "$root"
-        goal "room_$room" "$((took / 10)).$((took % 10))" - "$wanted"
+        goal "crate_$crate" "$((took / 10)).$((took % 10))" - "$wanted"
     done
 }
 

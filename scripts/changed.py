@@ -77,10 +77,10 @@ def reached_tests(since):
             return None
     if "packetrig-sys" in changed or "packetrig-units" in changed:
         return None
-    rooms = {name.removeprefix("packetrig-") for name in changed}
+    crates = {name.removeprefix("packetrig-") for name in changed}
     for name, program in programs.items():
         package, _, binary = name.partition("::")
-        if package == "packetrig-tests" and rooms & set(program.get("reaches", [])):
+        if package == "packetrig-tests" and crates & set(program.get("reaches", [])):
             system.add(binary)
     return dependents(changed, uses) - {"packetrig-tests", "packetrig-eval"}, system
 

@@ -70,8 +70,8 @@ def print_times(tests):
     for name, seconds, _, _ in sorted(tests, key=lambda test: -test[1])[:SLOWEST]:
         print(f"{seconds:8.1f} s  {name}")
     print("by test program:")
-    for room, (count, seconds) in sorted(seconds_by_program(tests).items(), key=lambda row: -row[1][1]):
-        print(f"{seconds:8.1f} s  {count:5}  {room}")
+    for program, (count, seconds) in sorted(seconds_by_program(tests).items(), key=lambda row: -row[1][1]):
+        print(f"{seconds:8.1f} s  {count:5}  {program}")
 
 
 def print_failures(paths):

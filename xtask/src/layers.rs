@@ -1,4 +1,4 @@
-//! Which room may use which, from one table; and what no room but `sys` may do.
+//! Which crate may use which, from one table; and what no crate but `sys` may do.
 //!
 //! Dev-dependencies are free: tests may look at anything.
 
@@ -7,8 +7,8 @@ use crate::metadata::{self, Package};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// A room and the rooms it may use.
-const ROOMS: &[(&str, &[&str])] = &[
+/// A crate and the crates that it may use.
+const CRATES: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("wire", &["units"]),
     ("stats", &["units"]),
@@ -80,7 +80,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates from outside that only some rooms may use.
+/// Crates from elsewhere that only some of ours may use.
 const FENCED: &[(&str, &[&str])] = &[
     ("libc", &["sys"]),
     ("rustix", &["sys", "tests", "eval"]),
@@ -133,49 +133,49 @@ pub(crate) fn check() -> Result<Checked> {
     let mut violations = Vec::new();
     let mut sources = 0;
     for package in metadata.members() {
-        let room = room_of(&package.name);
-        violations.extend(dependencies(room, package));
+        let ours = short_name(&package.name);
+        violations.extend(dependencies(ours, package));
         let root = Path::new(&package.manifest_path).parent().context("a manifest without a folder")?;
         for file in rust_files(&root.join("src"))? {
             sources += 1;
             let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-            violations.extend(source(room, &file.display().to_string(), &text));
+            violations.extend(source(ours, &file.display().to_string(), &text));
         }
     }
-    Ok(Checked { looked_at: format!("{} rooms, {sources} source files", ROOMS.len()), violations })
+    Ok(Checked { looked_at: format!("{} crates, {sources} source files", CRATES.len()), violations })
 }
 
-/// The room a package is; the binary's package is `cli`.
-fn room_of(package: &str) -> &str {
+/// The short name of a package of ours; the binary's package is `cli`.
+fn short_name(package: &str) -> &str {
     match package {
         "packetrig" => "cli",
         other => other.strip_prefix("packetrig-").unwrap_or(other),
     }
 }
 
-fn dependencies(room: &str, package: &Package) -> Vec<String> {
-    let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
-        return vec![format!("room `{room}` is not in the table; a new room needs a decision page")];
+fn dependencies(ours: &str, package: &Package) -> Vec<String> {
+    let Some((_, allowed)) = CRATES.iter().find(|(name, _)| *name == ours) else {
+        return vec![format!("crate `{ours}` is not in the table; a new crate needs a decision page")];
     };
     let used = package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
     let used: Vec<&str> = used.map(|dependency| dependency.name.as_str()).collect();
-    let unused = allowed.iter().filter(|other| !used.iter().any(|name| room_of(name) == **other));
+    let unused = allowed.iter().filter(|other| !used.iter().any(|name| short_name(name) == **other));
     let unused =
-        unused.map(|other| format!("`{room}` may use `{other}`, but does not: take it out of the table"));
-    used.iter().filter_map(|name| forbidden(room, allowed, name)).chain(unused).collect()
+        unused.map(|other| format!("`{ours}` may use `{other}`, but does not: take it out of the table"));
+    used.iter().filter_map(|name| forbidden(ours, allowed, name)).chain(unused).collect()
 }
 
-fn forbidden(room: &str, allowed: &[&str], dependency: &str) -> Option<String> {
+fn forbidden(ours: &str, allowed: &[&str], dependency: &str) -> Option<String> {
     if let Some(other) = dependency.strip_prefix("packetrig-") {
-        return (!allowed.contains(&other)).then(|| format!("`{room}` must not use `{other}`"));
+        return (!allowed.contains(&other)).then(|| format!("`{ours}` must not use `{other}`"));
     }
     let (_, fence) = FENCED.iter().find(|(fenced, _)| *fenced == dependency)?;
-    (!fence.contains(&room)).then(|| format!("`{room}` must not use crate `{dependency}`"))
+    (!fence.contains(&ours)).then(|| format!("`{ours}` must not use crate `{dependency}`"))
 }
 
-fn source(room: &str, file: &str, text: &str) -> Vec<String> {
+fn source(ours: &str, file: &str, text: &str) -> Vec<String> {
     let mut found = open_files(file, text);
-    if room == "sys" {
+    if ours == "sys" {
         return found;
     }
     let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_wrong_edge_a_fenced_crate_and_an_unknown_room_are_found() {
         let check = |name, uses: &[(&str, Option<&str>)]| {
-            let mut found = dependencies(room_of(name), &package(name, uses));
+            let mut found = dependencies(short_name(name), &package(name, uses));
             found.retain(|violation| !violation.contains("does not"));
             found
         };
@@ -259,10 +259,10 @@ mod tests {
 
     #[test]
     fn rooms_only_use_rooms_above_them_in_the_table() {
-        for (index, (room, uses)) in ROOMS.iter().enumerate() {
+        for (index, (ours, uses)) in CRATES.iter().enumerate() {
             for used in *uses {
-                let place = ROOMS.iter().position(|(name, _)| name == used);
-                assert!(place < Some(index), "{room} uses {used}");
+                let place = CRATES.iter().position(|(name, _)| name == used);
+                assert!(place < Some(index), "{ours} uses {used}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Chores of the workspace: `layers` checks which room uses which, `names` and `house` how types are called, `pages` the
+//! Chores of the workspace: `layers` checks which crate uses which, `names` and `house` how types are called, `pages` the
 //! links between pages, `promises` looks for the tests that promises name. Places to run a command in: `lab` has a private
 //! network, `starve` loses its processors now and then, `vm` has another kernel, `vm-fleet` is a fleet of two such machines.
 //!

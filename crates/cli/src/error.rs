@@ -109,7 +109,7 @@ impl Error {
         Self::Write { what: file.display().to_string(), source }
     }
 
-    /// Whose fault it is. The errors of other rooms say it themselves.
+    /// Whose fault it is. The errors of other crates say it themselves.
     fn blame(&self) -> Blame {
         match self {
             Self::ReadPlan { source, .. } => match Blame::of_named_file(source) {
@@ -236,12 +236,12 @@ mod tests {
     /// A variant that nobody has thought of must not compile: so no mapping has a default.
     #[test]
     fn every_variant_of_every_error_is_blamed_on_somebody_by_name() {
-        let rooms = [
+        let crates = [
             "engine", "fleet", "fleet-io", "flow-io", "link-io", "nats", "probe-io", "server", "store",
             "sys", "testkit",
         ];
-        for room in rooms {
-            let path = format!("{}/../{room}/src/blame.rs", env!("CARGO_MANIFEST_DIR"));
+        for name in crates {
+            let path = format!("{}/../{name}/src/blame.rs", env!("CARGO_MANIFEST_DIR"));
             let source = std::fs::read_to_string(&path).unwrap();
             let has_default =
                 source.lines().map(str::trim).any(|line| line.starts_with("_ ") || line.contains("| _ "));

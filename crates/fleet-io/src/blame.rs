@@ -1,4 +1,4 @@
-//! Whose fault the errors of this room are, and how they travel to a controller.
+//! Whose fault the errors of this crate are, and how they travel to a controller.
 
 use crate::Error;
 use crate::fleet::FetchError;

@@ -61,7 +61,7 @@ pub struct LendingPermit {
     pub back_ends: Option<Vec<BackEnd>>,
     /// Only recordings below this directory may be replayed; `None`: no recordings at all.
     pub replays: Option<PathBuf>,
-    /// The section about probes, as TOML. The rooms for probes know what it means.
+    /// The section about probes, as TOML. The crates for probes know what it means.
     pub probes: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Whose fault the errors of this room are.
+//! Whose fault the errors of this crate are.
 
 use crate::{Error, log, merge};
 use packetrig_units::Blame;

@@ -1,4 +1,4 @@
-//! Labs for the tests of this room, and the simplest way to send: no product code stands on it.
+//! Labs for the tests of this crate, and the simplest way to send: no product code stands on it.
 
 use crate::Error;
 use crate::path::ProbePath;

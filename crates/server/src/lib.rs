@@ -2,7 +2,7 @@
 //!
 //! Transport and shape turn requests into calls of [`Tester`], and its results into answers. They know the members of the model and
 //! their types; what they mean, only the `plan` room knows. [`TestConsole`] is the tester behind them: it keeps the configuration
-//! and steers a run. The room has an async runtime, and it never touches the data plane.
+//! and steers a run. The crate has an async runtime, and it never touches the data plane.
 //!
 //! Invariant: nothing a client sends is ignored silently. A member or value that packetrig does not know is refused by
 //! its JSON path, the same way over both transports.

@@ -1,6 +1,6 @@
 //! Files and directories that only their owner may read: 0600 and 0700, whatever the umask is.
 //!
-//! Captures, results, keys, spools and logs may hold what others must not see, so every room makes its files here;
+//! Captures, results, keys, spools and logs may hold what others must not see, so every crate makes its files here;
 //! `xtask layers` finds those that do not. A regular file that is already there gets 0600 as well, because what is written into it
 //! is as private, and is refused if another user may have put it there. Devices, pipes and existing directories stay as they are: the user named them.
 //!

@@ -1,6 +1,6 @@
 //! Quantities as types: a size is not a rate, a duration is not an instant, and none of them is a bare number.
 //!
-//! This crate holds the units every room speaks: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for
+//! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for
 //! lengths on the wire, [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for lines of others. It parses and prints them
 //! ("10Gbit/s", "64B", "1.5ms"). It reads no clock and knows no packet.
 //!

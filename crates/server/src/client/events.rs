@@ -1,4 +1,4 @@
-//! Server-sent events, as a server of this room sends them.
+//! Server-sent events, as a server of this crate sends them.
 
 use super::connection::ApiConnection;
 use super::response::BodyDecoder;

@@ -1,4 +1,4 @@
-//! The client of this room against the server.
+//! The client of this crate against the server.
 
 use crate::mock::{Mock, Served, plain, strict};
 use crate::page::MovingRun;
