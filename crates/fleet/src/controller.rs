@@ -97,7 +97,7 @@ enum ControllerPhase {
     Preparing { until: MonoTime },
     Arming { until: MonoTime },
     Committing { since: MonoTime, start: MonoTime },
-    Confirming { start: MonoTime },
+    Confirming { since: MonoTime, start: MonoTime },
     Running { start: MonoTime },
     Draining { since: MonoTime, until: MonoTime, limit: MonoTime },
     Collecting { until: MonoTime, late: MonoTime },
@@ -232,8 +232,11 @@ impl ControllerMachine {
                 start.max(self.repeat_at)
             }
             ControllerPhase::Committing { start, .. } => start - self.limits.guard,
-            ControllerPhase::Confirming { start } if self.awaits_only_node() => self.confirmed_by(start),
-            ControllerPhase::Confirming { start } => start,
+            ControllerPhase::Confirming { since, .. } if self.preparation.terms.steered => {
+                since + self.limits.start
+            }
+            ControllerPhase::Confirming { start, .. } if self.awaits_only_node() => self.confirmed_by(start),
+            ControllerPhase::Confirming { start, .. } => start,
             ControllerPhase::Running { start } if !self.all(PeerProgress::Confirmed) => {
                 self.confirmed_by(start)
             }
@@ -289,15 +292,13 @@ impl ControllerMachine {
                     self.try_again(now);
                     return true;
                 }
-                self.phase = ControllerPhase::Confirming { start };
+                self.phase = ControllerPhase::Confirming { since: now, start };
                 self.enter(RunState::Confirmed);
                 self.broadcast(now);
             }
             // Nodes that are confirmed start at T by themselves. Those whose acknowledgement is missing are
             // dealt with in `Running` (`expire_confirmations`).
-            ControllerPhase::Confirming { start }
-                if now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start)) =>
-            {
+            ControllerPhase::Confirming { start, .. } if self.has_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter(RunState::Running);
             }

@@ -104,7 +104,7 @@ impl NodeFault {
 
     /// Whether the same run may well start at the next try.
     pub fn is_late_start(&self) -> bool {
-        self.text.starts_with(NO_START)
+        self.text.starts_with(NO_START) || self.text.contains(SPLIT_START)
     }
 }
 

@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+mod begun_again;
 mod leading;
 mod others;
 mod slow;
@@ -232,19 +233,21 @@ impl OwnerPermit for GenerousPermit {
 }
 
 /// How a node is.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct NodeWish {
     compare: bool,
     /// Of everything that it is told.
     delay: Nanos,
     terms: LeaseTerms,
+    /// Confirmations of starts do not reach it as long as this is set.
+    loses_confirmations: Arc<AtomicBool>,
 }
 
 impl Default for NodeWish {
     fn default() -> Self {
         // Longer than any test takes: a node on a busy machine does not give its run up.
         let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::of(Nanos::from_secs(60)) };
-        Self { compare: false, delay: Nanos::ZERO, terms }
+        Self { compare: false, delay: Nanos::ZERO, terms, loses_confirmations: Arc::default() }
     }
 }
 
@@ -290,7 +293,8 @@ impl TestNode {
         let membership = NodeMembership::new(site, SendGate::leased(), uplink);
         let agent = AgentMachine::leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
-        let endpoint = slow::SlowEndpoint::new(fabric.join(node).unwrap(), wish.delay);
+        let endpoint =
+            slow::SlowEndpoint::new(fabric.join(node).unwrap(), wish.delay, wish.loses_confirmations);
         let thread = {
             let over = Arc::clone(&over);
             std::thread::spawn(move || {

@@ -1,9 +1,10 @@
 //! Served runs on a fleet.
 
 use super::{ServedTerms, ServiceClock, lock, open_failure, own_failure, served_size};
+use crate::earlier_starts::{EarlierStarts, is_late_start};
 use crate::error::Error;
 use crate::fleet::{ChargedFleet, FleetGround, RunEnding, RunShelf, begin_run};
-use crate::local::RunGround;
+use crate::local::{RunGround, RunOptions};
 use crate::operator::{SharedOperator, patience};
 use crate::session::{RunKeeper, RunSession, SharedGround};
 use packetrig_fleet::RunId;
@@ -70,6 +71,47 @@ where
     }
 }
 
+impl<F> FleetRuns<F>
+where
+    F: Fabric + Send + 'static,
+    F::Records: 'static,
+    F::Incoming: 'static,
+    FleetGround<F>: RunGround,
+{
+    /// Takes the nodes and opens a run. The inner error is that of a run that began.
+    fn open_once(
+        &self,
+        document: &PlanDocument,
+        options: RunOptions,
+        sink: &Arc<Mutex<EventSink>>,
+    ) -> Result<Result<(RunSession, FleetKeeper), Error>, OpenFailure> {
+        let controller = self.lead(document.plan(), &options.run)?;
+        let begun = begin_run(&self.shelf, &controller, &options, document.text(), served_size(document));
+        if let Err(error) = begun {
+            lock(&self.fleet).give_back();
+            return Err(own_failure(&error));
+        }
+        let ground = SharedGround(Arc::clone(&self.fleet));
+        let sink = Arc::clone(sink);
+        let opened = RunSession::open(ground, document.clone(), options, move |event| (lock(&sink))(event));
+        let keeper = FleetKeeper {
+            shelf: self.shelf.clone(),
+            document: document.text().to_owned(),
+            operator: Arc::clone(&self.operator),
+            earlier: EarlierStarts::default(),
+        };
+        Ok(match opened {
+            Ok(session) => Ok((session, keeper)),
+            Err(error) => {
+                // A session that failed before its run began has not given its nodes back.
+                lock(&self.fleet).give_back();
+                keeper.forget();
+                Err(error)
+            }
+        })
+    }
+}
+
 impl<F> RunSource for FleetRuns<F>
 where
     F: Fabric + Send + 'static,
@@ -77,27 +119,22 @@ where
     F::Incoming: 'static,
     FleetGround<F>: RunGround,
 {
-    fn open(&self, document: PlanDocument, mut sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
-        let options = (self.terms.options)();
-        let controller = self.lead(document.plan(), &options.run)?;
-        let begun = begin_run(&self.shelf, &controller, &options, document.text(), served_size(&document));
-        if let Err(error) = begun {
-            lock(&self.fleet).give_back();
-            return Err(own_failure(&error));
-        }
-        let text = document.text().to_owned();
-        let ground = SharedGround(Arc::clone(&self.fleet));
-        let opened = RunSession::open(ground, document, options, move |event| sink(event));
-        let keeper =
-            FleetKeeper { shelf: self.shelf.clone(), document: text, operator: Arc::clone(&self.operator) };
-        match opened {
-            Ok(session) => Ok(Box::new(session.kept_by(Box::new(keeper)))),
-            Err(error) => {
-                // A session that failed before its run began has not given its nodes back.
-                lock(&self.fleet).give_back();
-                keeper.forget();
-                Err(open_failure(error))
-            }
+    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+        let sink = Arc::new(Mutex::new(sink));
+        let mut earlier = EarlierStarts::default();
+        loop {
+            let options = (self.terms.options)();
+            let run = options.run.clone();
+            let (session, keeper) = match self.open_once(&document, options, &sink)? {
+                Ok(opened) => opened,
+                Err(error) if is_late_start(&error) && earlier.may_begin_again(self.operator.as_ref()) => {
+                    let why = "the start came too late for some nodes";
+                    earlier.add(run, why, self.operator.as_ref());
+                    continue;
+                }
+                Err(error) => return Err(open_failure(error)),
+            };
+            return Ok(Box::new(session.kept_by(Box::new(FleetKeeper { earlier, ..keeper }))));
         }
     }
 
@@ -119,6 +156,7 @@ struct FleetKeeper {
     shelf: RunShelf,
     document: String,
     operator: SharedOperator,
+    earlier: EarlierStarts,
 }
 
 impl FleetKeeper {
@@ -138,6 +176,7 @@ impl RunKeeper for FleetKeeper {
     fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         match ended {
             Ok(mut report) if keep => {
+                self.earlier.name_in(&mut report, None);
                 if let Err(error) = self.shelf.commit(&mut report, &self.document, None) {
                     self.operator.remark(format_args!("cannot save the result of a run: {error}"));
                 }

@@ -85,17 +85,11 @@ impl ControllerMachine {
             ControllerPhase::Committing { start, .. } => {
                 (NodeCommand::Commit { start: *start, guard: self.limits.guard }, PeerProgress::Committed)
             }
-            ControllerPhase::Confirming { start } => {
+            ControllerPhase::Confirming { start, .. } => {
                 (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
             }
             ControllerPhase::Running { .. } if self.stopping.is_some() => {
                 (NodeCommand::Stop, PeerProgress::Done)
-            }
-            // Nothing begins at T in a steered run, so a late confirmation still does its work.
-            ControllerPhase::Running { start }
-                if self.preparation.terms.steered && peer.progress < PeerProgress::Confirmed =>
-            {
-                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
             }
             // Also while draining, as a sign of life: an agent that hears nothing gives up.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {

@@ -16,7 +16,9 @@ impl ControllerMachine {
                 self.cancel(RunOutcome::Aborted, now);
             }
             // Before T nothing was sent. A node that misses the abort stops when its lease is not renewed.
-            ControllerPhase::Confirming { start } if now < start => self.cancel(RunOutcome::Aborted, now),
+            ControllerPhase::Confirming { start, .. } if !self.has_passed(start, now) => {
+                self.cancel(RunOutcome::Aborted, now);
+            }
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.stopped_by_user = true;
                 self.stop_senders(now);

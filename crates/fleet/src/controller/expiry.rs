@@ -4,6 +4,7 @@ use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::NodeName;
+use crate::outcome::SPLIT_START;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -32,6 +33,11 @@ impl ControllerMachine {
             {
                 self.silent_before_start(PeerProgress::Committed, now);
             }
+            ControllerPhase::Confirming { since, .. }
+                if self.preparation.terms.steered && now >= since + self.limits.start =>
+            {
+                self.expire_steered_start(now);
+            }
             ControllerPhase::Collecting { until, .. } if now >= until => {
                 self.give_up(PeerProgress::Reported, RESULT_MISSING, now);
             }
@@ -53,6 +59,15 @@ impl ControllerMachine {
         let stragglers = self.stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
         if !stragglers.is_empty() && !self.leave_out(stragglers, now) {
             self.try_again(now);
+        }
+    }
+
+    /// Nothing was sent, so a steered run whose start some nodes have not confirmed fails as a whole.
+    fn expire_steered_start(&mut self, now: MonoTime) {
+        let why = format!("did not confirm the start {SPLIT_START}");
+        let first = self.stragglers(PeerProgress::Confirmed, &why).into_iter().next();
+        if let Some((node, why)) = first {
+            self.trouble(&node, Blame::Peer, &why, now);
         }
     }
 

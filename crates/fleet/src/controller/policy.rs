@@ -106,9 +106,9 @@ impl ControllerMachine {
         self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
-    /// Until when confirmations are waited for. In a steered run T is the instant at which they are sent.
+    /// Until when confirmations are waited for.
     pub(super) fn confirmed_by(&self, start: MonoTime) -> MonoTime {
-        start + if self.preparation.terms.steered { self.limits.start } else { self.limits.confirm }
+        start + self.limits.confirm
     }
 
     /// Nodes that have not acknowledged the confirmation count as not started.

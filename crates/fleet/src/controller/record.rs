@@ -53,7 +53,7 @@ impl ControllerMachine {
     pub(super) fn record(&mut self, state: RunState) {
         let start = match self.phase {
             ControllerPhase::Committing { start, .. }
-            | ControllerPhase::Confirming { start }
+            | ControllerPhase::Confirming { start, .. }
             | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };

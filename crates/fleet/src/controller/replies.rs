@@ -235,7 +235,7 @@ impl ControllerMachine {
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed, only the tick that says so is still to come: it counts as running.
-            ControllerPhase::Confirming { start } if now >= start => {
+            ControllerPhase::Confirming { start, .. } if self.has_passed(start, now) => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }
             ControllerPhase::Running { .. }

@@ -42,6 +42,20 @@ impl ControllerMachine {
         self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
     }
 
+    /// Whether the run is under way now that its start is confirmed. One that sends nothing at T can wait for its nodes, so that
+    /// all of them have started or none.
+    pub(super) fn has_begun(&self, start: MonoTime, now: MonoTime) -> bool {
+        if self.preparation.terms.steered {
+            return self.all(PeerProgress::Confirmed);
+        }
+        now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start))
+    }
+
+    /// Whether `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
+    pub(super) fn has_passed(&self, start: MonoTime, now: MonoTime) -> bool {
+        now >= start && !self.preparation.terms.steered
+    }
+
     /// Whether the only node of the run, in the controller's own process, has not accepted the confirmation yet. Then nothing has
     /// started, also after T, and the start can still be tried again.
     pub(super) fn awaits_only_node(&self) -> bool {

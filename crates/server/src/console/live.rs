@@ -71,8 +71,8 @@ pub(super) struct LiveCounts {
 impl LiveCounts {
     pub(super) fn take(&mut self, event: &RunEvent) {
         self.revision += 1;
-        if self.run.is_none() {
-            self.run = Some(event.run.clone());
+        if self.run.as_ref() != Some(&event.run) {
+            self.begin_with(&event.run);
         }
         match &event.kind {
             RunEventKind::Ports { node, ports } => {
@@ -102,6 +102,12 @@ impl LiveCounts {
             }
             _ => {}
         }
+    }
+
+    /// Counts of a run before it are none of this one: the first start of a configuration may have come too late for some nodes.
+    fn begin_with(&mut self, run: &RunId) {
+        let (revision, findings) = (self.revision, std::mem::take(&mut self.findings));
+        *self = Self { revision, findings, run: Some(run.clone()), ..Self::default() };
     }
 
     fn note_finding(&mut self, text: &str) {

@@ -4,7 +4,6 @@ use super::{
     ExecutionRequest, FinishedRun, open_catalogue, options, page_opener, refused, run, show, show_result,
     warn_if_nothing_is_measured,
 };
-use crate::commands::is_interrupted;
 use crate::commands::kept::name_kept;
 use crate::commands::{fleet, plan};
 use crate::error::Error;
@@ -12,17 +11,15 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, remark};
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, speeds};
-use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet_io::fleet::{ChargedFleet, FleetGround};
 use packetrig_fleet_io::served::report_size;
-use packetrig_fleet_io::{OnEvent, OpenRun, RunOptions, run_to_end};
+use packetrig_fleet_io::{EarlierStarts, OnEvent, OpenRun, RunOptions, is_late_start, run_to_end};
 use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::RigLimit;
 use packetrig_store::files::PageChoice;
 use packetrig_sys::{kernel, signal};
@@ -47,9 +44,6 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     warn_if_nothing_is_measured(request, &plan);
     Ok(plan)
 }
-
-/// How often the start of a plan is tried.
-const STARTS: usize = 3;
 
 /// Longest time between two trials for which nodes keep their ports open. Trials with longer waits are not held up by opening them.
 const PORTS_KEPT: Nanos = Nanos::from_secs(2);
@@ -153,14 +147,14 @@ impl TakenFleet {
         loop {
             let options = options(request, plan, self.limits.clone());
             let id = options.run.clone();
-            let is_last = earlier.runs.len() + 1 >= STARTS;
-            match self.start(request, plan, options) {
-                Ok(FinishedRun { report, open })
-                    if report.outcome.is_split_start() && !is_last && !is_interrupted() =>
-                {
+            let started = self.start(request, plan, options);
+            let operator = self.charged.operator.as_ref();
+            let may_begin_again = earlier.may_begin_again(operator);
+            match started {
+                Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
                     // Frames were sent: this run stays in the catalogue.
                     self.keep(request, report, open.as_ref()).1?;
-                    earlier.add(id, "the start came too late for some nodes");
+                    earlier.add(id, "the start came too late for some nodes", operator);
                 }
                 Ok(FinishedRun { mut report, mut open }) => {
                     earlier.name_in(&mut report, open.as_mut());
@@ -174,14 +168,11 @@ impl TakenFleet {
                 }
                 Err(error) => {
                     name_kept(self.charged.shelf.give_up()?.as_ref());
-                    let is_late = matches!(
-                        &error,
-                        Error::Run(packetrig_fleet_io::Error::Failed { fault }) if fault.is_late_start()
-                    );
-                    if is_last || is_interrupted() || !is_late {
+                    let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
+                    if !is_late || !may_begin_again {
                         return Err(error);
                     }
-                    earlier.add(id, "no start time was accepted by all nodes");
+                    earlier.add(id, "no start time was accepted by all nodes", operator);
                 }
             }
         }
@@ -223,43 +214,5 @@ impl TakenFleet {
             report_size(plan, sending, &request.document.text),
         )?;
         run(&mut charged.fleet, request, options, progress)
-    }
-}
-
-/// Starts of a plan that failed because some nodes were told too late, as happens on a busy machine.
-#[derive(Default)]
-struct EarlierStarts {
-    runs: Vec<RunId>,
-}
-
-impl EarlierStarts {
-    fn add(&mut self, run: RunId, why: &str) {
-        let next = self.runs.len() + 2;
-        remark(format_args!(
-            "run: {why}; beginning again (start {next} of {STARTS}, the last run was {run})"
-        ));
-        self.runs.push(run);
-    }
-
-    /// Says in the report of the run that started, now and when it is written again, that others came before it.
-    fn name_in(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
-        if self.runs.is_empty() {
-            return;
-        }
-        let earlier: Vec<&str> = self.runs.iter().map(|run| run.0.as_str()).collect();
-        let caveat = Caveat {
-            doubt: CaveatKind::BegunAgain,
-            subject: "the start".to_owned(),
-            text: format!(
-                "this is start {}: the start of {} came too late for some nodes",
-                earlier.len() + 1,
-                earlier.join(" and of ")
-            ),
-            matters: false,
-        };
-        report.caveats.push(caveat.clone());
-        if let Some(open) = open {
-            open.add_note(caveat);
-        }
     }
 }

@@ -3,19 +3,27 @@
 use super::*;
 use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
 use packetrig_fleet::local::LocalEndpoint;
-use packetrig_fleet::message::{MessageBody, MessageEnvelope};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeCommand};
 use std::collections::VecDeque;
 
-/// An endpoint that hears everything later.
+/// An endpoint that hears everything later, and confirmations of starts perhaps not at all.
 pub(super) struct SlowEndpoint {
     inner: LocalEndpoint,
     delay: Nanos,
+    loses_confirmations: Arc<AtomicBool>,
     under_way: VecDeque<(MonoTime, MessageEnvelope)>,
 }
 
 impl SlowEndpoint {
-    pub(super) fn new(inner: LocalEndpoint, delay: Nanos) -> Self {
-        Self { inner, delay, under_way: VecDeque::new() }
+    pub(super) fn new(inner: LocalEndpoint, delay: Nanos, loses_confirmations: Arc<AtomicBool>) -> Self {
+        Self { inner, delay, loses_confirmations, under_way: VecDeque::new() }
+    }
+
+    /// What comes, unless it is lost.
+    fn hear(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+        let letter = self.inner.receive(within)?;
+        let is_confirmation = matches!(letter.body, MessageBody::Command(_, NodeCommand::Confirm { .. }));
+        (!is_confirmation || !self.loses_confirmations.load(Ordering::Relaxed)).then_some(letter)
     }
 }
 
@@ -42,7 +50,7 @@ impl Endpoint for SlowEndpoint {
 
     fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.delay == Nanos::ZERO {
-            return self.inner.receive(within);
+            return self.hear(within);
         }
         let until = crate::agent::now() + within;
         loop {
@@ -51,7 +59,7 @@ impl Endpoint for SlowEndpoint {
                 return self.under_way.pop_front().map(|(_, letter)| letter);
             }
             let next = self.under_way.front().map_or(until, |(due, _)| until.min(*due));
-            if let Some(letter) = self.inner.receive(next.since(here)) {
+            if let Some(letter) = self.hear(next.since(here)) {
                 self.under_way.push_back((crate::agent::now() + self.delay, letter));
             } else if crate::agent::now() >= until {
                 return None;

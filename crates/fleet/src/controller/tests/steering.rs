@@ -8,6 +8,17 @@ use packetrig_units::Blame;
 
 /// A steered run of `names` under way.
 fn steered(names: &[&str]) -> ControllerMachine {
+    let mut controller = committed(names);
+    for reply in [NodeReply::Confirmed, NodeReply::Started] {
+        for name in names {
+            say(&mut controller, name, reply.clone(), 1);
+        }
+    }
+    controller
+}
+
+/// One whose nodes have accepted the start.
+fn committed(names: &[&str]) -> ControllerMachine {
     let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
     let preparation = RunPreparation {
         document: "p".into(),
@@ -18,14 +29,7 @@ fn steered(names: &[&str]) -> ControllerMachine {
     let limits = several_nodes();
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);
     controller.handle(ControllerEvent::Begin, at(0));
-    let replies = [
-        NodeReply::Prepared { ports: vec![] },
-        NodeReply::Armed,
-        NodeReply::Committed,
-        NodeReply::Confirmed,
-        NodeReply::Started,
-    ];
-    for reply in replies {
+    for reply in [NodeReply::Prepared { ports: vec![] }, NodeReply::Armed, NodeReply::Committed] {
         for name in &names {
             say(&mut controller, &name.0, reply.clone(), 1);
         }
@@ -80,6 +84,28 @@ fn steps<'a>(actions: &'a [ControllerAction]) -> Vec<(&'a str, u64, &'a ChangeSt
 fn a_steered_run_waits_for_no_instant() {
     let controller = steered(&["a", "b"]);
     assert!(matches!(controller.phase, ControllerPhase::Running { start } if start == at(1)));
+}
+
+#[test]
+fn a_steered_run_begins_when_all_nodes_have_confirmed_and_fails_if_one_does_not() {
+    let is_running = |actions: &[ControllerAction]| {
+        actions.contains(&ControllerAction::Emit(RunEventKind::StateChanged(RunState::Running)))
+    };
+    let mut late = committed(&["a", "b"]);
+    assert!(!is_running(&say(&mut late, "a", NodeReply::Confirmed, 2)));
+    let again = late.handle(ControllerEvent::Tick, at(2_000));
+    assert_eq!(commands(&again), [("b", &NodeCommand::Confirm { start: at(1) })]);
+    assert!(is_running(&say(&mut late, "b", NodeReply::Confirmed, 4_900)));
+
+    let mut silent = committed(&["a", "b"]);
+    say(&mut silent, "a", NodeReply::Confirmed, 2);
+    let given_up = silent.handle(ControllerEvent::Tick, at(10_001));
+    assert_eq!(commands(&given_up), [("a", &NodeCommand::Abort), ("b", &NodeCommand::Abort)]);
+    for name in ["a", "b"] {
+        say(&mut silent, name, NodeReply::Aborted, 10_002);
+    }
+    let Some(RunOutcome::Failed { fault }) = silent.outcome() else { panic!("{:?}", silent.outcome()) };
+    assert!(fault.is_late_start(), "{fault}");
 }
 
 #[test]

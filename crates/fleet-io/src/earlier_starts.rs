@@ -1,0 +1,61 @@
+//! Starts of a plan that failed because some nodes were told too late, as happens on a busy machine. The plan is begun again as another
+//! run, a few times at most, and the report of the run that started names the others.
+
+use crate::error::Error;
+use crate::open_run::OpenRun;
+use crate::operator::RunOperator;
+use packetrig_fleet::RunId;
+use packetrig_fleet::report::RunReport;
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+
+/// How often the start of a plan is tried.
+const STARTS: usize = 3;
+
+/// The runs that came before.
+#[derive(Clone, Debug, Default)]
+pub struct EarlierStarts {
+    runs: Vec<RunId>,
+}
+
+impl EarlierStarts {
+    /// Whether the plan is begun again if this start fails, too.
+    pub fn may_begin_again(&self, operator: &dyn RunOperator) -> bool {
+        self.runs.len() + 1 < STARTS && !operator.is_interrupted()
+    }
+
+    /// Another start is tried, because this one came too late for some nodes. It is told to the user.
+    pub fn add(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
+        let next = self.runs.len() + 2;
+        operator.remark(format_args!(
+            "run: {why}; beginning again (start {next} of {STARTS}, the last run was {run})"
+        ));
+        self.runs.push(run);
+    }
+
+    /// Says in the report of the run that started, now and when it is written again, that others came before it.
+    pub fn name_in(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let earlier: Vec<&str> = self.runs.iter().map(|run| run.0.as_str()).collect();
+        let caveat = Caveat {
+            doubt: CaveatKind::BegunAgain,
+            subject: "the start".to_owned(),
+            text: format!(
+                "this is start {}: the start of {} came too late for some nodes",
+                earlier.len() + 1,
+                earlier.join(" and of ")
+            ),
+            matters: false,
+        };
+        report.caveats.push(caveat.clone());
+        if let Some(open) = open {
+            open.add_note(caveat);
+        }
+    }
+}
+
+/// Whether a run failed before any node sent something, because its start came too late.
+pub fn is_late_start(error: &Error) -> bool {
+    matches!(error, Error::Failed { fault } if fault.is_late_start())
+}

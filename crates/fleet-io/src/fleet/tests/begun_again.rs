@@ -1,0 +1,105 @@
+//! A service whose configuration some nodes are told of too late.
+
+use super::*;
+use crate::fleet::{ChargedFleet, RunShelf};
+use crate::operator::RunOperator;
+use crate::served::{FleetRuns, ServedTerms};
+use packetrig_fleet::served::{OpenFailure, RunSource as _};
+use packetrig_stats::caveat::CaveatKind;
+use packetrig_store::{KeptRun, RunCatalogue};
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+/// Mends what loses confirmations when it hears that a start was too late, if it is to.
+struct MendingOperator {
+    loses_confirmations: Arc<AtomicBool>,
+    mends: bool,
+    heard: Mutex<Vec<String>>,
+}
+
+impl RunOperator for MendingOperator {
+    fn remark(&self, text: fmt::Arguments<'_>) {
+        if self.mends {
+            self.loses_confirmations.store(false, Ordering::Relaxed);
+        }
+        self.heard.lock().unwrap().push(text.to_string());
+    }
+
+    fn left_files(&self, kept: &KeptRun) {
+        panic!("nothing was captured: {kept:?}");
+    }
+
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// A service on two nodes, of which one does not hear confirmations for now.
+struct LateService {
+    runs: FleetRuns<LocalFabric>,
+    operator: Arc<MendingOperator>,
+    catalogue: RunCatalogue,
+    _nodes: [TestNode; 2],
+    _place: tempfile::TempDir,
+}
+
+impl LateService {
+    fn start(mends: bool) -> Self {
+        let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+        let loses_confirmations = Arc::new(AtomicBool::new(true));
+        let nodes = [("north", Arc::default()), ("south", Arc::clone(&loses_confirmations))].map(
+            |(name, loses_confirmations)| {
+                let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
+                let wish = NodeWish { loses_confirmations, ..NodeWish::default() };
+                TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+            },
+        );
+        let catalogue = || RunCatalogue::open(&place.path().join("store")).unwrap();
+        let operator = Arc::new(MendingOperator { loses_confirmations, mends, heard: Mutex::default() });
+        let charged = ChargedFleet {
+            fleet: FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap(),
+            shelf: RunShelf::new(catalogue()),
+            operator: operator.clone(),
+        };
+        let number = AtomicU64::new(0);
+        let options = Box::new(move || RunOptions {
+            run: RunId(format!("r{}", number.fetch_add(1, Ordering::Relaxed) + 1)),
+            ..options()
+        });
+        let reopen = Box::new(|| panic!("it stays the controller"));
+        let runs = FleetRuns::new(charged, reopen, ServedTerms { options, seed: 5 });
+        Self { runs, operator, catalogue: catalogue(), _nodes: nodes, _place: place }
+    }
+}
+
+#[test]
+fn a_served_run_begins_again_by_itself_and_its_report_says_so() {
+    let service = LateService::start(true);
+    let states = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&states);
+    let sink = Box::new(move |event: &RunEvent| {
+        if let RunEventKind::Ended(_) = event.kind {
+            seen.lock().unwrap().push(event.run.0.clone());
+        }
+    });
+    let mut session = service.runs.open(read(DOCUMENT), sink).unwrap();
+    session.steer(PlanChange::Start(vec![0])).unwrap();
+    session.close(true);
+    let heard = service.operator.heard.lock().unwrap().clone();
+    assert!(heard.len() == 1 && heard[0].contains("beginning again (start 2 of 3"), "{heard:?}");
+    assert_eq!(*states.lock().unwrap(), ["r1", "r2"]);
+    let (_, report) = service.catalogue.show("r2").unwrap();
+    let caveat = report.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::BegunAgain).unwrap();
+    assert!(caveat.text.contains("the start of r1 came too late") && !caveat.matters, "{caveat:?}");
+    assert!(service.catalogue.show("r1").is_err(), "nothing was sent in it");
+}
+
+#[test]
+fn a_node_that_never_hears_the_start_is_named_after_three_starts() {
+    let service = LateService::start(false);
+    let Err(OpenFailure::Fault(fault)) = service.runs.open(read(DOCUMENT), Box::new(|_| {})) else {
+        panic!("it cannot start")
+    };
+    assert_eq!(fault.text, "node south: did not confirm the start (split_start)");
+    assert_eq!(service.operator.heard.lock().unwrap().len(), 2);
+}
