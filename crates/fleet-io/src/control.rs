@@ -14,6 +14,7 @@ use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeReply};
 use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockFit, ClockRecord};
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Longest time between two turns while results come in.
@@ -49,6 +50,8 @@ pub(crate) trait RunCrew {
     fn news(&mut self) -> Result<Option<RunNews>, Error>;
     /// A node's hello has come.
     fn hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
+    /// A node says what it has counted so far.
+    fn counted(&mut self, _from: &NodeName, _sample: &CountSample) {}
     /// A node says how its clock compares with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
     /// How the clocks of the run's nodes compare with this one, for those that have reported it.
@@ -143,7 +146,12 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     fn event_of(&mut self, MessageEnvelope { from, body }: MessageEnvelope) -> Option<ControllerEvent> {
         match body {
             MessageBody::Reply(head, reply) => Some(ControllerEvent::Reply(from, head, reply)),
-            MessageBody::Telemetry(head, sample) => Some(ControllerEvent::Telemetry(from, head, sample)),
+            MessageBody::Telemetry(head, sample) => {
+                if head == *self.machine.head() {
+                    self.crew.counted(&from, &sample);
+                }
+                Some(ControllerEvent::Telemetry(from, head, sample))
+            }
             MessageBody::Renew(head, nonce) => Some(ControllerEvent::Renewal(from, head, nonce)),
             MessageBody::Clock(head, record) => {
                 if head == *self.machine.head() {

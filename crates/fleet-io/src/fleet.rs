@@ -26,7 +26,10 @@ mod shelf;
 mod tests;
 
 pub use charged::{ChargedFleet, begin_run};
-pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
+pub use collector::{
+    KnownCounts, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    UnfinishedPart,
+};
 pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use gathering::GatheredResults;

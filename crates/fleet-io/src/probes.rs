@@ -28,7 +28,7 @@ use packetrig_probe::ProbePermit;
 use packetrig_probe::choice::CalibrationResult;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::probe::{ProbeLineResult, ProbeNodeResult, WallClockOffset};
-use packetrig_stats::result::{CountSample, NodeResult, SentTotal};
+use packetrig_stats::result::{CountSample, NodeResult, ProbeProgress, SentTotal};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_units::{MonoTime, Nanos};
 use prepare::OwnProbePort;
@@ -144,7 +144,9 @@ impl DataPlane for ProbePlane {
     }
 
     fn sample(&mut self) -> Result<CountSample, Error> {
-        Ok(CountSample { at: now(), ..CountSample::default() })
+        let progress = self.senders.iter().map(RunningSender::progress);
+        let probes = Some(progress.fold(ProbeProgress::default(), ProbeProgress::plus));
+        Ok(CountSample { at: now(), probes, ..CountSample::default() })
     }
 
     fn senders_done(&mut self) -> bool {

@@ -355,7 +355,7 @@ mod tests {
         let row = |now| members.rows(at(now)).remove(0);
         assert_eq!(row(0).hindrance(None).unwrap(), "it belongs to run r1 of alice@rig7 since 14:03 UTC");
         assert_eq!(row(0).hindrance(Some(&RunId("r1".into()))), None);
-        assert_eq!(row(20_000).hindrance(None).unwrap(), "not heard for 20s");
+        assert_eq!(row(20_000).hindrance(None).unwrap(), "it does not answer; it was last heard 20s ago");
     }
 
     /// A controller of protocol 2 would lead the whole fleet, and a node of it tells nobody in which epoch it is led.

@@ -31,7 +31,7 @@ impl enrol::Error {
     pub fn blame(&self) -> Blame {
         match self {
             // What the authority refuses is the join line, which the user gave.
-            Self::Line | Self::Name(_) | Self::Refused(_) => Blame::Usage,
+            Self::Line | Self::Name(_) | Self::Refused(_) | Self::Removed(_) => Blame::Usage,
             Self::Stranger(_) | Self::Later(_) => Blame::Peer,
             Self::Network { source, .. } => Blame::of_io(source),
             Self::Here(_) => Blame::World,

@@ -3,20 +3,23 @@
 //! It knows neither messages nor results. Each part of the fabric has a connection of its own, so a long segment does
 //! not delay a letter. Invariant: a lost connection is tried again for ever, with short waits.
 
+mod troubles;
+
+pub(crate) use troubles::ConnectionTroubles;
+
 use crate::seal::SealKeys;
 use crate::{subject, user_key};
-use async_nats::{Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use async_nats::{Auth, AuthError, Client, ClientError, ConnectErrorKind, ConnectOptions, Event};
 use packetrig_fleet::fabric::Error;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// A dead server is noticed after two of these.
 const PING_EVERY: Duration = Duration::from_secs(2);
@@ -28,8 +31,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const DISBELIEF: u32 = 2;
 /// Messages of one subscription that wait for the task that reads it, which does nothing else.
 const SUBSCRIPTION_ROOM: usize = 65_536;
-/// Troubles that are kept until they are taken.
-const TROUBLES_ROOM: usize = 256;
 
 /// How to reach the server, and what to ask of it.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub struct ServerAccess {
     pub keys: Option<SealKeys>,
     /// Where a node keeps the proof of the highest epoch that it has seen; without a file it forgets it when it ends.
     pub epoch_proof: Option<PathBuf>,
+    /// Connections that the server has refused since it last accepted one. Clones share it.
+    pub refused_log_ins: Arc<AtomicU32>,
 }
 
 impl ServerAccess {
@@ -64,6 +67,7 @@ impl ServerAccess {
             patience: Duration::from_secs(10),
             keys: None,
             epoch_proof: None,
+            refused_log_ins: Arc::default(),
         }
     }
 }
@@ -111,88 +115,6 @@ impl std::fmt::Debug for FleetCredentials {
     }
 }
 
-/// Troubles of a connection, until they are taken. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionTroubles {
-    kept: Arc<Mutex<Vec<Error>>>,
-    /// How often the connection was lost.
-    losses: watch::Sender<u64>,
-    /// How often the server refused something.
-    refusals: watch::Sender<u64>,
-}
-
-impl ConnectionTroubles {
-    /// Does a request. It ends with the connection that carried it: nobody answers it on the next one.
-    pub(crate) async fn unless_lost<T>(
-        &self,
-        request: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let mut losses = self.losses.subscribe();
-        tokio::select! {
-            answer = request => answer,
-            Ok(()) = losses.changed() => Err(Error::Unanswered("the connection was lost".to_owned())),
-        }
-    }
-
-    /// Does a request. It ends when the server refuses something on its connection: nobody answers what is refused.
-    pub(crate) async fn unless_refused<T>(
-        &self,
-        request: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let mut refusals = self.refusals.subscribe();
-        let refused = async {
-            loop {
-                if refusals.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-                if let Some(error) = self.refused_any() {
-                    return error;
-                }
-            }
-        };
-        tokio::select! {
-            answer = request => answer,
-            error = refused => Err(error),
-        }
-    }
-
-    pub(crate) fn add(&self, error: Error) {
-        let is_refusal = matches!(error, Error::NotPermitted(_));
-        self.keep(error);
-        if is_refusal {
-            self.refusals.send_modify(|count| *count += 1);
-        }
-    }
-
-    fn keep(&self, error: Error) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
-            kept.push(error);
-        }
-    }
-
-    pub(crate) fn take(&self) -> Vec<Error> {
-        std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes away the refusal of a subject, if there was one.
-    pub(crate) fn refused(&self, subject: &str) -> Option<Error> {
-        self.take_one(|which| which == subject)
-    }
-
-    /// Takes away the first refusal, if there was one.
-    pub(crate) fn refused_any(&self) -> Option<Error> {
-        self.take_one(|_| true)
-    }
-
-    fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let at =
-            kept.iter().position(|error| matches!(error, Error::NotPermitted(which) if wanted(which)))?;
-        Some(kept.remove(at))
-    }
-}
-
 pub(crate) fn down(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
@@ -210,6 +132,7 @@ pub(crate) async fn open(
 ) -> Result<Client, Error> {
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
+    let refused = Arc::clone(&access.refused_log_ins);
     let mut options = log_in(access.credentials.as_ref())
         .name(&name)
         // One for each: under a shared prefix every node could read the answers to all others.
@@ -220,8 +143,11 @@ pub(crate) async fn open(
         .subscription_capacity(SUBSCRIPTION_ROOM)
         .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
         .event_callback(move |event| {
-            let troubles = troubles.clone();
-            async move { note(&troubles, &event) }
+            let (troubles, refused) = (troubles.clone(), Arc::clone(&refused));
+            async move {
+                count_refusals(&refused, &event);
+                troubles.note(&event);
+            }
         });
     if let Some(address) = access.from {
         options = options.local_address(address);
@@ -311,32 +237,21 @@ pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
 }
 
-fn note(troubles: &ConnectionTroubles, event: &Event) {
+fn count_refusals(refused: &AtomicU32, event: &Event) {
     match event {
-        Event::Connected => {}
-        // The only sign of a refused subject: `publish` says Ok all the same, and a request just gets no
-        // answer.
-        Event::ServerError(ServerError::Other(text)) => troubles.add(violation(text)),
-        Event::ServerError(ServerError::AuthorizationViolation) => {
-            troubles.add(Error::NotPermitted("connection".to_owned()));
+        Event::Connected => refused.store(0, Ordering::Relaxed),
+        // A connection that is tried again tells of its error by its words only.
+        Event::ClientError(ClientError::Other(text)) if is_refused_log_in(text) => {
+            refused.fetch_add(1, Ordering::Relaxed);
         }
-        other => {
-            if matches!(other, Event::Disconnected) {
-                troubles.losses.send_modify(|losses| *losses += 1);
-            }
-            troubles.add(Error::Down(other.to_string()));
-        }
+        _ => {}
     }
 }
 
-/// The server says `Permissions Violation for Publish to "subject"`.
-fn violation(text: &str) -> Error {
-    match text.split('"').nth(1) {
-        Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
-            Error::NotPermitted(subject.to_owned())
-        }
-        _ => Error::Down(text.to_owned()),
-    }
+fn is_refused_log_in(text: &str) -> bool {
+    [ConnectErrorKind::Authentication, ConnectErrorKind::AuthorizationViolation]
+        .iter()
+        .any(|kind| text.starts_with(&kind.to_string()))
 }
 
 /// A refused certificate is a matter of rights, everything else of the world.
@@ -381,35 +296,16 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_becomes_the_subject() {
-        let publish = violation("Permissions Violation for Publish to \"res.r.b\"");
-        assert_eq!(publish, Error::NotPermitted("res.r.b".into()));
-        let listen = violation("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
-        assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
-        assert_eq!(violation("stale connection"), Error::Down("stale connection".into()));
-    }
-
-    #[test]
-    fn a_request_ends_with_the_connection_that_carried_it() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let troubles = ConnectionTroubles::default();
-        note(&troubles, &Event::Disconnected);
-        assert_eq!(runtime.block_on(troubles.unless_lost(async { Ok(7) })), Ok(7), "an earlier loss");
-        let answered = runtime.block_on(troubles.unless_lost(async {
-            note(&troubles, &Event::Disconnected);
-            std::future::pending::<Result<(), Error>>().await
-        }));
-        assert!(matches!(answered, Err(Error::Unanswered(_))), "{answered:?}");
-    }
-
-    #[test]
-    fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
-        let troubles = ConnectionTroubles::default();
-        for number in 0..1000 {
-            troubles.add(Error::TooLarge(number));
-            troubles.add(Error::TooLarge(number));
+    fn refused_connections_are_counted_until_one_is_accepted() {
+        let refused = AtomicU32::default();
+        for kind in [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication] {
+            let event = Event::ClientError(ClientError::Other(kind.to_string()));
+            count_refusals(&refused, &event);
         }
-        assert_eq!(troubles.take().len(), TROUBLES_ROOM);
-        assert_eq!(troubles.take(), []);
+        count_refusals(&refused, &Event::ClientError(ClientError::Other(ConnectErrorKind::Io.to_string())));
+        count_refusals(&refused, &Event::Disconnected);
+        assert_eq!(refused.load(Ordering::Relaxed), 2);
+        count_refusals(&refused, &Event::Connected);
+        assert_eq!(refused.load(Ordering::Relaxed), 0);
     }
 }

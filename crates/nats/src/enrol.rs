@@ -52,6 +52,11 @@ pub enum Error {
     /// The authority refused.
     #[error("refused: {0}")]
     Refused(String),
+    /// The authority does not know the node any more.
+    #[error(
+        "the operator has removed this node from the fleet ({0}); to join again, give a new line with --join"
+    )]
+    Removed(String),
     /// The authority cannot admit nodes now.
     #[error("the fleet cannot let this node in now: {0}")]
     Later(String),

@@ -13,6 +13,7 @@ use crate::runtime::SharedRuntime;
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 /// A fabric over NATS. Clones are the same fabric.
 #[derive(Clone, Debug)]
@@ -40,6 +41,11 @@ impl NatsFabric {
         if let Some(credentials) = &self.access.credentials {
             *credentials.renewed.write().unwrap_or_else(PoisonError::into_inner) = Some(newest);
         }
+    }
+
+    /// How often the server has refused a connection since it last accepted one.
+    pub fn refused_log_ins(&self) -> u32 {
+        self.access.refused_log_ins.load(Ordering::Relaxed)
     }
 
     /// Fetches captures of a node, with the controller's keys.

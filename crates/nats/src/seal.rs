@@ -11,18 +11,22 @@
 mod capture;
 mod epoch;
 mod node;
+mod numbers;
 
 pub(crate) use capture::{capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 pub(crate) use epoch::{EpochProofs, proven};
 pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
+pub(crate) use numbers::OVERTAKEN;
 
 use crate::subject;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use numbers::AcceptedNumbers;
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
 use ring::hmac;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -152,8 +156,8 @@ pub(crate) struct LetterChecker {
     controller: Vec<u8>,
     grants: hmac::Key,
     incarnation: u64,
-    /// The last number of each instance of a controller, for each kind of letter.
-    seen: BTreeMap<(u64, LetterKind), u64>,
+    /// The numbers of each instance of a controller, for each kind of letter.
+    seen: BTreeMap<(u64, LetterKind), AcceptedNumbers>,
     /// The keys of `seen` in the order they came.
     order: VecDeque<(u64, LetterKind)>,
 }
@@ -210,13 +214,15 @@ impl LetterChecker {
             return Err("a forged seal, or one for an earlier instance of this node");
         }
         let key = (session, LetterKind::of(body, to_all));
-        let last = self.seen.get(&key).copied().unwrap_or(0);
         // A recorded letter that is sent again has a number that was accepted before.
-        if number <= last {
-            return Err("a repeated message");
-        }
-        if self.seen.insert(key, number).is_none() {
-            self.order.push_back(key);
+        match self.seen.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().accept(number)?,
+            Entry::Vacant(new) => {
+                let mut numbers = AcceptedNumbers::default();
+                numbers.accept(number)?;
+                new.insert(numbers);
+                self.order.push_back(key);
+            }
         }
         if self.order.len() > LIVES
             && let Some(oldest) = self.order.pop_front()
@@ -296,7 +302,7 @@ mod tests {
             let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
             assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(5));
-            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err("a repeated message"));
+            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err(numbers::REPEATED));
             assert!(checker(8).check(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
             assert!(checker(9).check("cmd.node.b", Some(&seal), &body, b"bytes").is_err(), "another node");
             assert!(checker(9).check(AT, Some(&seal), &body, b"other").is_err(), "other bytes");
@@ -316,7 +322,7 @@ mod tests {
         assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(5));
         assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Ok(5), "grants have a way of their own");
         for (seal, body) in [(&later, &stop), (&mac, &grant())] {
-            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err("a repeated message"));
+            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err(numbers::REPEATED));
         }
     }
 

@@ -58,6 +58,8 @@ pub enum LineEnd {
 /// Reported to the caller while a series runs.
 #[derive(Debug)]
 pub enum AskEvent<'a> {
+    /// A probe has left.
+    Sent { line: usize },
     /// An answer that belongs to a probe.
     Answered {
         line: usize,
@@ -227,8 +229,12 @@ impl AskState<'_, '_, '_> {
         let refused = asked.line.dispatcher.send(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
         // The record says what left, not what was planned: a method may pad or shorten its frame.
         let length = frame_length(&self.frame);
+        let has_left = !gone.is_empty();
         let gone = gone.pop().unwrap_or_default();
         asked.series.sent(gone.into_record(PlannedProbe { length, ..planned }, at));
+        if has_left {
+            (self.tell)(AskEvent::Sent { line });
+        }
         if let Some(exceeded) = refused {
             self.end(line, LineEnd::Limits(exceeded));
         }

@@ -87,19 +87,20 @@ pub fn perform(
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
-    perform_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop)
+    perform_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop, &|_| {})
 }
 
 fn lead_of(aims: &[ProbeAim]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO)
 }
 
-/// The same with departure times counted from `start`.
+/// The same with departure times counted from `start`. `tell` is called with the number of probes that have just left.
 pub fn perform_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
+    tell: &dyn Fn(usize),
 ) -> Result<SendOutcome, Error> {
     let lead = lead_of(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
@@ -111,7 +112,7 @@ pub fn perform_from(
         let ended = sent.refused.is_some() || !wait(start + probes[0].at, lead, stop);
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {
-            Some(aim) => sent.refused = batch(probes, start, aim, &mut sent.records)?,
+            Some(aim) => sent.refused = batch(probes, start, aim, &mut sent.records, tell)?,
             None => sent.records.extend(probes.iter().map(|probe| unsent(probe, start))),
         }
     }
@@ -123,6 +124,7 @@ fn batch(
     start: MonoTime,
     aim: &mut ProbeAim,
     records: &mut Vec<ProbeRecord>,
+    tell: &dyn Fn(usize),
 ) -> Result<Option<BudgetExceeded>, Error> {
     let mut frames = vec![Vec::new(); probes.len()];
     for (probe, frame) in probes.iter().zip(&mut frames) {
@@ -132,6 +134,7 @@ fn batch(
         probes.iter().zip(&frames).map(|(probe, frame)| DueFrame { at: start + probe.at, frame }).collect();
     let mut gone = Vec::with_capacity(train.len());
     let refused = aim.dispatcher.send(&train, &mut gone)?;
+    tell(gone.len());
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
         gone.into_record(PlannedProbe { length: frame_length(due.frame), ..*probe }, due.at)
     }));

@@ -43,6 +43,28 @@ pub struct CountSample {
     /// that is known.
     #[serde(default)]
     pub pings: Vec<(u64, Option<bool>)>,
+    /// The probes of this node; absent in a run of streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbeProgress>,
+}
+
+/// How far the probes of a node are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeProgress {
+    /// Probes, or trains of a capacity, that have left.
+    pub sent: u64,
+    /// Answers to probes; none for those that nobody is to answer.
+    pub answered: u64,
+}
+
+impl ProbeProgress {
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent.saturating_add(other.sent),
+            answered: self.answered.saturating_add(other.answered),
+        }
+    }
 }
 
 impl CountSample {
@@ -57,6 +79,7 @@ impl CountSample {
         self.captures.extend(other.captures.iter().cloned());
         self.pings.extend_from_slice(&other.pings);
         self.receivers_behind = self.receivers_behind.max(other.receivers_behind);
+        self.probes = self.probes.into_iter().chain(other.probes).reduce(ProbeProgress::plus);
         Self { at: self.at.max(other.at), latency: other.latency.or(self.latency), ..self }
     }
 }

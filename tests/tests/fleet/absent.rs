@@ -21,13 +21,13 @@ fn all_of_a_group_means_those_who_are_absent_too() {
     let (code, printed, complaints) = run(&[]);
     let said = format!("{printed}{complaints}");
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("node `s3` cannot take part: not heard for"), "{said}");
+    assert!(said.contains("node `s3` cannot take part: it does not answer; it was last heard"), "{said}");
     assert!(said.contains("the plan needs 3, 2 can be used"), "{said}");
     // With five it starts, and says who is not in it.
     let (code, printed, complaints) = run(&["--start-with", "5"]);
     assert_eq!(code, Some(7), "{printed}{complaints}");
     let report = Report(serde_json::from_str(&printed).expect("a report"));
-    report.assert_partial(&["node s3 was left out: not heard for"]);
+    report.assert_partial(&["node s3 was left out: it does not answer; it was last heard"]);
     let coverage = &report.0["coverage"];
     assert_eq!((&coverage["reported"], &coverage["expected"]), (&5.into(), &6.into()), "{coverage}");
     let (code, _, complaints) = run(&["--start-with", "6"]);
@@ -40,6 +40,18 @@ fn all_of_a_group_means_those_who_are_absent_too() {
     let report: Result<serde_json::Value, _> = serde_json::from_str(&printed);
     let report = report.unwrap_or_else(|_| panic!("{printed}{complaints}"));
     assert_eq!(report["coverage"]["expected"], 4, "{report}");
+}
+
+#[test]
+fn the_agent_of_a_removed_node_says_so_and_ends() {
+    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    assert_eq!(fleet.ask(&["fleet", "remove", "s3"]).0, Some(0));
+    for _ in ["it runs", "it is started again"] {
+        assert_eq!(fleet.await_agent_end("s3"), Some(2), "{}", fleet.said("s3"));
+        let said = fleet.said("s3");
+        assert!(said.contains("the operator has removed this node from the fleet"), "{said}");
+        fleet.start_agent("s3", Wish::default());
+    }
 }
 
 /// A node that the run was started without has nothing of it: nobody waits until that node is taken.

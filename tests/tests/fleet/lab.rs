@@ -248,6 +248,18 @@ impl Fleet {
         self.line = usual;
     }
 
+    /// Waits until an agent has ended by itself; its exit code.
+    pub(crate) fn await_agent_end(&mut self, node: &'static str) -> Option<i32> {
+        let mut agent = self.agents.remove(node).expect("it was started");
+        let mut ended = None;
+        let has_ended = || {
+            ended = agent.try_wait().expect("a child can be waited for");
+            ended.is_some()
+        };
+        await_that("the agent ends", has_ended, || self.said(node));
+        ended.and_then(|status| status.code())
+    }
+
     /// Runs a command of the controller to its end: its exit code, what it printed, what it complained about.
     pub(crate) fn ask(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         self.ask_on(&[], arguments)

@@ -77,6 +77,7 @@ fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
     // Everything that goes to r1 is late by 30 ms, and a part of it is lost. What comes from it is not.
     let _cable = fleet.impair("r1", ["--impair-ba", "delay=30ms,loss=every:3"]);
     let mesh = Mesh::of(&fleet, &["--count", "30"]);
+    assert!(mesh.said.contains(" probes  ") && mesh.said.contains(" answered"), "progress: {}", mesh.said);
     for (from, to) in pairs() {
         let is_slow = mesh.median_ns(from, to) >= 30_000_000;
         assert_eq!(is_slow, to == "r1", "{from} -> {to}: {}", mesh.line(from, to));

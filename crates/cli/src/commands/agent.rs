@@ -1,6 +1,7 @@
 //! `packetrig agent`: a node of a fleet. The user starts the supervisor, which starts the worker, which does the work.
 
 mod describe;
+mod membership;
 mod worker;
 
 pub(crate) use worker::KEEP_FREE;

@@ -4,7 +4,7 @@ use crate::clamp::clamp_to_u64;
 use crate::numbers::{count, per_second, percent, scaled};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::live_loss::LiveLoss;
-use packetrig_stats::result::CountSample;
+use packetrig_stats::result::{CountSample, ProbeProgress};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,6 +26,8 @@ struct NodeProgress {
     totals: FrameTotals,
     /// The last latency that it measured; a node that only sends measures none.
     latency: Option<LatencyRange>,
+    /// Its probes, in a run of probes.
+    probes: Option<ProbeProgress>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,7 @@ impl ProgressTotals {
         // Counts are cumulative: a sample that was lost or comes twice changes nothing, since the newest one replaces the others.
         let progress = self.nodes.entry(node.to_owned()).or_default();
         progress.totals = FrameTotals::of(sample);
+        progress.probes = sample.probes;
         if let Some((least, mean, most)) = sample.latency {
             progress.latency = Some(LatencyRange { least, mean, most });
         }
@@ -103,6 +106,12 @@ impl ProgressTotals {
 
     /// What was sent, what was received, what is lost and how late the rest was.
     pub(crate) fn parts(&self) -> Vec<String> {
+        if let Some(probes) = self.nodes.values().filter_map(|node| node.probes).reduce(ProbeProgress::plus) {
+            return vec![
+                format!("sent {} probes", count(probes.sent)),
+                format!("{} answered", count(probes.answered)),
+            ];
+        }
         let Some(((then, before), (at, now))) = self.past.front().zip(self.past.back()) else {
             return vec!["nothing yet".to_owned()];
         };
@@ -189,6 +198,16 @@ mod tests {
         totals.take("b", at(2), &sample(0, 8, 2));
         assert!(totals.to_string().starts_with("sent 10 ("), "{totals}");
         assert!(totals.to_string().contains("received 8 (") && totals.to_string().contains("lost 2 (20 %)"));
+    }
+
+    #[test]
+    fn probes_are_shown_as_probes() {
+        let mut totals = ProgressTotals::default();
+        for (node, sent, answered) in [("a", 1200, 1150), ("b", 0, 0), ("a", 1300, 1250)] {
+            let probes = Some(ProbeProgress { sent, answered });
+            totals.take(node, at(0), &CountSample { probes, ..CountSample::default() });
+        }
+        assert_eq!(totals.to_string(), "sent 1 300 probes  1 250 answered");
     }
 
     #[test]

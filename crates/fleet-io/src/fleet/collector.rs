@@ -16,10 +16,11 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::message::StoredWatermark;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_stats::result::NodeResult;
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::Nanos;
 use reading::RunReading;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -72,13 +73,60 @@ pub struct StoredPart {
     /// The node's result, when all of it is stored and it reached its end.
     pub result: Option<Arc<NodeResult>>,
     /// All is stored, and there is no result: the node did not finish.
-    pub cut_short: Option<String>,
+    pub cut_short: Option<UnfinishedPart>,
     /// What is missing of what the node had to say, once its last segment is stored.
     pub doubts: Vec<String>,
     /// Captures that are still on the node.
     pub elsewhere: Vec<String>,
     /// It came after its run's report, which was written again with it: a sentence that says so.
     pub completed: Option<String>,
+}
+
+/// What is known of a node that kept no result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnfinishedPart {
+    pub reason: Option<String>,
+    pub counted: Option<KnownCounts>,
+}
+
+/// Frames of a node by a count before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownCounts {
+    pub sent: u64,
+    pub received: u64,
+}
+
+impl KnownCounts {
+    pub fn of(sample: &CountSample) -> Self {
+        Self {
+            sent: sample.tx.iter().map(|(_, counts)| counts.frames).sum(),
+            received: sample.rx.iter().map(|(.., counts)| counts.frames).sum(),
+        }
+    }
+
+    /// Counts only rise: each is known by the larger one.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { sent: self.sent.max(other.sent), received: self.received.max(other.received) }
+    }
+}
+
+impl UnfinishedPart {
+    /// The same with counts that came another way.
+    #[must_use]
+    pub fn with(self, others: Option<KnownCounts>) -> Self {
+        Self { counted: self.counted.into_iter().chain(others).reduce(KnownCounts::max), ..self }
+    }
+}
+
+impl fmt::Display for UnfinishedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = self.counted.map(|KnownCounts { sent, received }| {
+            format!("{sent} frames sent and {received} received by its last known count")
+        });
+        let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
+        if words.is_empty() { f.write_str("it kept nothing") } else { f.write_str(&words.join("; ")) }
+    }
 }
 
 /// Segments of a node were stored.

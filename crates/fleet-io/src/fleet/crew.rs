@@ -1,7 +1,7 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::RecordNote;
-use super::collector::{CollectorEvent, PartUpdate, SegmentCollector, StoredPart};
+use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector, StoredPart};
 use super::findings::ToldFindings;
 use super::leadership::FleetLeadership;
 use super::shares::NodeShares;
@@ -16,6 +16,7 @@ use packetrig_fleet::message::{MessageBody, NodeCommand, StoredWatermark};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
+use packetrig_stats::result::CountSample;
 use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
@@ -30,6 +31,8 @@ pub(super) struct FleetCrew<'a, R> {
     collector: &'a SegmentCollector,
     leadership: &'a FleetLeadership,
     clocks: BTreeMap<NodeName, ClockFit>,
+    /// What nodes said last that they have counted.
+    counted: BTreeMap<NodeName, KnownCounts>,
     news: VecDeque<RunNews>,
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, StoredWatermark>,
@@ -63,6 +66,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             collector,
             leadership,
             clocks: BTreeMap::new(),
+            counted: BTreeMap::new(),
             news: VecDeque::new(),
             marks: BTreeMap::new(),
             is_deposed: false,
@@ -111,8 +115,10 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         if mark.attempt != self.attempt {
             return;
         }
-        if let Some(why) = contents.cut_short {
-            self.report(format!("node {node} did not finish: {why}"));
+        if let Some(unfinished) = contents.cut_short {
+            // What it saved may be older than what it said.
+            let unfinished = unfinished.with(self.counted.get(&node).copied());
+            self.report(format!("node {node} did not finish: {unfinished}"));
             self.news.push_back(RunNews::Event(ControllerEvent::Unfinished(node.clone())));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
@@ -201,6 +207,11 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
                 self.news.push_back(RunNews::Event(ControllerEvent::Restarted(from.clone())));
             }
         }
+    }
+
+    fn counted(&mut self, from: &NodeName, sample: &CountSample) {
+        let counts = KnownCounts::of(sample);
+        self.counted.entry(from.clone()).and_modify(|known| *known = known.max(counts)).or_insert(counts);
     }
 
     fn clock(&mut self, from: NodeName, record: ClockRecord) {

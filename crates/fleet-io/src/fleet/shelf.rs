@@ -4,7 +4,10 @@
 
 mod late;
 
-use super::collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
+use super::collector::{
+    KnownCounts, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    UnfinishedPart,
+};
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
@@ -360,7 +363,7 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
 
 /// What the controller learns about a part that is stored to its end.
 fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
-    let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
+    let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
     // The segments were sealed by this node. A result that names another node would count as that node's.
     if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
@@ -381,15 +384,11 @@ fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
 }
 
 /// What is known of a node that kept no result.
-fn last_words(gathered: &GatheredPart) -> String {
-    let reason = gathered.end.as_ref().and_then(|end| end.reason.clone());
-    let counted = gathered.last_sample.as_ref().map(|sample| {
-        let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
-        let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();
-        format!("{sent} frames sent and {received} received up to the last count that it saved")
-    });
-    let words: Vec<String> = reason.into_iter().chain(counted).collect();
-    if words.is_empty() { "it kept nothing".to_owned() } else { words.join("; ") }
+fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
+    UnfinishedPart {
+        reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),
+        counted: gathered.last_sample.as_ref().map(KnownCounts::of),
+    }
 }
 
 #[cfg(test)]

@@ -10,17 +10,19 @@ use packetrig_engine::gate::SendGate;
 use packetrig_plan::probes::{PlannedMethod, ProbePlan};
 use packetrig_probe::estimate::{PairEstimator, PairPick, RateEstimator};
 use packetrig_probe::method::{EchoMethod, ProbeMethod};
+use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe::session::TimeFormat;
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
-use packetrig_probe_io::ask::{self, AskOptions, LineOutcome, ProbeLine};
+use packetrig_probe_io::ask::{self, AskEvent, AskOptions, LineOutcome, ProbeLine};
 use packetrig_probe_io::listener::PacketListener;
 use packetrig_probe_io::send::{self, ProbeAim, ProbeContent};
 use packetrig_probe_io::trains::{ArrivalRule, TrainSender};
 use packetrig_stats::probe::{FirstProbe, ProbeLineEnd, ProbeLineResult};
+use packetrig_stats::result::ProbeProgress;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -47,6 +49,25 @@ impl SentLines {
 struct SenderState {
     stop: AtomicBool,
     lost_lease: AtomicBool,
+    sent: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl SenderState {
+    fn count_sent(&self, probes: usize) {
+        self.sent.fetch_add(probes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts what is told of probes that are answered.
+    fn count(&self, event: &AskEvent<'_>) {
+        match event {
+            AskEvent::Sent { .. } => self.count_sent(1),
+            AskEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
+                self.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            AskEvent::Answered { .. } | AskEvent::Ended { .. } => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -90,6 +111,13 @@ impl RunningSender {
 
     pub(super) fn is_done(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// How far its probes are.
+    pub(super) fn progress(&self) -> ProbeProgress {
+        let [sent, answered] =
+            [&self.state.sent, &self.state.answered].map(|count| count.load(Ordering::Relaxed));
+        ProbeProgress { sent, answered }
     }
 
     pub(super) fn has_lost_lease(&self) -> bool {
@@ -195,7 +223,8 @@ impl SenderJob {
         let stop = || self.must_stop();
         let options = AskOptions { answer: self.probes.wait, stop: &stop };
         let mut ears: Vec<_> = listener.into_iter().collect();
-        let outcomes = ask::run_from(start, &mut asked, &mut ears, options, &mut |_| {})?;
+        let count = &mut |event: AskEvent<'_>| self.state.count(&event);
+        let outcomes = ask::run_from(start, &mut asked, &mut ears, options, count)?;
         drop(asked);
         let clock = SessionClock { before: clock, after: clock::realtime_offset() };
         Ok(self.found(kept, &outcomes, &methods, clock))
@@ -284,7 +313,7 @@ impl SenderJob {
         let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
         let mut trains = TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Far);
         trains.patience = self.probes.wait;
-        let end = trains.run(&mut estimator, &is_over, &mut |_| {});
+        let end = trains.run(&mut estimator, &is_over, &mut |_| self.state.count_sent(1));
         let is_stopped = self.must_stop();
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
         let found = EstimatedLine {
@@ -309,7 +338,9 @@ impl SenderJob {
             let ports = (own_port.port(), target_port);
             let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
             let mut aims = [ProbeAim { way, dispatcher, content }];
-            let outcome = send::perform_from(start + shift, &schedule, &mut aims, &|| self.must_stop())?;
+            let count = |probes| self.state.count_sent(probes);
+            let stop = || self.must_stop();
+            let outcome = send::perform_from(start + shift, &schedule, &mut aims, &stop, &count)?;
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
             let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
             let mut row = findings::of_sending(line, &outcome);

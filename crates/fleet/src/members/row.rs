@@ -70,7 +70,8 @@ impl MemberRow {
     pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
         if self.presence == NodePresence::Lost {
-            Some(format!("not heard for {}", self.silent))
+            // The last time may be another controller's: it says nothing about when the node became silent.
+            Some(format!("it does not answer; it was last heard {} ago", self.silent))
         } else if let Some(skew) = &self.skew {
             Some(skew.to_string())
         } else {

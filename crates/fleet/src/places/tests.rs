@@ -87,7 +87,7 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
                 PROTOCOL.minor.saturating_sub(1)
             ),
             "ports[5].location: node `busy` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC ()",
-            "ports[6].location: node `gone` cannot take part: not heard for 11s ()",
+            "ports[6].location: node `gone` cannot take part: it does not answer; it was last heard 11s ago ()",
             "ports[7].location: no port is left for `any-x`: the plan needs 1, 0 can be used \
              (no node and no port has the label `x`)",
         ]
@@ -178,7 +178,7 @@ fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
     members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[])]), NOW - Nanos::from_secs(30));
     let said = refused(&["any-x"], &members);
     assert!(
-        said[0].ends_with("(node `b` cannot take part: not heard for 30s, the link of `a/e0` is down)"),
+        said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 30s ago, the link of `a/e0` is down)"),
         "{said:?}"
     );
     assert_eq!(labelled("x", &members), 2, "they belong to it all the same");
@@ -194,14 +194,17 @@ fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
     members.recall(&NodeName("b".into()), &known, 65_000_000_000, NOW);
     assert_eq!(labelled("x", &members), 2);
     let said = refused(&["any-x", "any-x"], &members);
-    assert!(said[0].ends_with("(node `b` cannot take part: not heard for 60s)"), "{said:?}");
-    assert!(refused(&["b/e0"], &members)[0].contains("not heard for 60s"));
+    assert!(
+        said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 60s ago)"),
+        "{said:?}"
+    );
+    assert!(refused(&["b/e0"], &members)[0].contains("it does not answer; it was last heard 60s ago"));
     for wanted in [&["any-x", "any-x"], &["b/e0", "any-x"]] {
         let found = settle_with_absent(&plan(wanted), &members, None, NOW).unwrap();
         let names = nodes(&found.places).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(found.absent.len(), 1);
-        assert_eq!(found.absent[&NodeName("b".into())], "not heard for 60s");
+        assert_eq!(found.absent[&NodeName("b".into())], "it does not answer; it was last heard 60s ago");
     }
     // Who is there goes first, and what nobody has is not made up.
     let found = settle_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();

@@ -111,6 +111,15 @@ impl ProbeLineReport {
     pub fn name(&self) -> String {
         format!("{} -> {}", self.from, self.to)
     }
+
+    /// Why not all was sent that was planned, if that is so.
+    fn doubt(&self) -> Option<String> {
+        let found = self.found.as_ref()?;
+        found.end.words().or_else(|| {
+            let unsent = found.counts.planned.saturating_sub(found.counts.sent);
+            (unsent > 0).then(|| format!("{unsent} of {} probes were not sent", found.counts.planned))
+        })
+    }
 }
 
 /// The rows of all lines; `None` if the plan has no probes.
@@ -304,16 +313,15 @@ impl ProbesReport {
     }
 
     fn judge_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
-        let measured = match &line.found {
+        let result = self.result_of(line);
+        let mut measured = match &line.found {
             None => line.missing.clone().unwrap_or_default(),
             Some(found) => found.in_words(self.is_answered()),
         };
-        SubjectJudgement {
-            subject: format!("probes {}", line.name()),
-            result: self.result_of(line),
-            measured,
-            figure: None,
-        }
+        // One reason for each pair, with all that is known.
+        let doubt = line.doubt().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
+        measured.extend(doubt.map(|doubt| format!("; {doubt}")));
+        SubjectJudgement { subject: format!("probes {}", line.name()), result, measured, figure: None }
     }
 
     /// Whether a line meets the criterion on the lines.
@@ -342,16 +350,10 @@ impl ProbesReport {
         methods.any(|(name, method)| *name == self.method && method.has_reflectors())
     }
 
-    /// Lines that did not send all that was planned.
+    /// Lines that did not send all that was planned, but for those that do not meet the criterion: that says so.
     pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
-        self.lines.iter().filter_map(|line| {
-            let found = line.found.as_ref()?;
-            let why = found.end.words().or_else(|| {
-                let unsent = found.counts.planned.saturating_sub(found.counts.sent);
-                (unsent > 0).then(|| format!("{unsent} of {} probes were not sent", found.counts.planned))
-            })?;
-            Some(format!("probes {}: {why}", line.name()))
-        })
+        let others = self.lines.iter().filter(|line| self.result_of(line) != CriterionResult::Unknown);
+        others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.doubt()?)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! A question is a message with a word in a header and no body. Invariant: at most one of two places gets a name.
 
 use crate::connection::ConnectionTroubles;
+use crate::seal::OVERTAKEN;
 use crate::subject;
 use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
@@ -69,10 +70,12 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and reports a message that is not believed.
+    /// Counts and reports a message that does not count. With one that was overtaken nothing is wrong.
     pub(super) fn refuse(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.find_fault(message, why);
+        if why != OVERTAKEN {
+            self.find_fault(message, why);
+        }
     }
 
     /// Names what is wrong with a message. Of one node the controller tells the first, the tenth, the hundredth and so on:

@@ -9,6 +9,7 @@
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
+use super::numbers::AcceptedNumbers;
 use super::{BASE64, MAC_KEY, MacKeys, SealScope, WrittenSeal};
 use base64::Engine as _;
 use packetrig_fleet::message::NodeName;
@@ -95,8 +96,8 @@ struct KnownNode {
     key: hmac::Key,
     incarnation: u64,
     earlier: VecDeque<u64>,
-    /// The last number at each kind of subject: they come by ways of their own and may overtake each other.
-    last_numbers: BTreeMap<String, u64>,
+    /// The numbers at each kind of subject: they come by ways of their own and may overtake each other.
+    numbers: BTreeMap<String, AcceptedNumbers>,
 }
 
 impl NodeSealChecker {
@@ -136,12 +137,7 @@ impl NodeSealChecker {
         // Only now is anything remembered: forged messages leave nothing behind.
         let node = self.life_of(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
-        let last = node.last_numbers.entry(kind.to_owned()).or_insert(0);
-        if number <= *last {
-            return Err(NotGenuine("a repeated message"));
-        }
-        *last = number;
-        Ok(())
+        node.numbers.entry(kind.to_owned()).or_default().accept(number).map_err(NotGenuine)
     }
 
     /// What is known of this instance of a node, which has just proven that it is one.
@@ -151,7 +147,7 @@ impl NodeSealChecker {
         incarnation: u64,
         key: hmac::Key,
     ) -> Result<&mut KnownNode, LetterRefusal> {
-        let fresh = KnownNode { key, incarnation, earlier: VecDeque::new(), last_numbers: BTreeMap::new() };
+        let fresh = KnownNode { key, incarnation, earlier: VecDeque::new(), numbers: BTreeMap::new() };
         match self.nodes.entry(from.clone()) {
             Entry::Vacant(entry) => Ok(entry.insert(fresh)),
             Entry::Occupied(entry) => {
@@ -207,6 +203,7 @@ pub(crate) fn is_segment_genuine(
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::REPEATED;
     use super::LetterRefusal::{NoKeyNow, NotGenuine, OtherController};
     use super::*;
     use std::sync::Arc;
@@ -236,10 +233,7 @@ mod tests {
         let mut own = checker();
         assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
         assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(
-            own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"),
-            Err(NotGenuine("a repeated message"))
-        );
+        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine(REPEATED)));
     }
 
     #[test]

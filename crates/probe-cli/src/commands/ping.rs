@@ -144,6 +144,7 @@ fn asked_lines(
 
 fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
     match event {
+        AskEvent::Sent { .. } => {}
         AskEvent::Ended { line, end } => say_of(names, line, show::end(&end).unwrap_or_default(), output),
         AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {

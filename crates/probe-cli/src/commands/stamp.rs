@@ -187,6 +187,7 @@ pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
 
 fn say(event: &AskEvent<'_>, output: &mut CommandOutput) {
     match event {
+        AskEvent::Sent { .. } => {}
         AskEvent::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
         AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
             output.line(format_args!("{}: seq={} time={}", answer.from, reply.number, show::took(*took)));

@@ -2,6 +2,7 @@
 
 use super::NodeHome;
 use super::describe::NodeDescriber;
+use super::membership::{MembershipWatch, why_refused};
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
@@ -39,8 +40,6 @@ use std::time::Duration;
 pub(crate) const KEEP_FREE: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often the certificate is checked for its end.
-const RENEWAL: Duration = Duration::from_hours(6);
 /// How often signals are looked for.
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
@@ -118,28 +117,58 @@ pub(super) fn perform(
     // The threads that talk to the message server have none of the rights that runs need.
     let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
     let Some(endpoint) = await_server(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
-    let endpoint = endpoint.map_err(packetrig_fleet_io::Error::from)?;
+    let endpoint = endpoint.map_err(|error| why_refused(home, error))?;
     // Shut until the first grant: a node sends only while a controller renews its lease.
     let gate = SendGate::leased();
-    let epoch_file = home.file("epoch");
-    let epoch = epoch::read(&epoch_file)
-        .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;
-    // Commands of an epoch below the highest one seen are refused, also after a restart. Nonces are never used twice, so they
-    // start from the wall clock, which is ahead of those of this node's earlier processes.
-    let past = AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
     let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads requests from the network, and needs none of the rights of runs.
     let _captures = fabric_sandbox.run(|| serve_captures(home, &fabric, &node, &uplink))??;
-    let mut describer = NodeDescriber::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
-    let site = NodeSite {
+    let agent = AgentMachine::leased(LeaseTerms::FLEET, past(home, &permit)?);
+    let site = site(arguments, home, &node, &permit)?;
+    let mut planes = EnginePlane::lent(loan(arguments, home, (&node, &gate), (permit, probes))?);
+    output.line(format_args!("Node {node} of the fleet at {}", membership.address));
+    // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
+    let over = Arc::new(AtomicBool::new(false));
+    watch_for_end(&over)?;
+    let watch = MembershipWatch::start(home, fabric, Arc::clone(&over))?;
+    serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
+    watch.finish()?;
+    Ok(CommandExit::Ok)
+}
+
+/// What this node did before. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces are never used
+/// twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
+fn past(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
+    let file = home.file("epoch");
+    let epoch = epoch::read(&file).map_err(|source| Error::unreadable(&file, source))?;
+    Ok(AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) })
+}
+
+fn site(
+    arguments: &Arguments,
+    home: &NodeHome,
+    node: &NodeName,
+    permit: &Arc<LendingPermit>,
+) -> Result<NodeSite, Error> {
+    let mut describer = NodeDescriber::new(Arc::clone(permit), home.file("spool"), identity::entropy());
+    Ok(NodeSite {
         node: node.clone(),
         describe: Box::new(move || describer.hello()),
         always_compare: arguments.compare_clocks,
-        epoch_file,
+        epoch_file: home.file("epoch"),
         watch: Some(home.watch()?),
         captures: home.file("captures"),
-    };
-    let loan = MachineLoan {
+    })
+}
+
+/// What the owner lends to the node's runs.
+fn loan(
+    arguments: &Arguments,
+    home: &NodeHome,
+    (node, gate): (&NodeName, &SendGate),
+    (permit, probes): (Arc<LendingPermit>, ProbeLoan),
+) -> Result<MachineLoan, Error> {
+    Ok(MachineLoan {
         node: node.clone(),
         gate: gate.clone(),
         confirmed: permit.confirmed().iter().filter_map(|text| text.parse().ok()).collect(),
@@ -148,36 +177,7 @@ pub(super) fn perform(
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
         probes,
-    };
-    output.line(format_args!("Node {node} of the fleet at {}", membership.address));
-    // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
-    let over = Arc::new(AtomicBool::new(false));
-    watch_for_end(&over)?;
-    keep_certificate_valid(home, fabric)?;
-    let mut planes = EnginePlane::lent(loan);
-    let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
-    serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
-    Ok(CommandExit::Ok)
-}
-
-/// Starts a thread that renews the certificate in time. Open connections stay; the next one uses the new certificate.
-fn keep_certificate_valid(home: &NodeHome, fabric: NatsFabric) -> Result<(), Error> {
-    let home = home.clone();
-    let thread = std::thread::Builder::new().name("renewal".to_owned());
-    let started = thread.spawn(move || renew_for_ever(&home, &fabric));
-    started.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
-}
-
-fn renew_for_ever(home: &NodeHome, fabric: &NatsFabric) -> ! {
-    loop {
-        match super::renew(home) {
-            Ok(Some(renewed)) => fabric.renew(renewed.newest()),
-            Ok(None) => {}
-            // The next attempt is six hours away, so a line for each failure is no flood.
-            Err(error) => remark(format_args!("cannot renew the certificate of this node: {error}")),
-        }
-        std::thread::sleep(RENEWAL);
-    }
+    })
 }
 
 /// Other network namespaces of ports that the owner lends.

@@ -1,0 +1,159 @@
+//! What goes wrong with a connection: kept until somebody asks, and told at once to requests that wait.
+
+use async_nats::{Event, ServerError};
+use packetrig_fleet::fabric::Error;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// Troubles that are kept until they are taken.
+const TROUBLES_ROOM: usize = 256;
+
+/// Troubles of a connection, until they are taken. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionTroubles {
+    kept: Arc<Mutex<Vec<Error>>>,
+    /// How often the connection was lost.
+    losses: watch::Sender<u64>,
+    /// How often the server refused something.
+    refusals: watch::Sender<u64>,
+}
+
+impl ConnectionTroubles {
+    /// Does a request. It ends with the connection that carried it: nobody answers it on the next one.
+    pub(crate) async fn unless_lost<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut losses = self.losses.subscribe();
+        tokio::select! {
+            answer = request => answer,
+            Ok(()) = losses.changed() => Err(Error::Unanswered("the connection was lost".to_owned())),
+        }
+    }
+
+    /// Does a request. It ends when the server refuses something on its connection: nobody answers what is refused.
+    pub(crate) async fn unless_refused<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut refusals = self.refusals.subscribe();
+        let refused = async {
+            loop {
+                if refusals.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                if let Some(error) = self.refused_any() {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            answer = request => answer,
+            error = refused => Err(error),
+        }
+    }
+
+    pub(crate) fn add(&self, error: Error) {
+        let is_refusal = matches!(error, Error::NotPermitted(_));
+        self.keep(error);
+        if is_refusal {
+            self.refusals.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn keep(&self, error: Error) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
+            kept.push(error);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<Error> {
+        std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes away the refusal of a subject, if there was one.
+    pub(crate) fn refused(&self, subject: &str) -> Option<Error> {
+        self.take_one(|which| which == subject)
+    }
+
+    /// Takes away the first refusal, if there was one.
+    pub(crate) fn refused_any(&self) -> Option<Error> {
+        self.take_one(|_| true)
+    }
+
+    fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at =
+            kept.iter().position(|error| matches!(error, Error::NotPermitted(which) if wanted(which)))?;
+        Some(kept.remove(at))
+    }
+
+    /// Keeps what an event of the connection tells.
+    pub(super) fn note(&self, event: &Event) {
+        match event {
+            Event::Connected => {}
+            // The only sign of a refused subject: `publish` says Ok all the same, and a request just gets no
+            // answer.
+            Event::ServerError(ServerError::Other(text)) => self.add(violation(text)),
+            Event::ServerError(ServerError::AuthorizationViolation) => {
+                self.add(Error::NotPermitted("connection".to_owned()));
+            }
+            other => {
+                if matches!(other, Event::Disconnected) {
+                    self.losses.send_modify(|losses| *losses += 1);
+                }
+                self.add(Error::Down(other.to_string()));
+            }
+        }
+    }
+}
+
+/// The server says `Permissions Violation for Publish to "subject"`.
+fn violation(text: &str) -> Error {
+    match text.split('"').nth(1) {
+        Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
+            Error::NotPermitted(subject.to_owned())
+        }
+        _ => Error::Down(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_becomes_the_subject() {
+        let publish = violation("Permissions Violation for Publish to \"res.r.b\"");
+        assert_eq!(publish, Error::NotPermitted("res.r.b".into()));
+        let listen = violation("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
+        assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
+        assert_eq!(violation("stale connection"), Error::Down("stale connection".into()));
+    }
+
+    #[test]
+    fn a_request_ends_with_the_connection_that_carried_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let troubles = ConnectionTroubles::default();
+        troubles.note(&Event::Disconnected);
+        assert_eq!(runtime.block_on(troubles.unless_lost(async { Ok(7) })), Ok(7), "an earlier loss");
+        let answered = runtime.block_on(troubles.unless_lost(async {
+            troubles.note(&Event::Disconnected);
+            std::future::pending::<Result<(), Error>>().await
+        }));
+        assert!(matches!(answered, Err(Error::Unanswered(_))), "{answered:?}");
+    }
+
+    #[test]
+    fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
+        let troubles = ConnectionTroubles::default();
+        for number in 0..1000 {
+            troubles.add(Error::TooLarge(number));
+            troubles.add(Error::TooLarge(number));
+        }
+        assert_eq!(troubles.take().len(), TROUBLES_ROOM);
+        assert_eq!(troubles.take(), []);
+    }
+}

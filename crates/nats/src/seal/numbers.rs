@@ -1,0 +1,49 @@
+//! The numbers of one sender's messages of one kind: each is accepted once and in order.
+
+use std::collections::VecDeque;
+
+/// Why a message does not count whose number was accepted before.
+pub(crate) const REPEATED: &str = "a repeated message";
+/// Why a message does not count that a later one has overtaken. After a cut, what the old connection still carried may come behind what the
+/// new one carries: nothing is wrong with it.
+pub(crate) const OVERTAKEN: &str = "a message that a later one has overtaken";
+/// Accepted numbers that are remembered. What is below them counts as repeated.
+const REMEMBERED: usize = 64;
+
+/// The latest numbers that were accepted, in order.
+#[derive(Debug, Default)]
+pub(super) struct AcceptedNumbers(VecDeque<u64>);
+
+impl AcceptedNumbers {
+    pub(super) fn accept(&mut self, number: u64) -> Result<(), &'static str> {
+        let last = self.0.back().copied().unwrap_or(0);
+        if number > last {
+            if self.0.len() == REMEMBERED {
+                self.0.pop_front();
+            }
+            self.0.push_back(number);
+            return Ok(());
+        }
+        let is_forgotten = number == 0
+            || self.0.len() == REMEMBERED && self.0.front().is_some_and(|oldest| number < *oldest);
+        Err(if is_forgotten || self.0.contains(&number) { REPEATED } else { OVERTAKEN })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_accepted_once_and_in_order() {
+        let mut numbers = AcceptedNumbers::default();
+        let accepted = [1, 2, 7, 5, 7, 2, 5, 8, 0].map(|number| numbers.accept(number));
+        let [good, repeated, overtaken] = [Ok(()), Err(REPEATED), Err(OVERTAKEN)];
+        let wanted = [good, good, good, overtaken, repeated, repeated, overtaken, good, repeated];
+        assert_eq!(accepted, wanted);
+        for number in (100..100 + 2 * REMEMBERED as u64).step_by(2) {
+            assert_eq!(numbers.accept(number), good);
+        }
+        assert_eq!([101, 99, 8].map(|number| numbers.accept(number)), [overtaken, repeated, repeated]);
+    }
+}
