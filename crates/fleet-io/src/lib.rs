@@ -25,6 +25,7 @@ mod probes;
 mod pulse;
 pub mod served;
 mod session;
+mod starvation;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use crate::agent::now;
 use crate::clock::{ClockProber, may_be_asked};
 use crate::error::Error;
 use crate::foreign::ForeignFrames;
+use crate::starvation::StarvationMeter;
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
 use packetrig_engine::gate::{SendGate, slept_so_far};
@@ -72,6 +73,7 @@ pub struct NodeMembership {
     is_sending: bool,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
     slept: Nanos,
+    starvation: StarvationMeter,
 }
 
 /// How this node's clock compares with the controller's.
@@ -100,6 +102,7 @@ impl NodeMembership {
             described: None,
             is_sending: false,
             slept: Nanos::ZERO,
+            starvation: StarvationMeter::new(now()),
         }
     }
 
@@ -113,7 +116,13 @@ impl NodeMembership {
         let spooled = self.uplink.waiting();
         let troubles = self.uplink.troubles();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
-        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described }.within_bounds())
+        let starved = self.starvation.recent(now());
+        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
+    }
+
+    /// A wait for a message that was to end after `asked` has ended after `took`.
+    pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos) {
+        self.starvation.note_wait(asked, took, now());
     }
 
     /// Whether the next hello is due. If so, the node describes itself anew.

@@ -66,6 +66,8 @@ pub enum ControllerEvent {
     Doubted(String),
     /// All that a node kept of the run is stored, and there is no result among it. This event may be repeated.
     Unfinished(NodeName),
+    /// A node's agent has lately waited so long for a processor.
+    Starved(NodeName, Nanos),
     /// A node's agent was started again: what it did is over.
     Restarted(NodeName),
     /// Another controller has taken over.
@@ -193,6 +195,7 @@ impl ControllerMachine {
             ControllerEvent::Collected(node, result) => self.collected(&node, result, now),
             ControllerEvent::Doubted(why) => self.doubted(why),
             ControllerEvent::Unfinished(node) => self.unfinished(&node),
+            ControllerEvent::Starved(node, waited) => self.starved(&node, waited),
             ControllerEvent::Restarted(node) => self.restarted(&node, now),
             ControllerEvent::Deposed => self.depose(),
             ControllerEvent::StoodStill(length) => self.stood_still(length, now),

@@ -67,9 +67,30 @@ pub struct NodeHello {
     /// The roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
+    /// How much of [`STARVATION_WINDOW`] its agent has waited for a processor.
+    #[serde(default)]
+    pub starved: Nanos,
+}
+
+/// Over how much time, at least, the waits of an agent for a processor are added up.
+pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
+/// An agent that has waited for so long is on an overloaded machine.
+pub const OVERLOADED: Nanos = Nanos::from_secs(1);
+
+/// Says that a machine is overloaded whose agent has waited so long for a processor; `None` if it is not.
+pub(crate) fn overload_in_words(starved: Nanos) -> Option<String> {
+    (starved >= OVERLOADED).then(|| {
+        let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
+        format!("its machine is overloaded: its agent waited {starved} for a processor")
+    })
 }
 
 impl NodeHello {
+    /// Says that the machine of the node is overloaded, if it is.
+    pub fn overload(&self) -> Option<String> {
+        overload_in_words(self.starved)
+    }
+
     /// Leaves out what no reader would take, so that the rest of it arrives.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {

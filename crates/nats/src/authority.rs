@@ -14,7 +14,7 @@ pub use admission::{EnrolledNode, NodeAdmission, NodeKeys};
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{JoinSecret, SecretAllowance};
 pub use server_accounts::{AccountClaims, ServerAccounts};
-pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SYSTEM_USER};
+pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SERVER_FACTS, SYSTEM_USER};
 
 use crate::broker::ServerSecurity;
 use crate::connection::FleetCredentials;
@@ -251,8 +251,8 @@ impl FleetAuthority {
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
     }
 
-    /// What the server is asked with to remove the accounts of nodes.
-    pub fn remover(&self) -> Result<FleetCredentials, Error> {
+    /// What the server is asked with to remove the accounts of nodes, and whether it has read its configuration.
+    pub fn server_asker(&self) -> Result<FleetCredentials, Error> {
         let credentials = self.controller()?.0;
         let user = self.accounts()?.system_user(&user_key_of(&credentials.key)?)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })

@@ -9,6 +9,7 @@ mod health;
 mod keeper;
 mod log;
 mod program;
+mod system;
 mod walls;
 
 pub use configuration::{ServerSecurity, configuration};
@@ -24,9 +25,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Of these words is the server's complaint about a port that another program has.
 const PORT_TAKEN: &str = "address already in use";
+/// How often the server is asked whether it has read its configuration, and how long in between.
+const RELOAD_LOOKS: u32 = 100;
+const RELOAD_LOOK: Duration = Duration::from_millis(100);
 /// Ports that are tried where any will do.
 const PORT_CHOICES: u32 = 5;
 
@@ -146,10 +151,9 @@ impl MessageServer {
     pub fn allow(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
         let left = accounts::settle(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
-        let server = configuration::reachable(self.setup.listen).to_string();
         // A server that does not answer keeps the removed nodes connected. Without their files it refuses
         // them when it comes back.
-        if accounts::remove(server, &security.accounts, &left, remover).is_err() {
+        if accounts::remove(&self.setup, &security.accounts, &left, &remover).is_err() {
             accounts::delete(&self.setup, &left)?;
             self.restart();
         }
@@ -162,12 +166,25 @@ impl MessageServer {
         ignore_closed(self.orders.send(KeeperOrder::Restart));
     }
 
-    /// Has the server read its configuration and its certificate again. Connections stay.
-    pub fn reload(&self) -> Result<(), Error> {
-        let (done, is_done) = channel();
+    /// Has the server read its configuration and its certificate again, and waits until it says as `asker` that it has. Connections stay.
+    pub fn reload(&self, asker: &FleetCredentials) -> Result<(), Error> {
+        // A server whose certificate has expired cannot be asked before.
+        let before = system::configured_at(&self.setup, asker).ok();
         copy_certificates(&self.setup)?;
+        let (done, is_done) = channel();
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
-        is_done.recv().map_err(|_| keeper_ended())?
+        is_done.recv().map_err(|_| keeper_ended())??;
+        let mut answer = Ok(String::new());
+        for _ in 0..RELOAD_LOOKS {
+            answer = system::configured_at(&self.setup, asker);
+            if answer.as_ref().is_ok_and(|now| before.as_ref() != Some(now)) {
+                return Ok(());
+            }
+            std::thread::sleep(RELOAD_LOOK);
+        }
+        Err(answer
+            .err()
+            .unwrap_or_else(|| Error::NotReady("it did not read its configuration again".to_owned())))
     }
 }
 

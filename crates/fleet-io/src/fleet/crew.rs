@@ -17,7 +17,7 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::result::CountSample;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
@@ -39,6 +39,8 @@ pub(super) struct FleetCrew<'a, R> {
     is_deposed: bool,
     /// Findings that were reported already.
     reported: ToldFindings,
+    /// Nodes whose machines were reported to be overloaded.
+    overloaded: BTreeSet<NodeName>,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
     /// Without them every node gets everything.
@@ -71,6 +73,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             marks: BTreeMap::new(),
             is_deposed: false,
             reported: ToldFindings::default(),
+            overloaded: BTreeSet::new(),
             refused: BTreeMap::new(),
             shares: None,
             writes_no_record: false,
@@ -201,6 +204,12 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
     fn hello(&mut self, from: &NodeName, hello: NodeHello) {
         for trouble in &hello.troubles {
             self.report(format!("node {from}: {trouble}"));
+        }
+        if let Some(overload) = hello.overload() {
+            self.news.push_back(RunNews::Event(ControllerEvent::Starved(from.clone(), hello.starved)));
+            if self.overloaded.insert(from.clone()) {
+                self.report(format!("node {from}: {overload}"));
+            }
         }
         for change in self.members.hear(from, hello, now()) {
             if matches!(change, MemberChange::Restarted { .. }) {

@@ -127,6 +127,11 @@ impl AgentMachine {
             AgentState::Running | AgentState::Waiting { confirmed: true, .. } => {
                 self.stop_senders(StopReason::Told)
             }
+            // Others may have been told to start, by a controller that was killed while it told them: what its receivers have counted is a
+            // result. From here on no confirmation starts it any more.
+            AgentState::Armed | AgentState::Waiting { confirmed: false, .. } => {
+                self.stop_senders(StopReason::Told)
+            }
             _ => self.answer(),
         }
     }

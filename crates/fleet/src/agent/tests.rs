@@ -109,6 +109,25 @@ fn a_new_attempt_uses_the_open_ports() {
 }
 
 #[test]
+fn a_node_that_was_not_told_to_start_reports_what_it_received() {
+    let head = head("r", 1, 1);
+    for is_past in [false, true] {
+        let mut agent = armed(&head);
+        tell(&mut agent, &head, commit(500), 10);
+        if is_past {
+            assert_eq!(replies(&agent.handle(AgentEvent::Tick, at(500))), [&NodeReply::Late]);
+        }
+        assert_eq!(tell(&mut agent, &head, NodeCommand::Stop, 600), [AgentAction::StopSenders]);
+        let confirm = NodeCommand::Confirm { start: at(500) };
+        assert!(!tell(&mut agent, &head, confirm, 601).contains(&AgentAction::StartAt(at(500))));
+        let ended = agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(602));
+        assert!(matches!(replies(&ended)[..], [NodeReply::SendersDone { .. }]), "{ended:?}");
+        let finish = NodeCommand::Finish { sent: Arc::default() };
+        assert!(tell(&mut agent, &head, finish, 603).contains(&AgentAction::Finish(Vec::new())));
+    }
+}
+
+#[test]
 fn nothing_starts_without_a_confirmation_in_time() {
     let head = head("r", 1, 1);
     let mut late_commit = armed(&head);

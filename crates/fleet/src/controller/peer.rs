@@ -2,7 +2,7 @@
 
 use crate::message::SentTotal;
 use packetrig_stats::result::NodeResult;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
 /// How far a node has said it is, in this attempt. It only rises, so repeated and overtaken replies do no harm.
@@ -46,6 +46,8 @@ pub(super) struct ControllerPeer {
     pub(super) result: Option<Arc<NodeResult>>,
     /// All that it kept is here, and there is no result among it.
     pub(super) unfinished: bool,
+    /// The longest that its agent has waited for a processor.
+    pub(super) starved: Nanos,
 }
 
 impl ControllerPeer {
@@ -70,6 +72,7 @@ impl ControllerPeer {
             sent: Vec::new(),
             result: None,
             unfinished: false,
+            starved: Nanos::ZERO,
         }
     }
 

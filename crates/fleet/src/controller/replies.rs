@@ -3,11 +3,11 @@
 use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
 use crate::event::RunEventKind;
+use crate::hello::overload_in_words;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
 use crate::outcome::SPLIT_START;
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_units::Blame;
-use packetrig_units::MonoTime;
+use packetrig_units::{Blame, MonoTime, Nanos};
 use std::sync::Arc;
 
 impl ControllerMachine {
@@ -153,7 +153,7 @@ impl ControllerMachine {
             }
         };
         if first {
-            let text = format!("node {node}: {cut}");
+            let text = format!("node {node}: {}", self.with_overload(&node, &cut));
             self.emit(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
             if self.policies.on_loss == OnLoss::Abort {
@@ -176,6 +176,18 @@ impl ControllerMachine {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.unfinished = true;
         }
+    }
+
+    pub(super) fn starved(&mut self, node: &NodeName, waited: Nanos) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.starved = peer.starved.max(waited);
+        }
+    }
+
+    /// What went wrong with a node, and that its machine is overloaded if it is: then the node itself is not to blame.
+    pub(super) fn with_overload(&self, node: &NodeName, what: &str) -> String {
+        let overload = self.peers.get(node).and_then(|peer| overload_in_words(peer.starved));
+        overload.map_or_else(|| what.to_owned(), |overload| format!("{what}; {overload}"))
     }
 
     /// What is missing makes the run partial.
@@ -232,6 +244,7 @@ impl ControllerMachine {
 
     /// A node cannot go on.
     pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+        let what = self.with_overload(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed, only the tick that says so is still to come: it counts as running.
@@ -243,7 +256,7 @@ impl ControllerMachine {
             | ControllerPhase::Collecting { .. } => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }
-            _ => self.trouble_before_start(node, blame, what, now),
+            _ => self.trouble_before_start(node, blame, &what, now),
         }
     }
 }

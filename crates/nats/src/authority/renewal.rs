@@ -60,7 +60,7 @@ impl ServerCertificateKeeper {
         }
         door.renew(&self.security)?;
         if let Some(broker) = broker {
-            broker.reload()?;
+            broker.reload(&self.authority.server_asker()?)?;
         }
         self.is_known_to_broker = true;
         Ok(true)

@@ -112,9 +112,9 @@ impl ServerAccounts {
         self.user(CONTROL, user_key, &subject::permissions_of_the_controller())
     }
 
-    /// What is shown to remove accounts.
+    /// What is shown to remove accounts, and to ask when the server read its configuration.
     pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
-        let publish = vec![REMOVE_ACCOUNTS.to_owned()];
+        let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox(SYSTEM_USER))];
         self.user(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
@@ -163,6 +163,8 @@ const SYSTEM: &str = "SYSTEM";
 pub(crate) const SYSTEM_USER: &str = "removal";
 /// Where the server is asked to remove accounts.
 pub(crate) const REMOVE_ACCOUNTS: &str = "$SYS.REQ.CLAIMS.DELETE";
+/// Where the server is asked for facts about itself.
+pub(crate) const SERVER_FACTS: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 fn node_account(node: &AdmittedNode) -> String {
     let bare = format!("node {}", node.common_name());

@@ -2,19 +2,14 @@
 //!
 //! Invariant: a file that is there is whole.
 
-use super::{BrokerSetup, Error, world};
-use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, SYSTEM_USER, ServerAccounts};
-use crate::connection::{self, ConnectionTroubles, FleetCredentials, ServerAccess};
-use crate::runtime::SharedRuntime;
+use super::{BrokerSetup, Error, system, world};
+use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, ServerAccounts};
+use crate::connection::FleetCredentials;
 use crate::subject;
 use packetrig_sys::private_files;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// How long the server may take to remove accounts.
-const REMOVAL: Duration = Duration::from_secs(5);
 
 pub(super) fn accounts_directory(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("accounts")
@@ -74,22 +69,13 @@ pub(super) fn delete(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Err
 
 /// Has the server cut off these accounts and forget them.
 pub(super) fn remove(
-    server: String,
+    setup: &BrokerSetup,
     accounts: &ServerAccounts,
     ids: &[String],
-    as_whom: FleetCredentials,
+    as_whom: &FleetCredentials,
 ) -> Result<(), Error> {
     let order = accounts.removal(ids)?;
-    let runtime = SharedRuntime::start().map_err(|error| Error::NotReady(error.to_string()))?;
-    let asking = async move {
-        let access = ServerAccess::to(server, Some(as_whom));
-        let client = connection::open(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
-        let client = client.map_err(|error| error.to_string())?;
-        let answer =
-            client.request(REMOVE_ACCOUNTS, order.into()).await.map_err(|error| error.to_string())?;
-        let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
-        if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) }
-    };
-    let answered = runtime.wait(REMOVAL, asking).unwrap_or_else(|| Err("no answer".to_owned()));
+    let answered = system::ask(setup, as_whom, REMOVE_ACCOUNTS, order)
+        .and_then(|said| if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) });
     answered.map_err(|why| Error::NotReady(format!("it did not remove the accounts of nodes: {why}")))
 }

@@ -25,8 +25,6 @@ const END_LOOKS: u32 = 200;
 const LAST_LOOKS: u32 = 12;
 /// First pause before it is started again; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What it says when it has read its configuration again.
-const RELOADED: &str = "Reloaded server configuration";
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
 /// What the keeper tells.
@@ -66,7 +64,10 @@ impl ServerKeeper {
         ignore_closed(ready.send(Ok(())));
         loop {
             match self.inbox.recv_timeout(LOOK) {
-                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(self.reload(&child))),
+                Ok(KeeperOrder::Reload(done)) => {
+                    let asked = child::reload(&child);
+                    ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
+                }
                 // It is found ended below.
                 Ok(KeeperOrder::Restart) => end(&mut child, END_LOOKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
@@ -82,27 +83,6 @@ impl ServerKeeper {
                 }
             }
         }
-    }
-
-    /// Has the server read its configuration again, and waits until it says that it has.
-    fn reload(&self, child: &Child) -> Result<(), Error> {
-        let log = self.log();
-        // Only what is logged from here on can be the answer.
-        let before = fs::metadata(&log).map_or(0, |facts| facts.len());
-        child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
-        for _ in 0..READY_LOOKS {
-            let text = log::tail(&log, before);
-            if text.contains(RELOADED) {
-                return Ok(());
-            }
-            // Lines with `cid:` are errors of a connection, not of the server.
-            let mut lines = text.lines();
-            if let Some(line) = lines.find(|line| line.contains("[ERR]") && !line.contains("cid:")) {
-                return Err(Error::NotReady(line.to_owned()));
-            }
-            std::thread::sleep(LOOK);
-        }
-        Err(Error::NotReady("it did not reload its configuration".to_owned()))
     }
 
     fn log(&self) -> PathBuf {

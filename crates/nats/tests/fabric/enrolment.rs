@@ -117,7 +117,10 @@ fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
     let reloads = std::thread::scope(|scope| {
         let joining = scope.spawn(|| join_at_once(&fleet, BURST / 2));
         let while_joining = (0..10_000).take_while(|_| !joining.is_finished());
-        while_joining.map(|_| fleet.broker.lock().expect("whole").reload().expect("it reads it")).count()
+        let asker = fleet.authority.server_asker().expect("it has an account");
+        while_joining
+            .map(|_| fleet.broker.lock().expect("whole").reload(&asker).expect("it reads it"))
+            .count()
     });
     let broker = fleet.broker.lock().expect("whole");
     assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());

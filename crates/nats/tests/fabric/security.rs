@@ -178,7 +178,7 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
         fleet.authority.remove(&member.name).expect("it is there");
     }
     let left = fleet.authority.admitted().expect("listed");
-    let remover = fleet.authority.remover().expect("it has keys");
+    let remover = fleet.authority.server_asker().expect("it has keys");
     fleet.broker.lock().expect("whole").allow(&left, remover).expect("it is told");
     for connected in &mut connected {
         assert!(!troubles(connected).is_empty(), "it is cut off");

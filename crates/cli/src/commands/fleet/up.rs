@@ -274,7 +274,7 @@ impl AnnouncedNodes {
         }
         let nodes = authority.admitted()?;
         if self.nodes.as_ref() != Some(&nodes) {
-            broker.allow(&nodes, authority.remover()?)?;
+            broker.allow(&nodes, authority.server_asker()?)?;
         }
         self.nodes = Some(nodes);
         self.as_of = changed;

@@ -61,6 +61,24 @@ fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
 }
 
 #[test]
+fn an_overloaded_machine_is_named_with_what_came_of_it() {
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    for (node_name, waited) in [("a", 3200), ("a", 1100), ("b", 900)] {
+        controller.handle(ControllerEvent::Starved(node(node_name), Nanos::from_millis(waited)), at(90));
+    }
+    let lost = controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    let finding = |text: &str| ControllerAction::Emit(RunEventKind::Finding(text.to_owned()));
+    assert!(lost.contains(&finding("node b: its agent was started again")), "{lost:?}");
+    let mut controller = fleet(&["a", "b"], RunPolicies::default());
+    controller.handle(ControllerEvent::Starved(node("a"), Nanos::from_millis(3200)), at(90));
+    let reply = NodeReply::SendersDone { sent: vec![], why: StopReason::LeaseOver };
+    let stopped = say(&mut controller, "a", reply, 110);
+    let text = "node a: its senders stopped because their lease was not renewed; its machine is overloaded: its agent waited 3.2s \
+                for a processor";
+    assert!(stopped.contains(&finding(text)), "{stopped:?}");
+}
+
+#[test]
 fn the_owner_s_limit_makes_a_run_partial() {
     let mut controller = fleet(&["a"], RunPolicies::default());
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::OwnersLimit }, 200);

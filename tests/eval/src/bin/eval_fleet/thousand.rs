@@ -83,7 +83,7 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.allow(&authority.admitted()?, authority.remover()?)?;
+        broker.allow(&authority.admitted()?, authority.server_asker()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;

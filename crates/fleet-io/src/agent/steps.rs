@@ -1,0 +1,94 @@
+//! The steps of a run on the data plane: prepare, arm, finish, keep the result.
+
+use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared, prepared};
+use crate::membership::NodeMembership;
+use crate::pulse::{ProcessPulse, doubt_of};
+use packetrig_fleet::agent::AgentEvent;
+use packetrig_fleet::fabric::Endpoint;
+use packetrig_fleet::message::{MessageBody, RunPreparation, SentTotal};
+use packetrig_fleet::outcome::NodeFault;
+use packetrig_stats::result::NodeResult;
+use std::sync::Arc;
+
+impl<E: Endpoint> AgentShell<'_, E> {
+    pub(super) fn prepare(&mut self, preparation: &RunPreparation) -> AgentEvent {
+        let own = match (&mut self.membership, self.agent.head()) {
+            (Some(member), Some(head)) => match member.prepare(head, preparation) {
+                Ok(own) => own,
+                Err(error) => return AgentEvent::Failed(error.fault()),
+            },
+            _ => preparation.clone(),
+        };
+        let plan = match NodePlan::read(&own, self.membership.is_some()) {
+            Ok(plan) => plan,
+            Err(problems) => return self.failed(problems.into()),
+        };
+        let prepared = self.planes.prepare(&own, Arc::clone(plan.plan.current()));
+        // The rig has asked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
+        if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
+            && let Err(error) = member.begin(head, &own, plan.plan.current())
+        {
+            return AgentEvent::Failed(error.fault());
+        }
+        self.plan = Some(plan);
+        match prepared {
+            Ok((plane, ports)) => {
+                self.plane = Some(plane);
+                self.is_armed = false;
+                self.report_every = own.say_every.min(LONGEST_SILENCE);
+                AgentEvent::Prepared(ports)
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = prepared(&mut self.plane)?;
+        if !self.is_armed
+            && let Err(error) = plane.arm()
+        {
+            return Ok(Some(self.failed(error)));
+        }
+        self.is_armed = true;
+        // A further attempt goes on with the same receivers, so with the same watch on the process.
+        if self.pulse.is_none() {
+            match ProcessPulse::start() {
+                Ok(pulse) => self.pulse = Some(pulse),
+                Err(error) => return Err(error.fault()),
+            }
+        }
+        if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
+            && let Err(error) = member.attempt(head)
+        {
+            return Err(error.fault());
+        }
+        // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the controller gets it before it
+        // confirms a start.
+        let clock = self.membership.as_mut().and_then(NodeMembership::clock);
+        if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
+            self.post(MessageBody::Clock(head, Box::new(clock)));
+        }
+        Ok(Some(AgentEvent::Armed))
+    }
+
+    pub(super) fn finish(&mut self, sent: &[SentTotal]) -> Result<Option<AgentEvent>, NodeFault> {
+        let name = self.endpoint.name().to_string();
+        let plane = self.plane.take().ok_or_else(not_prepared)?;
+        let outcome = self.finished.insert(plane).finish(&name, sent);
+        Ok(Some(match outcome {
+            Ok(mut result) => {
+                // A process that was stopped cannot have noticed its losses: the result carries the doubt.
+                let standstills = self.pulse.take().map(|pulse| pulse.standstills());
+                result.caveats.extend(doubt_of(&standstills.unwrap_or_default(), &name, result.started));
+                AgentEvent::Finished(Arc::new(result))
+            }
+            Err(error) => self.failed(error),
+        }))
+    }
+
+    pub(super) fn spool(&mut self, result: &NodeResult) -> Result<Option<AgentEvent>, NodeFault> {
+        let spooled = prepared(&mut self.membership)?.spool(result);
+        let segments = spooled.map_err(|error| error.fault())?;
+        Ok(Some(AgentEvent::Spooled { segments }))
+    }
+}

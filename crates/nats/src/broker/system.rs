@@ -1,0 +1,38 @@
+//! Questions to the server in its system account: it answers them itself.
+
+use super::{BrokerSetup, Error, configuration};
+use crate::authority::{SERVER_FACTS, SYSTEM_USER};
+use crate::connection::{self, ConnectionTroubles, FleetCredentials, ServerAccess};
+use crate::runtime::SharedRuntime;
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long the server may take for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Asks at `subject`, on a connection of its own.
+pub(super) fn ask(
+    setup: &BrokerSetup,
+    as_whom: &FleetCredentials,
+    subject: &'static str,
+    question: String,
+) -> Result<Value, String> {
+    let server = configuration::reachable(setup.listen).to_string();
+    let access = ServerAccess::to(server, Some(as_whom.clone()));
+    let runtime = SharedRuntime::start().map_err(|error| error.to_string())?;
+    let asking = async move {
+        let client = connection::open(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
+        let client = client.map_err(|error| error.to_string())?;
+        let answer = client.request(subject, question.into()).await.map_err(|error| error.to_string())?;
+        Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
+    };
+    runtime.wait(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))
+}
+
+/// When the server read its configuration last, in its own words; an error if it cannot be asked.
+pub(super) fn configured_at(setup: &BrokerSetup, as_whom: &FleetCredentials) -> Result<String, Error> {
+    let facts = ask(setup, as_whom, SERVER_FACTS, String::new());
+    let facts = facts.map_err(|why| Error::NotReady(format!("it does not tell of itself: {why}")))?;
+    let time = facts["data"]["config_load_time"].as_str();
+    time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not tell of itself: {facts}")))
+}
