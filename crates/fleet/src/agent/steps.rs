@@ -123,13 +123,9 @@ impl AgentMachine {
 
     pub(super) fn stop(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // By the controller's clock T has passed.
-            AgentState::Running | AgentState::Waiting { confirmed: true, .. } => {
-                self.stop_senders(StopReason::Told)
-            }
-            // Others may have been told to start, by a controller that was killed while it told them: what its receivers have counted is a
-            // result. From here on no confirmation starts it any more.
-            AgentState::Armed | AgentState::Waiting { confirmed: false, .. } => {
+            // By the controller's clock T has passed. One that was not told of it: others may have been, by a controller that was killed
+            // while it told them. What its receivers have counted is a result, and no confirmation starts it any more.
+            AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
             }
             _ => self.answer(),

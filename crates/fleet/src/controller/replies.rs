@@ -153,7 +153,7 @@ impl ControllerMachine {
             }
         };
         if first {
-            let text = format!("node {node}: {}", self.with_overload(&node, &cut));
+            let text = format!("node {node}: {}", self.with_overload(node, &cut));
             self.emit(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
             if self.policies.on_loss == OnLoss::Abort {

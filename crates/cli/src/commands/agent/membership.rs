@@ -6,18 +6,20 @@ use crate::output::remark;
 use packetrig_fleet::fabric::Error as FabricError;
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{self, FleetMembership};
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often the certificate is checked for its end.
-const RENEWAL: Duration = Duration::from_hours(6);
+const RENEWAL: Nanos = Nanos::from_secs(6 * 3600);
 /// How often it is looked whether the server refuses this node.
 const LOOK: Duration = Duration::from_secs(1);
 /// Refused connections in a row until the fleet is asked: a server that reads its configuration again refuses everybody meanwhile.
 const MANY_REFUSED: u32 = 4;
 /// Between two such questions.
-const QUESTION_PAUSE: Duration = Duration::from_secs(20);
+const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
 /// A thread that looks after the membership as long as the process lives.
 #[derive(Debug)]
@@ -56,11 +58,11 @@ impl WatchJob {
         let (mut renewed_at, mut asked_at) = (None, None);
         while self.removed.get().is_none() {
             if is_due(renewed_at, RENEWAL) {
-                renewed_at = Some(Instant::now());
+                renewed_at = Some(clock::boottime_ns());
                 self.renew();
             }
             if self.fabric.refused_log_ins() >= MANY_REFUSED && is_due(asked_at, QUESTION_PAUSE) {
-                asked_at = Some(Instant::now());
+                asked_at = Some(clock::boottime_ns());
                 self.ask_whether_removed();
             }
             std::thread::sleep(LOOK);
@@ -86,8 +88,8 @@ impl WatchJob {
     }
 }
 
-fn is_due(last: Option<Instant>, every: Duration) -> bool {
-    last.is_none_or(|last| last.elapsed() >= every)
+fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
+    last_ns.is_none_or(|last| clock::boottime_ns().saturating_sub(last) >= every.as_u64())
 }
 
 /// The error if the fleet says that this node is not in it any more. A fleet that does not answer says nothing.
