@@ -169,9 +169,10 @@ fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement
     SubjectJudgement {
         subject: format!("capture {}", capture.file),
         result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
-        measured: failure.map_or(known.clone(), |failure| {
-            format!("{known}; how many came besides is not known, as {failure}")
-        }),
+        measured: match failure {
+            Some(failure) => format!("{known}; how many came besides is not known, as {failure}"),
+            None => known,
+        },
         figure: None,
     }
 }
