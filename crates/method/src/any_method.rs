@@ -78,6 +78,26 @@ pub struct MethodReport {
     pub is_complete: bool,
     pub result: MethodResult,
     pub judgement: MethodJudgement,
+    /// The ports that send, if there are several. Loads are of all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub senders: Vec<LoadedSender>,
+}
+
+/// A port that sends, and its part of every load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadedSender {
+    pub name: String,
+    /// From 0 to 1.
+    pub share: f64,
+}
+
+impl MethodReport {
+    /// The same for these ports that send.
+    #[must_use]
+    pub fn with_senders(self, senders: &[LoadedSender]) -> Self {
+        let senders = if senders.len() > 1 { senders.to_vec() } else { Vec::new() };
+        Self { senders, ..self }
+    }
 }
 
 impl MethodOptions {
@@ -190,6 +210,7 @@ impl StartedMethod {
             is_complete: self.next_order().is_none(),
             result: self.result(),
             judgement: self.judge(),
+            senders: Vec::new(),
         }
     }
 

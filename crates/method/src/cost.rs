@@ -59,6 +59,11 @@ impl MethodOptions {
         Ok(play(self.start()?, device.clone()))
     }
 
+    /// The trials with a device that never loses a frame: each search tries its highest load.
+    pub fn rehearse_most(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+        self.rehearse(&simulate_device(f64::INFINITY))
+    }
+
     /// A device in between, for the plan of a dry run: it carries half of the highest load.
     pub fn typical_device(&self) -> Result<SimulatedDevice, MethodOptionsError> {
         Ok(simulate_device(self.highest_load()? * 0.5))
@@ -95,7 +100,7 @@ impl MethodOptions {
 
     /// The highest load that a device which never loses frames gets.
     fn highest_load(&self) -> Result<f64, MethodOptionsError> {
-        let orders = self.rehearse(&simulate_device(f64::INFINITY))?;
+        let orders = self.rehearse_most()?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
 }

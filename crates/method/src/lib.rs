@@ -32,7 +32,8 @@ mod verdict;
 mod waits;
 
 pub use any_method::{
-    MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION, StartedMethod,
+    LoadedSender, MethodOptions, MethodOptionsError, MethodReport, MethodResult, SCHEMA_VERSION,
+    StartedMethod,
 };
 pub use cost::{CostRange, RehearsedCost};
 pub use load::Load;

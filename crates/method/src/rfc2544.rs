@@ -19,7 +19,9 @@ mod result;
 mod throughput;
 
 pub use criteria::{MinimumThroughput, Rfc2544Criteria, ThroughputFloor};
-pub use options::{LatencyDefinition, Rfc2544Durations, Rfc2544Options, Rfc2544Repetitions, Rfc2544Test};
+pub use options::{
+    LatencyDefinition, Rfc2544Durations, Rfc2544Options, Rfc2544Repetitions, Rfc2544Test, SizeMaximum,
+};
 pub use result::{
     BackToBackBenchmark, BurstSearch, FrameLossCurve, FrameLossPoint, LatencyBenchmark, LatencySample,
     PartOutcome, RecoveryBenchmark, RecoveryTrial, ResetTime, Rfc2544Result, SizeBenchmark, ThroughputBasis,

@@ -15,6 +15,7 @@ mod convergence;
 mod loss_share;
 mod rfc2544;
 mod searches;
+mod senders;
 
 /// A table of a result, in any form of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,7 @@ impl MethodReport {
             MethodResult::Mlrsearch(result) => searches::tabulate_mlrsearch(result),
             MethodResult::Bisect(result) => searches::tabulate_bisection(result),
         };
+        tables.extend(senders::tabulate(self).unless_empty());
         tables.extend(tabulate_judgement(&self.judgement).unless_empty());
         tables
     }

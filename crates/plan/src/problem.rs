@@ -76,6 +76,17 @@ impl fmt::Display for PlanProblem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanProblems(pub Vec<PlanProblem>);
 
+impl PlanProblems {
+    /// The same problems of a text that the user has not written: lines and columns of it would mislead.
+    #[must_use]
+    pub fn without_places(mut self) -> Self {
+        for problem in &mut self.0 {
+            (problem.span, problem.position) = (None, None);
+        }
+        self
+    }
+}
+
 impl fmt::Display for PlanProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {

@@ -3,10 +3,15 @@
 //! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a trial
 //! is an ordinary document, and its run is an ordinary run.
 
+mod loads;
+
+pub use loads::LoadedSender;
+
 use crate::document::{self, DocumentNode, DocumentValue};
 use crate::model::{Plan, ReadOptions};
 use crate::problem::PlanProblem;
 use crate::{PlanProblems, StreamAmount};
+use loads::StreamLoad;
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde_json::{Map, Value, json};
 
@@ -17,14 +22,20 @@ const COARSE: f64 = 100_000.0;
 #[derive(Clone, Debug)]
 pub struct TrialTraffic {
     document: Value,
+    reading: ReadOptions,
+    /// Of each port, where it is known.
+    speeds: Vec<Option<BitRate>>,
     flows: Vec<FlowLoad>,
+    /// In the order of the plan.
+    streams: Vec<StreamLoad>,
 }
 
 /// A flow at the plan's own rates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct FlowLoad {
-    /// Frames per second.
+    /// Frames per second of each direction: a flow that is `bidirectional` sends them twice.
     rate: f64,
+    directions: u32,
     /// The one size of its frames, if they have one.
     size: Option<FrameSize>,
 }
@@ -34,7 +45,7 @@ struct FlowLoad {
 pub struct TrialShape {
     /// Size of all frames, FCS included; `None` keeps the sizes of the plan.
     pub size: Option<FrameSize>,
-    /// Frames per second, all flows together.
+    /// Frames per second, all flows and directions together.
     pub frames_per_second: f64,
     pub length: TrialAmount,
     /// Frames per second that follow at once, and for how long.
@@ -45,7 +56,7 @@ pub struct TrialShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialAmount {
     Time(Nanos),
-    /// Frames, all flows together.
+    /// Frames, all flows and directions together.
     Frames(u64),
 }
 
@@ -64,25 +75,18 @@ impl TrialTraffic {
         let node = document::parse(text).map_err(|problem| PlanProblems(vec![*problem]))?;
         let speeds = speeds(&plan);
         let bound = plan.bind(&speeds)?;
-        let mut flows: Vec<FlowLoad> = Vec::new();
-        for (stream, timed) in bound.plan.streams.iter().zip(&bound.streams) {
-            let rate = timed.timeline.rate.as_f64();
-            match flows.get_mut(stream.flow) {
-                Some(flow) => flow.rate += rate,
-                None => flows.push(FlowLoad { rate, size: None }),
-            }
-        }
         let mut document = value_of(&node);
         // Hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
-        let mut traffic = Self { document, flows };
+        let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
+        let mut traffic = Self { document, reading, speeds, flows, streams };
         traffic.note_sizes();
         Ok(traffic)
     }
 
-    /// Frames per second of the plan's own rates, all flows together.
+    /// Frames per second of the plan's own rates, all flows and directions together.
     pub fn full_load(&self) -> f64 {
-        self.flows.iter().map(|flow| flow.rate).sum()
+        self.flows.iter().map(|flow| flow.rate * f64::from(flow.directions)).sum()
     }
 
     /// The document of a trial.
@@ -97,7 +101,7 @@ impl TrialTraffic {
             let share = own.rate / whole;
             let size = shape.size.or(own.size);
             if let Some(size) = shape.size {
-                flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
+                set_size(flow, size);
             }
             if let Some((load, time)) = shape.then {
                 following.push(follow_up(flow, rate(load * share, size), &shape.length, time));
@@ -147,6 +151,10 @@ fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Val
     next["duration"] = json!({"choice": "fixed_seconds", "fixed_seconds": {
         "seconds": time.as_secs_f64(), "delay": {"choice": "nanoseconds", "nanoseconds": delay}}});
     next
+}
+
+fn set_size(flow: &mut Value, size: FrameSize) {
+    flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
 }
 
 fn rate(frames_per_second: f64, size: Option<FrameSize>) -> Value {
@@ -254,6 +262,60 @@ flows:
         let totals: Vec<_> =
             bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
         assert_eq!(totals, [60_000, 20_000]);
+    }
+
+    const BOTH_WAYS: &str = r#"
+ports: [{name: a, location: eth1}, {name: b, location: eth2}]
+devices:
+- {name: d, ethernets: [
+    {name: e, connection: {port_name: a}, mac: "02:00:00:00:00:01", ipv4_addresses: [{name: a4, address: 198.18.0.2, gateway: 0.0.0.0}]},
+    {name: f, connection: {port_name: b}, mac: "02:00:00:00:00:02", ipv4_addresses: [{name: b4, address: 198.18.0.3, gateway: 0.0.0.0}]}]}
+flows:
+- {name: f1, tx_rx: {device: {tx_names: [a4], rx_names: [b4], bidirectional: true}}, size: {fixed: 100}, rate: {pps: 2000},
+   packet: [{ethernet: {}}, {ipv4: {}}, {udp: {}}], metrics: {enable: true}}
+"#;
+
+    #[test]
+    fn both_directions_together_are_the_load() {
+        let traffic = traffic(BOTH_WAYS).unwrap();
+        assert!((traffic.full_load() - 4_000.0).abs() < 1e-6, "{}", traffic.full_load());
+        for length in [TrialAmount::Time(Nanos::from_secs(1)), TrialAmount::Frames(3_000)] {
+            let document = traffic.document(&shape(3_000.0, length));
+            let bound = bound(&document);
+            let totals: Vec<_> =
+                bound.streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
+            assert_eq!(totals, [1_500, 1_500]);
+        }
+        let senders = traffic.senders(&Plan::read(BOTH_WAYS).unwrap());
+        let wanted = ["a", "b"].map(|name| LoadedSender { name: name.to_owned(), share: 0.5 });
+        assert_eq!(senders, wanted);
+    }
+
+    #[test]
+    fn the_highest_load_keeps_the_rates_of_the_document_and_of_each_sender() {
+        let traffic = traffic(BOTH_WAYS).unwrap();
+        let highest = |size: Option<u32>, rate: Option<&str>| {
+            let rate = rate.map(|rate| rate.parse().unwrap());
+            traffic.highest_load(size.map(FrameSize::new), rate).unwrap().round()
+        };
+        assert_eq!(highest(None, None), 4_000.0);
+        assert_eq!(highest(Some(1500), None), 4_000.0);
+        assert_eq!(highest(None, Some("1500pps")), 3_000.0);
+        assert_eq!(highest(None, Some("9kpps")), 4_000.0);
+        // 1000 frames of 100 bytes each way; of 1000 bytes, 100.
+        assert_eq!(highest(None, Some("800kbit/s")), 2_000.0);
+        assert_eq!(highest(Some(1000), Some("800kbit/s")), 200.0);
+        // 0.1 % of a gigabit are 1041.7 frames of 120 bytes on the line.
+        assert_eq!(highest(None, Some("0.1%")), 2_083.0);
+        assert_eq!(traffic.load_at(None, "9kpps".parse().unwrap()).unwrap().round(), 18_000.0);
+    }
+
+    #[test]
+    fn problems_of_a_trial_have_no_place_in_its_document() {
+        let order = TrialShape { size: Some(FrameSize::new(1518)), ..shape(1e9, TrialAmount::Frames(5)) };
+        let problems = traffic(BOTH_WAYS).unwrap().check(&order).unwrap_err();
+        assert!(problems.0.iter().all(|problem| problem.position.is_none() && problem.span.is_none()));
+        assert!(problems.to_string().contains("its link has 1.000 Gbit/s"), "{problems}");
     }
 
     #[test]

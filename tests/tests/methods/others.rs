@@ -2,8 +2,87 @@
 
 use crate::lab::{limited_alone, result, start, test};
 use packetrig_testkit::Lab;
-use packetrig_tests::program::Running;
+use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip;
+
+/// 2000 frames per second in each direction through a bridge that carries them.
+fn plan_of_both_directions(lab: &Lab) -> String {
+    let [left, right] = [0, 1].map(|port| lab.ports()[port].location());
+    format!(
+        r#"
+ports: [{{name: left, location: {left}}}, {{name: right, location: {right}}}]
+devices:
+- name: hosts
+  ethernets:
+  - {{name: e, connection: {{port_name: left}}, mac: "02:00:00:00:00:0a", ipv4_addresses: [
+      {{name: e4, address: 198.18.0.2, gateway: 0.0.0.0}}]}}
+  - {{name: f, connection: {{port_name: right}}, mac: "02:00:00:00:00:0b", ipv4_addresses: [
+      {{name: f4, address: 198.18.0.3, gateway: 0.0.0.0}}]}}
+flows:
+- name: both
+  tx_rx: {{device: {{tx_names: [e4], rx_names: [f4], bidirectional: true}}}}
+  packet: [{{ethernet: {{}}}}, {{ipv4: {{}}}}, {{udp: {{}}}}]
+  size: {{fixed: 128}}
+  rate: {{pps: 2000}}
+  metrics: {{enable: true}}
+"#
+    )
+}
+
+/// Frames that left in the trial with the highest load, of all senders together.
+fn sent_at_most(finished: &Finished) -> u64 {
+    let tests = std::fs::read_dir(finished.directory.path().join("out-store/methods")).unwrap();
+    let journals =
+        tests.map(|test| std::fs::read_to_string(test.unwrap().path().join("journal.jsonl")).unwrap());
+    let journal: String = journals.collect();
+    let trials = journal.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    trials.filter_map(|trial| trial["result"]["sent"].as_u64()).max().unwrap_or_default()
+}
+
+#[test]
+fn both_directions_of_a_plan_carry_its_rates_and_no_more() {
+    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let plan = plan_of_both_directions(&lab);
+    let bisect = ["test", "bisect", "{plan}", "--time", "300ms", "--resolution", "20%"];
+    let rfc2544 = [
+        "test",
+        "rfc2544",
+        "{plan}",
+        "--link",
+        "1Gbit/s",
+        "--quick",
+        "--only",
+        "throughput",
+        "--size",
+        "128,1518",
+        "--trial-time",
+        "300ms",
+        "--resolution",
+        "20%",
+    ];
+    for (method, path) in [
+        (&bisect[..], "/result/lower_bound_frames_per_second"),
+        (&rfc2544[..], "/result/sizes/1/throughput/frames_per_second"),
+    ] {
+        let arguments = [method, &["--out", "{out}", "--store", "{out}-store"]].concat();
+        let finished = Running::start(&arguments, &plan).finish();
+        assert!(matches!(finished.code, Some(0 | 7)), "{finished:?}");
+        let result = result(&finished);
+        let carried = result.pointer(path).and_then(serde_json::Value::as_f64);
+        // A busy machine may carry less.
+        assert!(carried.is_some_and(|carried| carried <= 4_000.0), "{carried:?} {finished:?}");
+        let sender = &result["senders"][1];
+        assert_eq!(
+            (sender["name"].as_str(), sender["share"].as_f64()),
+            (Some("right"), Some(0.5)),
+            "{result}"
+        );
+        let text = std::fs::read_to_string(finished.out().join("result.txt")).unwrap();
+        assert!(text.contains("Load of each sender"), "{text}");
+        // 300 ms of it, and never twice as many.
+        assert!((600..=1_200).contains(&sent_at_most(&finished)), "{finished:?}");
+    }
+}
 
 #[test]
 fn mlrsearch_finds_the_limit_for_two_goals() {

@@ -37,9 +37,9 @@ pub(crate) struct MethodTraffic {
     /// Speed of the link of each sender, such as 1Gbit/s [default: what its driver reports]
     #[arg(long, value_name = "RATE", value_parser = link_speed)]
     pub(crate) link: Option<BitRate>,
-    /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: the rates of
-    /// the plan, or what the link carries]
-    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
+    /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1). The rates of a plan are a
+    /// limit, too [default: the rates of the plan, or what the link carries]
+    #[arg(long, value_name = "RATE", value_parser = load)]
     pub(crate) max_rate: Option<Rate>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Rfc2544Args {
     /// How close to search the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) resolution: Option<PercentArg>,
-    /// Number of trials that measure latency, for each size [default: 20, with --quick 3]
+    /// Number of trials that measure latency, for each size [default: 20, with --quick 5]
     #[arg(long, value_name = "N", value_parser = positive::<u32>)]
     pub(crate) latency_trials: Option<u32>,
     /// Number of searches for the longest burst, for each size [default: 50, with --quick 3]
@@ -137,7 +137,7 @@ pub(crate) struct Rfc2544Args {
     /// Shell command that resets the device; for the test `reset`
     #[arg(long, value_name = "COMMAND")]
     pub(crate) reset_command: Option<String>,
-    /// Least throughput that passes, in frames/s or in percent of the line: `90%`, or `64=500kpps` for one size
+    /// Least throughput that passes, in frames/s of each sender or in percent of the line: `90%`, or `64=500kpps` for one size
     #[arg(long, value_name = "[SIZE=]RATE,…", value_delimiter = ',')]
     pub(crate) min_throughput: Vec<ThroughputBound>,
     /// Longest mean latency that passes

@@ -23,6 +23,9 @@ pub struct Rfc2544Options {
     /// The same as a percentage of what the line carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_percent_of_line: Option<f64>,
+    /// The highest load of single sizes, if it is below the other limits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maximum_of_sizes: Vec<SizeMaximum>,
     /// How close the throughput is searched, in percent of the maximum load.
     pub resolution_percent: f64,
     /// The step of the frame-loss curve, in percent of the maximum load.
@@ -32,6 +35,13 @@ pub struct Rfc2544Options {
     pub latency_definition: LatencyDefinition,
     #[serde(default)]
     pub criteria: Rfc2544Criteria,
+}
+
+/// The highest load that is tried with one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeMaximum {
+    pub frame_size_bytes: FrameSize,
+    pub frames_per_second: Load,
 }
 
 /// The tests of section 26.
@@ -149,6 +159,7 @@ impl Rfc2544Options {
             repetitions: Rfc2544Repetitions { latency: 20, back_to_back: 50, recovery: 5 },
             maximum_frames_per_second: None,
             maximum_percent_of_line: None,
+            maximum_of_sizes: Vec::new(),
             resolution_percent: 0.1,
             loss_step_percent: 10.0,
             burst_step_frames: 1,
@@ -192,6 +203,11 @@ impl Rfc2544Options {
                 "maximum_frames_per_second",
                 "must be above 0",
             ),
+            (
+                self.maximum_of_sizes.iter().any(|maximum| maximum.frames_per_second == Load::ZERO),
+                "maximum_of_sizes",
+                "must have rates above 0",
+            ),
             (!is_percent(self.resolution_percent), "resolution_percent", "must be above 0 and at most 100"),
             (
                 !is_percent(self.loss_step_percent) || self.loss_step_percent < 0.01,
@@ -209,10 +225,9 @@ impl Rfc2544Options {
     /// The highest load that is tried with this size.
     pub fn maximum_load(&self, size: FrameSize) -> Load {
         let line = self.theoretical_load(size).scaled(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
-        match self.maximum_frames_per_second {
-            Some(cap) if cap < line => cap,
-            _ => line,
-        }
+        let of_sizes = self.maximum_of_sizes.iter().filter(|maximum| maximum.frame_size_bytes == size);
+        let caps = of_sizes.map(|maximum| maximum.frames_per_second).chain(self.maximum_frames_per_second);
+        caps.fold(line, |least, cap| if cap < least { cap } else { least })
     }
 
     /// The waits around a trial. After a burst, as long again as the burst: the buffer must be empty before the next one.

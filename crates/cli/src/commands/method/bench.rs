@@ -88,11 +88,14 @@ impl TrialBench {
             }
         };
         let user: (&dyn Fn() -> bool, OnEvent<'_>) = (stop, &mut on_event);
-        match &mut self.ground {
-            TrialGround::Here(ground) => Ok(run_on(ground.as_mut(), document, options, user)?),
+        let ran = match &mut self.ground {
+            TrialGround::Here(ground) => {
+                run_on(ground.as_mut(), document, options, user).map_err(Error::from)
+            }
             TrialGround::Fleet(fleet) if hook.is_some() => fleet.run(document, options, user),
             TrialGround::Fleet(fleet) => run_until_started(fleet, document, options, user),
-        }
+        };
+        ran.map_err(without_places)
     }
 
     fn options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
@@ -120,6 +123,18 @@ impl TrialBench {
     }
 }
 
+/// Nobody has written the document of a trial: lines and columns of it would mislead.
+fn without_places(error: Error) -> Error {
+    use packetrig_fleet_io::Error as RunError;
+    match error {
+        Error::Run(RunError::Plan(problems)) => Error::Run(RunError::Plan(problems.without_places())),
+        Error::Run(RunError::NotPlaced(problems)) => {
+            Error::Run(RunError::NotPlaced(problems.without_places()))
+        }
+        other => other,
+    }
+}
+
 /// Makes a trial on a fleet. On a busy machine a start may come too late for some node; nothing is known of the device then, and the
 /// trial is begun again.
 fn run_until_started(
@@ -140,7 +155,7 @@ fn run_until_started(
     fleet.run(document, options, (stop, on_event))
 }
 
-fn shape(order: &TrialOrder) -> TrialShape {
+pub(super) fn shape(order: &TrialOrder) -> TrialShape {
     TrialShape {
         size: order.size,
         frames_per_second: order.load.frames_per_second(),

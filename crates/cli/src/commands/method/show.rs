@@ -72,7 +72,7 @@ pub(super) struct StoredTest {
 
 impl StoredTest {
     pub(super) fn new(head: &MethodHead, session: &MethodSession<StartedMethod>, bench: &TrialBench) -> Self {
-        let report = session.method().report(&head.options);
+        let report = session.method().report(&head.options).with_senders(&head.setup.senders);
         Self {
             packetrig_version: head.packetrig_version.clone(),
             id: head.id.clone(),

@@ -3,7 +3,7 @@
 use super::hook::ShellCommands;
 use super::show::{self, MethodForm};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, TestSetup, begin, carry_on};
+use super::{MethodHead, ResultUse, TestSetup, begin, bench, carry_on};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -21,10 +21,11 @@ use packetrig_method::convergence::ConvergenceOptions;
 use packetrig_method::loss_share::LossShareOptions;
 use packetrig_method::mlrsearch::{Goal, MlrOptions};
 use packetrig_method::rfc2544::{
-    LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, ThroughputFloor,
+    LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, SizeMaximum, ThroughputFloor,
 };
-use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialWaits};
-use packetrig_units::{FrameRate, Rate, Share};
+use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialOrder, TrialWaits};
+use packetrig_units::{FrameRate, FrameSize, Rate, Share};
+use std::collections::BTreeMap;
 
 /// A method as the command line asks for it.
 pub(crate) enum MethodRequest {
@@ -36,6 +37,41 @@ pub(crate) enum MethodRequest {
     LossShare(Box<LossShareArgs>),
 }
 
+impl MethodRequest {
+    fn start(&self) -> Result<MethodStart, Error> {
+        match self {
+            Self::Rfc2544(arguments) => rfc2544(arguments),
+            Self::Mlrsearch(arguments) => mlrsearch(arguments),
+            Self::Bisect(arguments) => bisect(arguments),
+            Self::Convergence(arguments) => convergence(arguments),
+            Self::Compare(arguments) => compare(arguments),
+            Self::LossShare(arguments) => loss_share(arguments),
+        }
+    }
+
+    const fn traffic(&self) -> &MethodTraffic {
+        match self {
+            Self::Rfc2544(arguments) => &arguments.traffic,
+            Self::Mlrsearch(arguments) => &arguments.traffic,
+            Self::Bisect(arguments) => &arguments.traffic,
+            Self::Convergence(arguments) => &arguments.traffic,
+            Self::Compare(arguments) => &arguments.traffic,
+            Self::LossShare(arguments) => &arguments.traffic,
+        }
+    }
+
+    const fn terms(&self) -> &MethodTerms {
+        match self {
+            Self::Rfc2544(arguments) => &arguments.terms,
+            Self::Mlrsearch(arguments) => &arguments.terms,
+            Self::Bisect(arguments) => &arguments.terms,
+            Self::Convergence(arguments) => &arguments.terms,
+            Self::Compare(arguments) => &arguments.terms,
+            Self::LossShare(arguments) => &arguments.terms,
+        }
+    }
+}
+
 /// What a request comes to.
 struct MethodStart {
     options: MethodOptions,
@@ -44,16 +80,8 @@ struct MethodStart {
 }
 
 pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let (start, traffic, terms) = match request {
-        MethodRequest::Rfc2544(arguments) => (rfc2544(arguments)?, &arguments.traffic, &arguments.terms),
-        MethodRequest::Mlrsearch(arguments) => (mlrsearch(arguments)?, &arguments.traffic, &arguments.terms),
-        MethodRequest::Bisect(arguments) => (bisect(arguments)?, &arguments.traffic, &arguments.terms),
-        MethodRequest::Convergence(arguments) => {
-            (convergence(arguments)?, &arguments.traffic, &arguments.terms)
-        }
-        MethodRequest::Compare(arguments) => (compare(arguments)?, &arguments.traffic, &arguments.terms),
-        MethodRequest::LossShare(arguments) => (loss_share(arguments)?, &arguments.traffic, &arguments.terms),
-    };
+    let (start, traffic, terms) = (request.start()?, request.traffic(), request.terms());
+    check_loads(&start)?;
     if terms.dry_run {
         show::dry_run(&start.options, output)?;
         return Ok(CommandExit::Ok);
@@ -72,8 +100,25 @@ pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Re
     carry_on(begin(head(start, traffic, terms), store)?, store, &usage, output)
 }
 
+/// Refuses now what a trial would refuse: the highest load of each size and device is read as its run will read it.
+fn check_loads(start: &MethodStart) -> Result<(), Error> {
+    let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
+    for order in start.options.rehearse_most()? {
+        let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
+        if order.load > known.load {
+            *known = order;
+        }
+    }
+    for order in highest.values() {
+        let device = start.devices.get(usize::from(order.device)).or_else(|| start.devices.first());
+        device.map_or(Ok(()), |device| device.check(&bench::shape(order)))?;
+    }
+    Ok(())
+}
+
 fn head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
     let setup = TestSetup {
+        senders: start.devices.first().map(DeviceTraffic::senders).unwrap_or_default(),
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
         confirmed: terms.confirm.iter().map(ToString::to_string).collect(),
@@ -102,15 +147,25 @@ fn load_at(
     terms: &MethodTerms,
     size: Option<SizeArg>,
 ) -> Result<Load, Error> {
-    if let (Some(_), Rate::Share(share)) = (&traffic.plan, rate) {
+    if traffic.plan.is_none() {
+        let device = only_device(traffic, terms, size, Some(rate))?;
+        return Ok(Load::new(device.traffic.full_load()));
+    }
+    let device = only_device(traffic, terms, size, None)?;
+    match rate {
         // Of a plan: of its own rates.
-        let whole = only_device(traffic, terms, size, None)?;
-        return Ok(whole.highest_load().scaled(percent(share) / 100.0));
+        Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scaled(percent(share) / 100.0)),
+        _ => device.load_at(rate),
     }
-    if traffic.plan.is_some() {
-        return Err(Error::Usage("with a plan, write rates in percent of the rates of the plan".to_owned()));
+}
+
+/// The load of a method that sends one load only. What the user has written is refused if it is above `--max-rate`; what is usual
+/// is lowered.
+fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
+    if rate.is_some() {
+        device.refuse_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
     }
-    Ok(only_device(traffic, terms, size, Some(rate))?.highest_load())
+    device.highest_load(None)
 }
 
 fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
@@ -120,9 +175,7 @@ fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
 fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     // The sizes are the method's; this one only completes the document.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
-    // The document's rate is replaced in every trial. A low one binds without a known speed.
-    let rate = FrameRate::per_second(1_000).map(Rate::Frames);
-    let device = only_device(&arguments.traffic, &arguments.terms, size, rate)?;
+    let device = only_device(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
     let line = device.line()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
@@ -133,15 +186,13 @@ fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     if options.tests.contains(&Rfc2544Test::Reset) && arguments.reset_command.is_none() {
         return Err(Error::Usage("the test `reset` needs --reset-command".to_owned()));
     }
-    if let Some(cap) = arguments.traffic.max_rate {
-        limit_load(&mut options, cap, device.senders())?;
-    }
+    limit_loads(&mut options, &device)?;
     change_durations(&mut options, arguments);
     if arguments.store_and_forward {
         options.latency_definition = LatencyDefinition::StoreAndForward;
     }
     for bound in &arguments.min_throughput {
-        options.criteria.minimum_throughput.push(minimum(*bound)?);
+        options.criteria.minimum_throughput.push(minimum(*bound, &device)?);
     }
     options.criteria.maximum_latency_ns = arguments.max_latency;
     options.criteria.maximum_recovery_ns = arguments.max_recovery;
@@ -173,17 +224,14 @@ fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     }
 }
 
-/// The highest load for all sizes. A bit rate would be another frame rate for each of them.
-fn limit_load(options: &mut Rfc2544Options, cap: Rate, senders: usize) -> Result<(), Error> {
-    match cap {
-        Rate::Frames(rate) => {
-            options.maximum_frames_per_second = Some(Load::new(rate.as_f64() * senders as f64));
-        }
-        Rate::Share(share) => options.maximum_percent_of_line = Some(percent(share)),
-        Rate::Bits(_) => {
-            return Err(Error::Usage(
-                "--max-rate of rfc2544 is frames/s or a percentage of the link, because it holds for all sizes".into(),
-            ));
+/// The highest load of each size, where it is below what the lines carry.
+fn limit_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
+    for size in &options.frame_sizes_bytes {
+        let most = device.highest_load(Some(*size))?;
+        // A whole line is no limit; it is computed as an exact fraction here and as a float there.
+        if most < options.theoretical_load(*size).scaled(1.0 - 1e-6) {
+            let maximum = SizeMaximum { frame_size_bytes: *size, frames_per_second: most };
+            options.maximum_of_sizes.push(maximum);
         }
     }
     Ok(())
@@ -200,9 +248,9 @@ const fn test_of(name: Rfc2544TestName) -> Rfc2544Test {
     }
 }
 
-fn minimum(bound: ThroughputBound) -> Result<MinimumThroughput, Error> {
+fn minimum(bound: ThroughputBound, device: &DeviceTraffic) -> Result<MinimumThroughput, Error> {
     let floor = match bound.rate {
-        Rate::Frames(rate) => ThroughputFloor::FramesPerSecond(Load::new(rate.as_f64())),
+        Rate::Frames(_) => ThroughputFloor::FramesPerSecond(device.load_at(bound.rate)?),
         Rate::Share(share) => ThroughputFloor::PercentOfLine(percent(share)),
         Rate::Bits(_) => {
             return Err(Error::Usage(
@@ -216,7 +264,7 @@ fn minimum(bound: ThroughputBound) -> Result<MinimumThroughput, Error> {
 fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
     let device =
         only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
-    let max = device.highest_load();
+    let max = device.highest_load(None)?;
     let min = match arguments.min_rate {
         Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?,
         None => max.scaled(0.001),
@@ -240,7 +288,7 @@ fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     };
     let search = BisectionPlan {
         min: Load::new(0.0),
-        max: device.highest_load(),
+        max: device.highest_load(None)?,
         resolution: SearchResolution::ShareOfRange(percent(arguments.resolution.0) / 100.0),
         tries: arguments.tries,
         accepted_loss: percent(arguments.accept_loss.0) / 100.0,
@@ -260,7 +308,7 @@ fn convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
     let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
     let options = ConvergenceOptions {
         frame_size_bytes: None,
-        frames_per_second: device.highest_load(),
+        frames_per_second: only_load(&device, arguments.rate)?,
         trial_ns: arguments.time,
         event_at_ns: arguments.event_at,
         repetitions: arguments.repetitions,
@@ -285,10 +333,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     };
     let first = DeviceTraffic::of_arguments(&request)?;
     let second = match &arguments.plan_b {
-        Some(file) => {
-            let document = crate::document::PlanText::read(file)?;
-            DeviceTraffic::of_document(document, &arguments.terms.fleet, arguments.traffic.link)?
-        }
+        Some(file) => DeviceTraffic::of_file(crate::document::PlanText::read(file)?, &request)?,
         None if arguments.tx_b.is_empty() => DeviceTraffic::of_arguments(&request)?,
         None => DeviceTraffic::between(&request, &arguments.tx_b, &arguments.rx_b)?,
     };
@@ -301,9 +346,10 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
         let limit = WorseningLimit::PercentOfFirst(percent(worse.0));
         measures.map(|measure| MaximumWorsening { measure, limit }).to_vec()
     });
+    let (of_first, of_second) = (only_load(&first, arguments.rate)?, only_load(&second, arguments.rate)?);
     let load = ComparedLoad {
         frame_size_bytes: None,
-        frames_per_second: first.highest_load(),
+        frames_per_second: if of_second < of_first { of_second } else { of_first },
         trial_ns: arguments.time,
     };
     let options = ComparisonOptions {
@@ -326,6 +372,10 @@ fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
     let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
+    for load in &loads {
+        refuse_above_plan(*load, &arguments.traffic, &device)?;
+        device.refuse_above_limit(*load, "--rates")?;
+    }
     let options = LossShareOptions {
         frames_per_run: arguments.packets,
         runs_per_rate: arguments.repetitions,
@@ -334,6 +384,18 @@ fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
     Ok(one_device(MethodOptions::LossShare(options), device))
 }
 
+fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {
+    let of_plan = Load::new(device.traffic.full_load());
+    if traffic.plan.is_some() && load > of_plan.scaled(1.0 + 1e-9) {
+        let text = format!("--rates asks for {load} of all senders, and the rates of the plan are {of_plan}");
+        return Err(Error::Usage(text));
+    }
+    Ok(())
+}
+
 fn percent(share: Share) -> f64 {
     share.billionths() as f64 / 1e7
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,10 @@ use crate::commands::{execution, plan, quick};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::{fleet_place, speeds};
-use packetrig_method::Load;
-use packetrig_plan::trial::TrialTraffic;
+use packetrig_method::{Load, LoadedSender};
+use packetrig_plan::trial::{TrialShape, TrialTraffic};
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_units::{BitRate, Blame, Rate, Share};
+use packetrig_units::{BitRate, Blame, FrameSize, Rate, Share};
 use std::collections::BTreeSet;
 
 /// The traffic of one device under test.
@@ -17,6 +17,8 @@ pub(super) struct DeviceTraffic {
     pub(super) traffic: TrialTraffic,
     plan: Plan,
     speeds: Vec<Option<BitRate>>,
+    /// Highest load of each sender, if the user named one (`--max-rate`).
+    limit: Option<Rate>,
 }
 
 /// What the traffic is made of.
@@ -35,7 +37,13 @@ impl DeviceTraffic {
             Some(file) => PlanText::read(file)?,
             None => from_flags(request, &request.arguments.tx, &request.arguments.rx)?,
         };
-        Self::of_document(document, request.fleet, request.arguments.link)
+        Self::of_file(document, request)
+    }
+
+    /// The traffic of a document that the user has written for this test.
+    pub(super) fn of_file(document: PlanText, request: &TrafficRequest<'_>) -> Result<Self, Error> {
+        let traffic = Self::of_document(document, request.fleet, request.arguments.link)?;
+        Ok(Self { limit: request.arguments.max_rate, ..traffic })
     }
 
     /// The same traffic between other interfaces.
@@ -44,7 +52,7 @@ impl DeviceTraffic {
         tx: &[PortText],
         rx: &[PortText],
     ) -> Result<Self, Error> {
-        Self::of_document(from_flags(request, tx, rx)?, request.fleet, request.arguments.link)
+        Self::of_file(from_flags(request, tx, rx)?, request)
     }
 
     /// The traffic of a document. `link` replaces the speeds that drivers report.
@@ -57,19 +65,52 @@ impl DeviceTraffic {
         let reading = ReadOptions { fleet: is_of_fleet, ..ReadOptions::default() };
         let plan = plan::read_with(&document, reading)?;
         let speeds = speeds_of(&plan, link, is_of_fleet);
+        if document.is_from_options {
+            require_speeds(&plan, &speeds)?;
+        }
         let traffic = TrialTraffic::of_document(&document.text, reading, &|_| speeds.clone())
             .map_err(|problems| plan::refused(&document, &problems.0, Blame::Plan))?;
-        Ok(Self { document, traffic, plan, speeds })
+        Ok(Self { document, traffic, plan, speeds, limit: None })
     }
 
-    /// Frames per second of all senders together, at the rates of the document.
-    pub(super) fn highest_load(&self) -> Load {
-        Load::new(self.traffic.full_load())
+    /// The highest load of all senders together that the user permits: by the rates of the document and by `--max-rate`. With a
+    /// size, of frames of that size.
+    pub(super) fn highest_load(&self, size: Option<FrameSize>) -> Result<Load, Error> {
+        self.traffic
+            .highest_load(size, self.limit)
+            .map(Load::new)
+            .map_err(|problems| self.refused(&problems.0))
     }
 
-    /// Number of ports that send.
-    pub(super) fn senders(&self) -> usize {
-        self.plan.streams.iter().map(|stream| stream.tx).collect::<BTreeSet<usize>>().len()
+    /// The load of all senders together at which the busiest one has this rate.
+    pub(super) fn load_at(&self, of_sender: Rate) -> Result<Load, Error> {
+        self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.refused(&problems.0))
+    }
+
+    /// What `--max-rate` permits of a load that the user has written. `option` names that.
+    pub(super) fn refuse_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let most = self.load_at(limit)?;
+        if load > most.scaled(1.0 + ROUNDING) {
+            let text = format!("{option} asks for {load} of all senders, and --max-rate permits {most}");
+            return Err(Error::Usage(text));
+        }
+        Ok(())
+    }
+
+    /// Refuses what the run of a trial would refuse.
+    pub(super) fn check(&self, shape: &TrialShape) -> Result<(), Error> {
+        self.traffic.check(shape).map_err(|problems| self.refused(&problems.0))
+    }
+
+    fn refused(&self, problems: &[packetrig_plan::PlanProblem]) -> Error {
+        plan::refused(&self.document, problems, Blame::Plan)
+    }
+
+    /// The ports that send, and their parts of each load.
+    pub(super) fn senders(&self) -> Vec<LoadedSender> {
+        let senders = self.traffic.senders(&self.plan).into_iter();
+        senders.map(|sender| LoadedSender { name: sender.name, share: sender.share }).collect()
     }
 
     /// What the links of all senders carry together, if their speeds are known.
@@ -78,10 +119,7 @@ impl DeviceTraffic {
         let mut sum = 0_u64;
         for port in senders {
             let speed = self.speeds.get(port).copied().flatten();
-            let known = speed.ok_or_else(|| {
-                let location = self.plan.ports[port].whereabouts();
-                Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
-            })?;
+            let known = speed.ok_or_else(|| unknown_speed(&self.plan, port))?;
             sum = sum.saturating_add(known.bits_per_second());
         }
         Ok(BitRate::new(sum))
@@ -91,6 +129,24 @@ impl DeviceTraffic {
     pub(super) fn fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
         execution::fleet_of(arguments, &self.document.text)
     }
+}
+
+/// Rates that differ by less are the same one, computed in another order.
+const ROUNDING: f64 = 1e-9;
+
+/// Refuses a plan from flags that lacks the speed of a link, in words of the flags.
+fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> {
+    let needs_speed = |rate: Rate| matches!(rate, Rate::Share(_));
+    let mut streams = plan.streams.iter().filter(|stream| needs_speed(stream.rate));
+    match streams.find(|stream| speeds.get(stream.tx).copied().flatten().is_none()) {
+        Some(stream) => Err(unknown_speed(plan, stream.tx)),
+        None => Ok(()),
+    }
+}
+
+fn unknown_speed(plan: &Plan, port: usize) -> Error {
+    let location = plan.ports[port].whereabouts();
+    Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
 }
 
 fn speeds_of(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {

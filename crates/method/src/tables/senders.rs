@@ -1,0 +1,72 @@
+//! The loads of a result, sender by sender: with several of them, every load elsewhere is their sum.
+
+use super::{ResultTable, decimals, optional, rate_cell, size_cell};
+use crate::{Load, MethodOptions, MethodReport, MethodResult};
+use packetrig_units::FrameSize;
+
+/// A load that a result names.
+struct NamedLoad {
+    name: String,
+    size: Option<FrameSize>,
+    load: Option<Load>,
+}
+
+/// Without rows if there is one sender.
+pub(super) fn tabulate(report: &MethodReport) -> ResultTable {
+    let headings = [
+        "Frame size [B]",
+        "Load",
+        "Sender",
+        "Of the sum [%]",
+        "Of this sender [frames/s]",
+        "In sum [frames/s]",
+    ];
+    let mut table = ResultTable::new("senders", "Load of each sender", &headings);
+    for NamedLoad { name, size, load } in named_loads(report) {
+        for sender in &report.senders {
+            table.push(vec![
+                optional(size, size_cell),
+                name.clone(),
+                sender.name.clone(),
+                decimals(sender.share * 100.0, 2),
+                optional(load, |load| rate_cell(load.scaled(sender.share))),
+                optional(load, rate_cell),
+            ]);
+        }
+    }
+    if !table.rows.is_empty() {
+        table.notes.push("The other tables name the load of all senders together.".to_owned());
+    }
+    table
+}
+
+fn named_loads(report: &MethodReport) -> Vec<NamedLoad> {
+    let named = |name: &str, load: Option<Load>| NamedLoad { name: name.to_owned(), size: None, load };
+    match (&report.result, &report.options) {
+        (MethodResult::Rfc2544(result), _) => {
+            let sizes =
+                result.sizes.iter().filter_map(|row| Some((row.frame_size_bytes, row.throughput.as_ref()?)));
+            let loads = sizes.map(|(size, bounds)| NamedLoad {
+                size: Some(size),
+                ..named("throughput", bounds.frames_per_second)
+            });
+            loads.collect()
+        }
+        (MethodResult::Mlrsearch(result), _) => result
+            .goals
+            .iter()
+            .map(|goal| named(&format!("{} carried", goal.goal), goal.lower_bound))
+            .collect(),
+        (MethodResult::Bisect(result), _) => vec![named("carried", result.lower_bound)],
+        (MethodResult::LossShare(result), _) => {
+            result.rates.iter().map(|rate| named("sent", Some(rate.frames_per_second))).collect()
+        }
+        (MethodResult::Compare(result), _) => {
+            result.loads.iter().map(|load| named("sent", Some(load.load.frames_per_second))).collect()
+        }
+        (MethodResult::Convergence(_), MethodOptions::Convergence(options)) => {
+            vec![named("sent", Some(options.frames_per_second))]
+        }
+        (MethodResult::Convergence(_), _) => Vec::new(),
+    }
+}

@@ -1,0 +1,148 @@
+//! How the load of a trial is divided among flows, directions and senders, and how high it may be.
+
+use super::{FlowLoad, TrialTraffic, set_size};
+use crate::model::{BoundPlan, MeanSize, Plan};
+use crate::{PlanProblem, PlanProblems};
+use packetrig_units::{FrameRate, FrameSize, Rate, Share};
+
+/// A stream at the plan's own rates.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamLoad {
+    /// Index of the port that sends it.
+    pub(super) tx: usize,
+    /// Frames per second.
+    pub(super) rate: f64,
+}
+
+/// A port that sends, and its part of every load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedSender {
+    /// Name of the port in the plan.
+    pub name: String,
+    /// From 0 to 1.
+    pub share: f64,
+}
+
+/// The flows of a plan. The parts of a flow share its rate; each of its directions has all of it.
+pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
+    let mut flows: Vec<FlowLoad> = Vec::new();
+    for (stream, timed) in bound.plan.streams.iter().zip(&bound.streams) {
+        if flows.len() <= stream.flow {
+            flows.resize(stream.flow + 1, FlowLoad::default());
+        }
+        let flow = &mut flows[stream.flow];
+        flow.rate = timed.timeline.rate.as_f64() * stream.part.of as f64;
+        flow.directions += u32::from(stream.part.index == 0);
+    }
+    flows
+}
+
+pub(super) fn stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
+    let streams = bound.plan.streams.iter().zip(&bound.streams);
+    streams.map(|(stream, timed)| StreamLoad { tx: stream.tx, rate: timed.timeline.rate.as_f64() }).collect()
+}
+
+impl TrialTraffic {
+    /// The ports that send, in the order of the plan.
+    pub fn senders(&self, plan: &Plan) -> Vec<LoadedSender> {
+        let whole = self.full_load();
+        let share = |port: usize| self.streams_of(port).map(|stream| stream.rate / whole).sum();
+        let ports = plan.ports.iter().enumerate().map(|(port, named)| (port, named.name.clone()));
+        ports
+            .filter(|(port, _)| self.streams_of(*port).next().is_some())
+            .map(|(port, name)| LoadedSender { name, share: share(port) })
+            .collect()
+    }
+
+    fn streams_of(&self, port: usize) -> impl Iterator<Item = &StreamLoad> {
+        self.streams.iter().filter(move |stream| stream.tx == port)
+    }
+
+    /// The highest load, all senders together, at which no flow has more than its rate in the document and no sender more than
+    /// `of_sender`. With a size, of frames of that size.
+    pub fn highest_load(
+        &self,
+        size: Option<FrameSize>,
+        of_sender: Option<Rate>,
+    ) -> Result<f64, PlanProblems> {
+        let bound = self.bind_with_size(size)?;
+        let whole = self.full_load();
+        let own = self.streams.iter().zip(&bound.streams);
+        let of_document = own
+            .map(|(stream, timed)| timed.timeline.rate.as_f64() * whole / stream.rate)
+            .fold(f64::INFINITY, f64::min);
+        let most = of_sender.map(|rate| self.load_on(&bound, rate)).transpose()?;
+        Ok(most.map_or(of_document, |most| most.min(of_document)))
+    }
+
+    /// The load, all senders together, at which the sender with the most has this rate. With a size, of frames of that size.
+    pub fn load_at(&self, size: Option<FrameSize>, of_sender: Rate) -> Result<f64, PlanProblems> {
+        self.load_on(&self.bind_with_size(size)?, of_sender)
+    }
+
+    fn load_on(&self, bound: &BoundPlan, of_sender: Rate) -> Result<f64, PlanProblems> {
+        let mut least = f64::INFINITY;
+        for port in 0..bound.plan.ports.len() {
+            if let Some(load) = self.load_of_port(bound, port, of_sender)? {
+                least = least.min(load);
+            }
+        }
+        Ok(least)
+    }
+
+    /// The load, all senders together, at which this port has the rate; `None` if it sends nothing.
+    fn load_of_port(&self, bound: &BoundPlan, port: usize, rate: Rate) -> Result<Option<f64>, PlanProblems> {
+        let whole = self.full_load();
+        let streams = self.streams.iter().zip(&bound.plan.streams).filter(|(stream, _)| stream.tx == port);
+        // What a frame of the load puts on this port: frames, bits of layer 2 and bits of layer 1.
+        let (mut frames, mut bits, mut line_bits) = (0.0, 0.0, 0.0);
+        for (stream, planned) in streams {
+            let share = stream.rate / whole;
+            let bytes = MeanSize::from(planned.frames.mean()).as_f64();
+            frames += share;
+            bits += share * bytes * 8.0;
+            line_bits += share * (bytes + 20.0) * 8.0;
+        }
+        if frames <= 0.0 {
+            return Ok(None);
+        }
+        Ok(Some(match rate {
+            Rate::Frames(rate) => FrameRate::as_f64(rate) / frames,
+            Rate::Bits(rate) => rate.bits_per_second() as f64 / bits,
+            Rate::Share(share) => {
+                let speed = bound.speeds[port].ok_or_else(|| unknown_speed(&bound.plan, port))?;
+                speed.bits_per_second() as f64 * part_of(share) / line_bits
+            }
+        }))
+    }
+
+    /// The plan at its own rates, with frames of this size.
+    fn bind_with_size(&self, size: Option<FrameSize>) -> Result<BoundPlan, PlanProblems> {
+        let mut document = self.document.clone();
+        let flows = document.get_mut("flows").and_then(serde_json::Value::as_array_mut).into_iter().flatten();
+        if let Some(size) = size {
+            flows.for_each(|flow| set_size(flow, size));
+        }
+        self.bind_document(&document.to_string())
+    }
+
+    /// The document of a trial, read and bound as its run will do it: the problems that it has, without places in a text that the
+    /// user has never seen.
+    pub fn check(&self, shape: &super::TrialShape) -> Result<(), PlanProblems> {
+        self.bind_document(&self.document(shape)).map(drop)
+    }
+
+    fn bind_document(&self, text: &str) -> Result<BoundPlan, PlanProblems> {
+        let plan = Plan::read_with(text, self.reading).map_err(PlanProblems::without_places)?;
+        plan.bind(&self.speeds).map_err(PlanProblems::without_places)
+    }
+}
+
+fn unknown_speed(plan: &Plan, port: usize) -> PlanProblems {
+    let message = format!("the link speed of port `{}` is not known", plan.ports[port].name);
+    PlanProblems(vec![PlanProblem::error(format!("ports[{port}]"), message)])
+}
+
+fn part_of(share: Share) -> f64 {
+    share.billionths() as f64 / 1e9
+}
