@@ -5,7 +5,8 @@
 #   TX=rig0 RX=rig1 BASELINE=baseline.json sh gate.sh                     measure and compare
 #
 # Exit codes are those of packetrig: 0 not worse than allowed, 1 worse, 7 it cannot be told, others: there was no test.
-# In OUT it writes gate.md and gate.xml (JUnit) for the build server, and result.json, which can become the next baseline.
+# In OUT it writes gate.md and gate.xml (JUnit) for the build server, whatever the exit code, and result.json, which can become the next
+# baseline.
 set -eu
 
 PACKETRIG=${PACKETRIG:-packetrig}
@@ -23,12 +24,39 @@ RESULT=${RESULT:-report.json}
 mkdir -p "$OUT"
 store=$OUT/store
 
+# gate.md and gate.xml of a gate that compares nothing: an error, which no build server takes for a success.
+tell_error() {
+    text=$(printf '%s' "$1" | sed 's/&/\&amp;/g; s/</\&lt;/g; s/"/\&quot;/g')
+    printf '## %s\n\n%s\n' "$2" "$text" >"$OUT/gate.md"
+    cat >"$OUT/gate.xml" <<XML
+<?xml version="1.0" encoding="UTF-8"?>
+<testsuites>
+  <testsuite name="gate" tests="1" failures="0" errors="1" skipped="0" time="$(($(date +%s) - begun)).000">
+    <testcase classname="gate" name="test">
+      <error message="$text"/>
+    </testcase>
+  </testsuite>
+</testsuites>
+XML
+}
+
+begun=$(date +%s)
 code=0
 # TEST is a list of words.
 # shellcheck disable=SC2086
 "$PACKETRIG" $TEST --name gate --store "$store" || code=$?
 # FAIL is no obstacle: the figures are compared below. After INCONCLUSIVE (7) or an error there is nothing to compare.
-case $code in 0 | 1) ;; *) exit "$code" ;; esac
+case $code in
+0 | 1) ;;
+7)
+    tell_error "the test is INCONCLUSIVE: the rig cannot tell; nothing was compared" INCONCLUSIVE
+    exit 7
+    ;;
+*)
+    tell_error "packetrig ended with exit code $code: there was no test" ERROR
+    exit "$code"
+    ;;
+esac
 
 directory=$("$PACKETRIG" report path last --store "$store")
 cp "$directory/$RESULT" "$OUT/result.json"
@@ -39,6 +67,7 @@ if [ "${1:-}" = --write-baseline ]; then
     exit 0
 fi
 if [ ! -f "$BASELINE" ]; then
+    tell_error "there is no $BASELINE; measure a good device with --write-baseline and commit the file" ERROR
     echo "gate: there is no $BASELINE; measure a good device with --write-baseline and commit the file" >&2
     exit 2
 fi

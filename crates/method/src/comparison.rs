@@ -46,6 +46,11 @@ impl ComparisonOptions {
             (self.loads.is_empty(), "loads", "must have at least one load"),
             (self.loads.iter().any(is_empty), "loads", "must have rates and times above 0"),
             (self.pairs == 0, "pairs", "must be at least 1"),
+            (
+                !self.maximum_worsening.is_empty() && self.pairs < LEAST_PAIRS,
+                "pairs",
+                "must be at least 5 with a limit: fewer decide nothing",
+            ),
         ])
     }
 }

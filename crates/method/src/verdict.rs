@@ -1,4 +1,4 @@
-//! What a result is worth: PASS, FAIL or UNKNOWN against the criteria of the user, with reasons in words.
+//! What a result is worth: PASS, FAIL or INCONCLUSIVE against the criteria of the user, with reasons in words.
 //!
 //! A trial that the rig could not hold is never a reason for FAIL.
 
@@ -19,7 +19,7 @@ impl fmt::Display for MethodVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Pass => "PASS",
-            Self::Unknown => "UNKNOWN",
+            Self::Unknown => "INCONCLUSIVE",
             Self::Fail => "FAIL",
         })
     }

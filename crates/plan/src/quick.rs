@@ -9,6 +9,7 @@ pub(crate) use yaml::yaml;
 use crate::clamp_to_u32;
 use crate::model::MeanSize;
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
+use packetrig_wire::tag::TagForm;
 use serde_json::{Value, json};
 
 /// OTG's lowest bit rate: one smallest frame per second, at layer 1.
@@ -117,6 +118,16 @@ pub enum QuickLength {
     /// This many frames per stream.
     Packets(u64),
     Continuous,
+}
+
+/// The smallest frames of a mix: 64 bytes, or more if the headers and the whole test tag need more.
+pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
+    /// With FCS.
+    const ETHERNET_AND_UDP: u32 = 14 + 8 + 4;
+    let vlan = if has_vlan { 4 } else { 0 };
+    let ip = if is_ipv6 { 40 } else { 20 };
+    let tag = clamp_to_u32(TagForm::Full.bytes() as u64);
+    FrameSize::new(ETHERNET_AND_UDP + vlan + ip + tag).max(FrameSize::MIN)
 }
 
 /// One stream of a sender.
@@ -282,8 +293,16 @@ impl QuickPlan {
             QuickSize::Range(min, max) => {
                 json!({"choice": "random", "random": {"min": min.bytes(), "max": max.bytes()}})
             }
-            QuickSize::Imix => {
+            QuickSize::Imix if self.least_imix_size() == FrameSize::MIN => {
                 json!({"choice": "weight_pairs", "weight_pairs": {"choice": "predefined", "predefined": "imix"}})
+            }
+            QuickSize::Imix => {
+                let pairs: Vec<Value> = self
+                    .imix()
+                    .iter()
+                    .map(|(size, weight)| json!({"size": size, "weight": weight}))
+                    .collect();
+                json!({"choice": "weight_pairs", "weight_pairs": {"choice": "custom", "custom": pairs}})
             }
         }
     }
@@ -337,14 +356,26 @@ impl QuickPlan {
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})
     }
 
+    fn least_imix_size(&self) -> FrameSize {
+        least_imix_size(self.vlan.is_some(), self.ipv6)
+    }
+
+    /// OTG's predefined `imix`, size and weight, with room for the headers.
+    fn imix(&self) -> [(u32, u32); 3] {
+        [(self.least_imix_size().bytes(), 7), (570, 4), (1518, 1)]
+    }
+
     fn mean_size(&self) -> MeanSize {
         match self.size {
             QuickSize::Fixed(size) => MeanSize { bytes: size.bytes().into(), frames: 1 },
             QuickSize::Range(min, max) => {
                 MeanSize { bytes: u64::from(min.bytes()) + u64::from(max.bytes()), frames: 2 }
             }
-            // OTG's predefined `imix`: 64, 570 and 1518 bytes in the proportion 7:4:1.
-            QuickSize::Imix => MeanSize { bytes: 7 * 64 + 4 * 570 + 1518, frames: 12 },
+            QuickSize::Imix => {
+                let pairs = self.imix();
+                let sum = |of: fn(&(u32, u32)) -> u32| pairs.iter().map(|pair| u64::from(of(pair))).sum();
+                MeanSize { bytes: sum(|(size, weight)| size * weight), frames: sum(|(_, weight)| *weight) }
+            }
         }
     }
 

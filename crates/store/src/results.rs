@@ -103,7 +103,7 @@ pub struct ComparisonReport {
 }
 
 impl ComparisonReport {
-    /// Compares two results. Results of different tests are UNKNOWN unless `anyway`.
+    /// Compares two results. Results of different tests are INCONCLUSIVE unless `anyway`.
     pub fn of(
         before: &ComparableResult,
         after: &ComparableResult,

@@ -3,6 +3,7 @@
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running, binary};
 use packetrig_tests::{hosts, skip};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn script(name: &str) -> PathBuf {
@@ -94,4 +95,35 @@ fn the_gate_judges_the_throughput_that_a_test_method_finds() {
     slow_down(&lab);
     let slow = gate(&[]);
     assert_eq!(slow.code, Some(1), "{}\n{}", slow.stdout, slow.stderr);
+}
+
+/// Runs the gate with a program in place of packetrig that does nothing but end with this exit code.
+fn run_gate_that_ends_with(code: i32, place: &Path) -> Finished {
+    let program = place.join("packetrig");
+    std::fs::write(&program, format!("#!/bin/sh\nexit {code}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let setting = |name: &str, value: &Path| format!("{name}={}", value.display());
+    let settings = [
+        setting("PACKETRIG", &program),
+        setting("OUT", &place.join("results")),
+        setting("BASELINE", &place.join("none.json")),
+    ];
+    let script = script("gate.sh").display().to_string();
+    let mut arguments: Vec<&str> = settings.iter().map(String::as_str).collect();
+    arguments.extend(["TX=a", "RX=b", "sh", &script]);
+    Running::start_program("env", &arguments, "").finish()
+}
+
+#[test]
+fn the_gate_writes_junit_whatever_the_exit_code() {
+    for (code, said) in [(7, "INCONCLUSIVE"), (2, "exit code 2"), (4, "exit code 4"), (130, "exit code 130")]
+    {
+        let place = tempfile::tempdir().unwrap();
+        let finished = run_gate_that_ends_with(code, place.path());
+        assert_eq!(finished.code, Some(code), "{finished:?}");
+        let read = |name: &str| std::fs::read_to_string(place.path().join("results").join(name)).unwrap();
+        let junit = read("gate.xml");
+        assert!(junit.contains("failures=\"0\" errors=\"1\"") && junit.contains(said), "{junit}");
+        assert!(read("gate.md").contains(said));
+    }
 }

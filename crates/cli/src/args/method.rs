@@ -106,9 +106,9 @@ pub(crate) struct MethodTerms {
 pub(crate) struct Rfc2544Args {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame sizes in bytes, FCS included
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "64,128,256,512,1024,1280,1518",
-        value_parser = frame_size)]
+    /// Frame sizes in bytes, FCS included [default: 64,128,256,512,1024,1280,1518, from the size on that has room for the
+    /// headers and the test tag]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = frame_size)]
     pub(crate) size: Vec<FrameSize>,
     /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
     #[arg(long, value_name = "TEST,…", value_delimiter = ',')]
@@ -314,7 +314,7 @@ pub(crate) struct CompareArgs {
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
     pub(crate) time: Nanos,
-    /// Number of pairs of trials, one of A and one of B
+    /// Number of pairs of trials, one of A and one of B; --max-worse needs 5 that the rig holds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
     pub(crate) pairs: u32,
     /// Most by which B may be worse than A, in percent of A: in loss, latency and rate [default: any]

@@ -283,10 +283,10 @@ impl RunningTest {
     }
 
     fn finish(self, bench: &TrialBench, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
-        let test = Box::new(StoredTest::new(&self.head, &self.session, bench));
+        let journal = self.draft.journal::<MethodHead>()?;
+        let test = Box::new(StoredTest::new(&self.head, &self.session, bench, &journal.trials));
         let mut files = test.files();
         if kept.page == PageChoice::Write {
-            let journal = self.draft.journal::<MethodHead>()?;
             files.push((PAGE, test.page(&journal.trials, &self.head.setup.documents)));
         }
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();

@@ -3,6 +3,7 @@
 use crate::args::{FromFlags, PortText, SizeArg};
 use crate::document::PlanText;
 use crate::error::Error;
+use crate::output::remark;
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
@@ -57,6 +58,16 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
         vlan: flags.vlan,
         ipv6: flags.ipv6,
     })
+}
+
+/// Says that the smallest frames of a mix are larger than usual.
+pub(crate) fn remark_on_sizes(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
+    let least = quick::least_imix_size(has_vlan, is_ipv6);
+    if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
+        remark(format_args!(
+            "the smallest frames of imix have {least}, not 64 B: the headers and the test tag need as much"
+        ));
+    }
 }
 
 /// The locations typed. Without a fleet they are interfaces of this machine.

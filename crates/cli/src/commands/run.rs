@@ -73,6 +73,8 @@ fn fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
 
 /// The document for flags that do not contain `any-LABEL*all`.
 fn from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
+    let flags = &arguments.flags;
+    super::quick::remark_on_sizes(flags.size, flags.vlan.is_some(), flags.ipv6);
     match fleet_place(arguments)? {
         None => super::quick::document(&arguments.flags, None),
         Some(_) => super::quick::document(&arguments.flags, Some(&|_| None)),

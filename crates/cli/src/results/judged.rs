@@ -18,9 +18,9 @@ pub(super) fn criteria(report: &RunReport, style: TextStyle) -> String {
 
 fn criterion(line: &CriterionLine, style: TextStyle) -> String {
     let result = match line.result {
-        CriterionResult::Pass => style.good("PASS   "),
-        CriterionResult::Fail => style.bad("FAIL   "),
-        CriterionResult::Unknown => style.doubtful("UNKNOWN"),
+        CriterionResult::Pass => style.good("PASS        "),
+        CriterionResult::Fail => style.bad("FAIL        "),
+        CriterionResult::Unknown => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("  {result}  {:<14} {}\n", line.criterion, line.limit);
     if line.result == CriterionResult::Pass {

@@ -194,7 +194,7 @@ fn nodes_are_shown_when_there_are_several() {
     let text = rendered(&report);
     for part in [
         "reported: 2 of 3 nodes\n  partial: node gamma: silent for 5s",
-        "start skew: senders began 12us apart (at most 82us); wanted at most 1ms: UNKNOWN; unknown for beta, gamma",
+        "start skew: senders began 12us apart (at most 82us); wanted at most 1ms: INCONCLUSIVE; unknown for beta, gamma",
         "received 54 % of the requested load: 97.2 kframes/s of 180 kframes/s",
         "from 3 senders",
     ] {

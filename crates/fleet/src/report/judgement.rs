@@ -1,4 +1,4 @@
-//! The verdict on each criterion: what was measured, how far off that may be, and PASS, FAIL or UNKNOWN.
+//! The verdict on each criterion: what was measured, how far off that may be, and PASS, FAIL or INCONCLUSIVE.
 //!
 //! Every measured value has a least and a most ([`Bounded`]): what is certain, and what is possible. FAIL is what even the least is
 //! beyond, PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
@@ -29,7 +29,7 @@ impl fmt::Display for CriterionResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Pass => "PASS",
-            Self::Unknown => "UNKNOWN",
+            Self::Unknown => "INCONCLUSIVE",
             Self::Fail => "FAIL",
         })
     }

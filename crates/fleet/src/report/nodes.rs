@@ -78,7 +78,7 @@ impl fmt::Display for SkewVerdict {
         f.pad(match self {
             Self::Met => "MET",
             Self::NotMet => "NOT_MET",
-            Self::Unknown => "UNKNOWN",
+            Self::Unknown => "INCONCLUSIVE",
         })
     }
 }
@@ -316,12 +316,12 @@ impl SkewReport {
                 Some(format!("start skew NOT_MET: senders began {seen}; wanted at most {wanted}"))
             }
             SkewVerdict::Unknown if self.unknown.is_empty() => {
-                Some(format!("start skew UNKNOWN: senders began {seen}; wanted at most {wanted}"))
+                Some(format!("start skew INCONCLUSIVE: senders began {seen}; wanted at most {wanted}"))
             }
             SkewVerdict::Unknown => {
                 let nodes = self.unknown.join(", ");
                 Some(format!(
-                    "start skew UNKNOWN: it is not known when {nodes} began; wanted at most {wanted}"
+                    "start skew INCONCLUSIVE: it is not known when {nodes} began; wanted at most {wanted}"
                 ))
             }
         }

@@ -1,6 +1,6 @@
 //! Whether the second device is too much worse than the first.
 
-use super::{ComparedMeasure, Comparison, DifferenceFinding, LoadComparison, MeasureComparison};
+use super::{ComparedMeasure, Comparison, DifferenceFinding, LEAST_PAIRS, LoadComparison, MeasureComparison};
 use crate::confidence::ConfidenceInterval;
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement};
@@ -59,7 +59,7 @@ impl Comparison {
             }
             _ => JudgedCriterion::unknown(
                 criterion,
-                format!("{} pairs are too few", compared.difference.count),
+                format!("{} pairs count; at least {LEAST_PAIRS} are needed", compared.difference.count),
             ),
         }
     }
@@ -83,6 +83,12 @@ fn explain_share(
 ) -> JudgedCriterion {
     let WorseningLimit::PercentOfFirst(percent) = limit else { return judged };
     let (first, unit) = (compared.first.mean, compared.measure.unit());
+    if first == 0.0 {
+        let name = compared.measure.name();
+        let reason =
+            format!("{}; the first device has a {name} of 0, so any {name} is too much", judged.reason);
+        return JudgedCriterion { reason, ..judged };
+    }
     let most = first * percent / 100.0;
     let reason = format!(
         "{}; the limit, {percent} % of the first device's {first:.3} {unit}, is {most:.3} {unit}",

@@ -107,6 +107,13 @@ pub struct LatencyBenchmark {
     pub repetitions: u32,
 }
 
+impl LatencyBenchmark {
+    /// Trials that the mean is made of.
+    pub fn counted(&self) -> usize {
+        self.mean_latency_ns.map_or(0, |means| means.count as usize)
+    }
+}
+
 /// A trial of the latency test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySample {

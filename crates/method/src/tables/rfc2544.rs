@@ -95,6 +95,7 @@ fn tabulate_latency(result: &Rfc2544Result) -> ResultTable {
         if let Some(latency) = measured_or_note(row.frame_size_bytes, row.latency.as_ref(), &mut table.notes)
         {
             note_basis(row.frame_size_bytes, latency.basis, &mut table.notes);
+            note_unheld(row.frame_size_bytes, latency, &mut table.notes);
             table.push(describe_latency(row.frame_size_bytes, latency));
         }
     }
@@ -114,9 +115,18 @@ fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> 
         optional(latency.min_latency_ns, microseconds),
         optional(latency.max_latency_ns, microseconds),
         optional(latency.bound_ns, microseconds),
-        format!("{} of {}", latency.samples.len(), latency.repetitions),
+        format!("{} of {}", latency.counted(), latency.repetitions),
         definition.to_owned(),
     ]
+}
+
+/// Trials that were made and do not count.
+fn note_unheld(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<String>) {
+    let unheld = latency.samples.len() - latency.counted();
+    if unheld > 0 {
+        let trials = latency.samples.len();
+        notes.push(format!("{size}: the rig could not hold {unheld} of {trials} trials; they do not count."));
+    }
 }
 
 fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {

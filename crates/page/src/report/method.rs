@@ -130,7 +130,9 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
 fn write_results(part: &mut Markup, report: &MethodReport) {
     for result in report.tables().iter().filter(|table| table.name != "verdict") {
         part.element("h3", &[], &result.title);
-        write_table(part, result, result.rows.len(), None);
+        if !result.rows.is_empty() {
+            write_table(part, result, result.rows.len(), None);
+        }
         for note in &result.notes {
             part.element("p", &[("class", "muted")], note);
         }

@@ -32,10 +32,34 @@ fn any_quick() -> impl Strategy<Value = QuickPlan> {
             length,
             streams,
             vlan,
-            // The mix has frames of 64 bytes, too small for IPv6 and UDP.
-            ipv6: ipv6 && size != QuickSize::Imix,
+            ipv6,
         },
     )
+}
+
+#[test]
+fn the_smallest_frames_of_a_mix_have_room_for_headers_and_tag() {
+    for (vlan, ipv6, least) in
+        [(None, false, 64), (Some(7), false, 66), (None, true, 82), (Some(7), true, 86)]
+    {
+        let quick = QuickPlan {
+            tx: vec!["a".to_owned()],
+            rx: vec!["b".to_owned()],
+            pattern: QuickPattern::ToAll,
+            size: QuickSize::Imix,
+            rate: Rate::Frames(FrameRate::per_second(1_000).unwrap()),
+            length: QuickLength::Packets(12),
+            streams: 1,
+            vlan,
+            ipv6,
+        };
+        let plan = Plan::read(&quick.yaml()).unwrap();
+        let template = plan.streams[0].frames.template().unwrap();
+        let smallest = template.spec().size.min();
+        assert_eq!(smallest, FrameSize::new(least));
+        assert_eq!(template.tag_form(smallest), Some(TagForm::Full));
+        assert_eq!(quick.least_imix_size(), smallest);
+    }
 }
 
 proptest! {

@@ -4,6 +4,7 @@ use super::{FlowLoad, TrialTraffic, set_size};
 use crate::model::{BoundPlan, MeanSize, Plan};
 use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{FrameRate, FrameSize, Rate, Share};
+use packetrig_wire::tag::TagForm;
 
 /// A stream at the plan's own rates.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +117,28 @@ impl TrialTraffic {
         }))
     }
 
+    /// The smallest size at which the frames of all flows have room for their headers and the whole test tag.
+    pub fn least_size(&self) -> Result<FrameSize, PlanProblems> {
+        let largest = FrameSize::new(LARGEST_LEAST);
+        // A size that is too small is refused, so the search must find the boundary without a plan of that size.
+        let (mut too_small, mut fits) = (FrameSize::MIN.bytes() - 1, largest.bytes());
+        let fits_at = |bytes: u32| {
+            self.bind_with_size(Some(FrameSize::new(bytes))).is_ok_and(|bound| has_room_for_tags(&bound.plan))
+        };
+        if fits_at(FrameSize::MIN.bytes()) {
+            return Ok(FrameSize::MIN);
+        }
+        if !fits_at(fits) {
+            // Whatever is wrong, it is not the size.
+            return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
+        }
+        while fits - too_small > 1 {
+            let middle = too_small.midpoint(fits);
+            if fits_at(middle) { fits = middle } else { too_small = middle }
+        }
+        Ok(FrameSize::new(fits))
+    }
+
     /// The plan at its own rates, with frames of this size.
     fn bind_with_size(&self, size: Option<FrameSize>) -> Result<BoundPlan, PlanProblems> {
         let mut document = self.document.clone();
@@ -136,6 +159,15 @@ impl TrialTraffic {
         let plan = Plan::read_with(text, self.reading).map_err(PlanProblems::without_places)?;
         plan.bind(&self.speeds).map_err(PlanProblems::without_places)
     }
+}
+
+/// No headers of a plan need more.
+const LARGEST_LEAST: u32 = 512;
+
+fn has_room_for_tags(plan: &Plan) -> bool {
+    let templates =
+        plan.streams.iter().filter(|stream| stream.metrics.enable).filter_map(|it| it.frames.template());
+    templates.into_iter().all(|template| template.tag_form(template.spec().size.min()) == Some(TagForm::Full))
 }
 
 fn unknown_speed(plan: &Plan, port: usize) -> PlanProblems {

@@ -47,10 +47,11 @@ pub enum FigureVerdict {
 }
 
 impl FigureVerdict {
+    /// For people. Programs read what is serialised: `UNKNOWN`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
-            Self::Unknown => "UNKNOWN",
+            Self::Unknown => "INCONCLUSIVE",
             Self::Fail => "FAIL",
         }
     }

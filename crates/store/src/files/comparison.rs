@@ -35,6 +35,7 @@ pub fn comparison_csv(report: &ComparisonReport) -> String {
 fn cells(figure: &ComparedFigure) -> [String; 13] {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let better = serde_json::to_value(figure.better).ok();
+    let verdict = figure.verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
     [
         figure.name.clone(),
         figure.subject.clone(),
@@ -47,7 +48,7 @@ fn cells(figure: &ComparedFigure) -> [String; 13] {
         number(figure.uncertainty),
         figure.change.word().to_owned(),
         figure.limit.clone().unwrap_or_default(),
-        figure.verdict.map(|verdict| verdict.word().to_owned()).unwrap_or_default(),
+        verdict.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
         figure.reason().unwrap_or_default(),
     ]
 }
@@ -190,7 +191,10 @@ mod tests {
         let markdown = comparison_markdown(&report);
         assert!(markdown.starts_with("## FAIL: run y \"nightly\" against run x \"nightly\"\n"), "{markdown}");
         assert!(markdown.contains("| throughput of a\\|b &lt;1> | 1 000 frames/s | 900 frames/s | -100 frames/s | -10 % | worse | 5% | FAIL |"), "{markdown}");
-        assert!(markdown.contains("| loss of run | 0 % | – | – |  | unknown | 5% | UNKNOWN |"), "{markdown}");
+        assert!(
+            markdown.contains("| loss of run | 0 % | – | – |  | unknown | 5% | INCONCLUSIVE |"),
+            "{markdown}"
+        );
     }
 
     #[test]

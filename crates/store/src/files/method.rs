@@ -5,6 +5,7 @@ use super::csv::csv_field;
 use super::junit::{JunitCounts, case, element, suite};
 use packetrig_method::tables::ResultTable;
 use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
+use packetrig_units::Nanos;
 
 /// All tables below each other. The first column names the table.
 pub fn method_csv(tables: &[ResultTable]) -> String {
@@ -22,8 +23,8 @@ fn csv_line(first: &str, cells: &[String]) -> String {
     format!("{}\n", quoted.join(","))
 }
 
-/// One test case for each criterion, and one for what is not known.
-pub fn method_junit(title: &str, judgement: &MethodJudgement) -> String {
+/// One test case for each criterion, and one for what is not known. `took` is the time of all trials.
+pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> String {
     let mut cases = String::new();
     let mut counts = JunitCounts::default();
     for judged in &judgement.criteria {
@@ -34,7 +35,7 @@ pub fn method_junit(title: &str, judgement: &MethodJudgement) -> String {
     let known = if judgement.unknown.is_empty() { MethodVerdict::Pass } else { MethodVerdict::Unknown };
     let inner = outcome(known, &judgement.unknown, &mut counts);
     case(&mut cases, "test", "everything that was asked for is known", &inner);
-    suite(title, counts, 0.0, &cases)
+    suite(title, counts, took.as_secs_f64(), &cases)
 }
 
 fn outcome(verdict: MethodVerdict, reasons: &[String], counts: &mut JunitCounts) -> String {
@@ -71,9 +72,12 @@ pub fn method_markdown(
 
 fn markdown_table(table: &ResultTable) -> String {
     let heading = format!("\n### {}\n\n", cell(&table.title));
+    let notes = table.notes.iter().map(|note| format!("\n{}\n", cell(note)));
+    if table.rows.is_empty() {
+        return std::iter::once(format!("\n### {}\n", cell(&table.title))).chain(notes).collect();
+    }
     let line = markdown_row(&vec!["--:".to_owned(); table.columns.len()]);
     let rows = table.rows.iter().map(|row| markdown_row(row));
-    let notes = table.notes.iter().map(|note| format!("\n{}\n", cell(note)));
     [heading, markdown_row(&table.headings()), line].into_iter().chain(rows).chain(notes).collect()
 }
 

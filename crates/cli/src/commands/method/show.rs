@@ -60,6 +60,9 @@ pub(super) struct StoredTest {
     kernel: String,
     ports: Vec<PortInfo>,
     trials: u32,
+    /// Time of all trials with their waits and what the rig needed between them.
+    #[serde(default)]
+    took_ns: Nanos,
     /// PASS, FAIL or INCONCLUSIVE; NOT JUDGED without a criterion.
     verdict: String,
     #[serde(flatten)]
@@ -71,7 +74,12 @@ pub(super) struct StoredTest {
 }
 
 impl StoredTest {
-    pub(super) fn new(head: &MethodHead, session: &MethodSession<StartedMethod>, bench: &TrialBench) -> Self {
+    pub(super) fn new(
+        head: &MethodHead,
+        session: &MethodSession<StartedMethod>,
+        bench: &TrialBench,
+        trials: &[JournalEntry],
+    ) -> Self {
         let report = session.method().report(&head.options).with_senders(&head.setup.senders);
         Self {
             packetrig_version: head.packetrig_version.clone(),
@@ -81,6 +89,7 @@ impl StoredTest {
             kernel: kernel::release(),
             ports: bench.ports.clone(),
             trials: session.trials(),
+            took_ns: time_of_trials(&head.options, trials),
             verdict: word(report.judgement.verdict).to_owned(),
             figures: report.result.figures(),
             tables: report.tables(),
@@ -168,7 +177,7 @@ impl StoredTest {
     }
 
     fn junit(&self) -> String {
-        files::method_junit(&self.title(), &self.report.judgement)
+        files::method_junit(&self.title(), &self.report.judgement, self.took_ns)
     }
 
     fn title(&self) -> String {
@@ -178,6 +187,13 @@ impl StoredTest {
             format!("{}: {}", self.report.options.name(), self.name)
         }
     }
+}
+
+fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
+    let time = |entry: &JournalEntry| {
+        options.waits(&entry.order).sum() + entry.result.sending + entry.result.overhead
+    };
+    trials.iter().map(time).fold(Nanos::ZERO, |sum, time| sum + time)
 }
 
 /// The verdict as runs have it. What no criterion judged is no PASS, even if all of it is known.
@@ -193,6 +209,10 @@ const fn word(verdict: Option<MethodVerdict>) -> &'static str {
 fn text_table(part: &ResultTable) -> String {
     let headings = part.headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
+    if part.rows.is_empty() {
+        let notes: String = part.notes.iter().map(|note| format!(" {note}\n")).collect();
+        return format!("\n{}\n{notes}", part.title);
+    }
     let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
     format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
 }

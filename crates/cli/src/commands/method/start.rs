@@ -8,6 +8,7 @@ use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
 };
+use crate::commands::quick;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -60,6 +61,18 @@ impl MethodRequest {
         }
     }
 
+    /// Size of the frames, if the method leaves it to the user and the user has named it.
+    const fn size(&self) -> Option<SizeArg> {
+        match self {
+            Self::Rfc2544(_) => None,
+            Self::Mlrsearch(arguments) => arguments.frames.size,
+            Self::Bisect(arguments) => arguments.frames.size,
+            Self::Convergence(arguments) => arguments.frames.size,
+            Self::Compare(arguments) => arguments.frames.size,
+            Self::LossShare(arguments) => arguments.frames.size,
+        }
+    }
+
     const fn terms(&self) -> &MethodTerms {
         match self {
             Self::Rfc2544(arguments) => &arguments.terms,
@@ -81,6 +94,7 @@ struct MethodStart {
 
 pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.start()?, request.traffic(), request.terms());
+    quick::remark_on_sizes(request.size(), traffic.vlan.is_some(), traffic.ipv6);
     check_loads(&start)?;
     if terms.dry_run {
         show::dry_run(&start.options, output)?;
@@ -179,7 +193,7 @@ fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     let line = device.line()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
-    options.frame_sizes_bytes.clone_from(&arguments.size);
+    options.frame_sizes_bytes = frame_sizes(&arguments.size, &device)?;
     if !arguments.only.is_empty() {
         options.tests = arguments.only.iter().copied().map(test_of).collect();
     }
@@ -199,6 +213,22 @@ fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     options.criteria.maximum_reset_ns = arguments.max_reset;
     let commands = ShellCommands { event: arguments.reset_command.clone(), ..ShellCommands::default() };
     Ok(MethodStart { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
+}
+
+/// The sizes that the user named, or the usual ones. The smallest of those rises to what has room for the headers and the tag.
+fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameSize>, Error> {
+    if !named.is_empty() {
+        return Ok(named.to_vec());
+    }
+    let least = device.least_size()?;
+    let mut sizes: Vec<FrameSize> = Rfc2544Options::SIZES.iter().map(|size| (*size).max(least)).collect();
+    sizes.dedup();
+    if least > FrameSize::MIN {
+        remark(format_args!(
+            "the smallest frames have {least}, not 64 B: the headers and the test tag need as much"
+        ));
+    }
+    Ok(sizes)
 }
 
 fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {

@@ -82,6 +82,11 @@ impl DeviceTraffic {
             .map_err(|problems| self.refused(&problems.0))
     }
 
+    /// The smallest size with room for the headers and the whole test tag.
+    pub(super) fn least_size(&self) -> Result<FrameSize, Error> {
+        self.traffic.least_size().map_err(|problems| self.refused(&problems.0))
+    }
+
     /// The load of all senders together at which the busiest one has this rate.
     pub(super) fn load_at(&self, of_sender: Rate) -> Result<Load, Error> {
         self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.refused(&problems.0))

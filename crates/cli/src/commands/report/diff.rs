@@ -138,7 +138,7 @@ pub(super) fn verdict(verdict: FigureVerdict, reasons: &[String], style: TextSty
     let word = match verdict {
         FigureVerdict::Pass => style.good("PASS"),
         FigureVerdict::Fail => style.bad("FAIL"),
-        FigureVerdict::Unknown => style.doubtful("UNKNOWN"),
+        FigureVerdict::Unknown => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("\nVerdict: {word}\n");
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));

@@ -214,7 +214,7 @@ fn lines_without_an_answer_say_so_in_a_word_and_are_not_zero() {
 fn a_missing_line_gives_its_reason_and_no_number() {
     let page = page_of(&mesh());
     let row = cells_of(&page, "probes-table").into_iter().find(|row| row[0] == "s1 → r1").unwrap();
-    assert_eq!(row[1..3], ["?UNKNOWN", "missing: node s1 did not report"]);
+    assert_eq!(row[1..3], ["?INCONCLUSIVE", "missing: node s1 did not report"]);
     let rest = &row[3..row.len() - 3];
     assert!(rest.len() > 10 && rest.iter().all(|cell| cell == "–not measured"), "{rest:?}");
 }

@@ -163,3 +163,23 @@ fn an_unknown_speed_is_asked_for_in_words_of_the_flags() {
         assert!(error.contains("name it with --link"), "{method}: {error}");
     }
 }
+
+#[test]
+fn usual_sizes_have_room_for_headers_and_tag() {
+    for (more, least) in [("", 64), ("--vlan 7", 66), ("--ipv6", 82), ("--ipv6 --vlan 7", 86)] {
+        let line = format!("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s {more}");
+        let start = request(&line).start().unwrap_or_else(|error| panic!("{line}: {}", error.chain()));
+        check_loads(&start).unwrap();
+        let MethodOptions::Rfc2544(options) = &start.options else { panic!("{line}") };
+        let sizes: Vec<u32> = options.frame_sizes_bytes.iter().map(|size| size.bytes()).collect();
+        assert_eq!(sizes, [least, 128, 256, 512, 1024, 1280, 1518], "{line}");
+    }
+}
+
+#[test]
+fn comparisons_with_a_limit_have_the_pairs_that_it_needs() {
+    let line = "compare --tx eth1 --rx eth2 --set-a true --set-b true --max-worse 5% --pairs";
+    let few = request(&format!("{line} 4")).start().unwrap().options.start();
+    assert!(few.unwrap_err().to_string().contains("pairs must be at least 5"));
+    request(&format!("{line} 5")).start().unwrap().options.start().unwrap();
+}
