@@ -1,5 +1,6 @@
 //! Terminals. Nothing is owned or changed.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Characters in a line of the terminal; `None` for what is no terminal or does not know.
@@ -10,9 +11,36 @@ pub fn columns(terminal: impl AsFd) -> Option<u16> {
     (got == 0 && size.ws_col > 0).then_some(size.ws_col)
 }
 
+/// Whether the other end has gone: whoever reads on gets nothing, for ever and at once.
+pub fn is_hung_up(terminal: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().intersects(gone)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    #[test]
+    fn a_terminal_hangs_up_when_its_other_end_closes() {
+        let (mut master, mut terminal) = (-1, -1);
+        let none = std::ptr::null_mut();
+        // SAFETY: the kernel's wrapper writes two descriptors to live values; the other arguments may be null.
+        let opened = unsafe {
+            libc::openpty(&raw mut master, &raw mut terminal, none, std::ptr::null(), std::ptr::null())
+        };
+        assert_eq!(opened, 0);
+        // SAFETY: both are open and ours alone.
+        let [master, terminal] = [master, terminal].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        assert!(!is_hung_up(&terminal));
+        rustix::io::write(&master, b"q").unwrap();
+        assert!(!is_hung_up(&terminal));
+        drop(master);
+        assert!(is_hung_up(&terminal));
+    }
 
     #[test]
     fn what_is_no_terminal_has_no_columns() {

@@ -49,12 +49,31 @@ impl WatchedTerminal {
         terminal.write_all(keys.as_bytes()).and_then(|()| terminal.flush()).expect("the terminal takes keys");
     }
 
-    /// Sends a signal to the program in the terminal, which is the only child of `script`.
+    /// Sends a signal to the program in the terminal.
     pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.program(), signal).expect("a child may be sent a signal");
+    }
+
+    /// The program in the terminal, which is the only child of `script`.
+    fn program(&self) -> Pid {
         let number = self.script.id();
         let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
         let child = children.expect("script runs").trim().parse().ok().and_then(Pid::from_raw);
-        kill_process(child.expect("script has one child"), signal).expect("a child may be sent a signal");
+        child.expect("script has one child")
+    }
+
+    /// Ends the terminal under the program, and waits until the program has ended, too.
+    pub(crate) fn hang_up(mut self) {
+        let program = self.program();
+        self.script.kill().and_then(|()| self.script.wait()).expect("a child may be killed");
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        while is_alive(program) {
+            if clock::monotonic_ns() > deadline {
+                kill_process(program, Signal::KILL).expect("it is there");
+                panic!("it outlives its terminal");
+            }
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
     }
 
     fn output(&self) -> String {
@@ -103,6 +122,12 @@ impl Drop for WatchedTerminal {
             drop(self.script.wait());
         }
     }
+}
+
+/// Whether a process is there and not only waits for somebody to ask how it ended.
+fn is_alive(process: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    status.is_ok_and(|status| !status.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
 /// What the sequences of a program have drawn: the few that a screen of full redraws needs.

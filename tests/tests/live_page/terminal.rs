@@ -84,6 +84,20 @@ fn a_signal_ends_the_screen_and_restores_the_terminal() {
 }
 
 #[test]
+fn the_screen_ends_with_its_terminal() {
+    let Some(mut rig) = ServedLab::start(18_925) else { return };
+    let Some(mut terminal) = WatchedTerminal::start(&["watch", &rig.origin()]) else { return };
+    terminal.await_screen("a connection", |screen| screen.contains("connected"));
+    terminal.hang_up();
+
+    // So does one that follows nobody any more.
+    let Some(mut terminal) = WatchedTerminal::start(&["watch", &rig.origin()]) else { return };
+    terminal.await_screen("a connection", |screen| screen.contains("connected"));
+    rig.restart();
+    terminal.hang_up();
+}
+
+#[test]
 fn without_a_terminal_there_are_lines_and_json() {
     let Some(mut rig) = ServedLab::start(18_923) else { return };
     rig.post("/config", &rig.configuration());

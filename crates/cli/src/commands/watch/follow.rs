@@ -16,6 +16,8 @@ const MOST_WAITING: usize = 8;
 const LOOK: Duration = Duration::from_millis(100);
 /// Looks between two attempts to connect.
 const LOOKS_BETWEEN_ATTEMPTS: u32 = 10;
+/// Looks for the end of the threads before the program ends without them.
+const LOOKS_AT_END: u32 = 5;
 /// States per second of a screen.
 const SCREEN_RATE: u32 = 5;
 /// Most rows of the API.
@@ -128,7 +130,14 @@ impl Drop for ServerLink {
         self.is_ending.store(true, Ordering::Release);
         // Threads that wait at their queues see that nobody is at the other end.
         drop((self.events.take(), self.orders.take()));
-        for thread in self.threads.drain(..) {
+        // A thread may wait for a server that does not answer. It holds nothing but a connection, and the user wants the end now.
+        for _ in 0..LOOKS_AT_END {
+            if self.threads.iter().all(JoinHandle::is_finished) {
+                break;
+            }
+            sleep(LOOK);
+        }
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             if let Err(panic) = thread.join()
                 && !std::thread::panicking()
             {

@@ -6,6 +6,7 @@ use super::is_interrupted;
 use super::keys::{INTERRUPT, on_key};
 use super::state::WatchState;
 use crate::error::Error;
+use packetrig_sys::terminal::is_hung_up;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -14,9 +15,11 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use std::io::{self, Stdout, stdout};
+use std::io::{self, Stdout, stdin, stdout};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 /// Longest time between two drawings.
@@ -27,7 +30,7 @@ const MOST_AT_ONCE: usize = 64;
 /// Whether the terminal shows our screen. The terminal is the process's, and so is this.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// Shows the run until the user or a signal ends it.
+/// Shows the run until the user, a signal or the end of the terminal ends it.
 pub(super) fn show(link: &ServerLink, state: &mut WatchState, is_coloured: bool) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
     let screen = ScreenGuard::enter().map_err(failed)?;
@@ -45,38 +48,71 @@ fn show_until_end(
     terminal: &mut Terminal<CrosstermBackend<Stdout>>,
 ) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
-    while !state.has_ended && !is_interrupted() {
+    let keys = KeyReader::start();
+    while !state.has_ended && !is_interrupted() && !is_hung_up(stdin()) {
         for _ in 0..MOST_AT_ONCE {
             let Some(event) = link.next(Duration::ZERO)? else { break };
             state.on_event(event);
         }
-        terminal.draw(|frame| draw(frame, state, theme)).map_err(failed)?;
-        read_keys(link, state).map_err(failed)?;
+        match terminal.draw(|frame| draw(frame, state, theme)) {
+            // It hung up meanwhile.
+            Err(_) if is_hung_up(stdin()) => return Ok(()),
+            drawn => drawn.map_err(failed)?,
+        };
+        keys.handle_keys(link, state).map_err(failed)?;
         link.request_rows(state.window());
     }
     Ok(())
 }
 
-/// Handles the keys that come within the period.
-fn read_keys(link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
-    let mut patience = PERIOD;
-    for _ in 0..MOST_AT_ONCE {
-        let is_there = match event::poll(patience) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            polled => polled?,
-        };
-        if !is_there {
-            return Ok(());
-        }
-        if let Event::Key(key) = event::read()?
-            && key.kind != KeyEventKind::Release
-            && let Some(order) = on_key(state, code(key))
-        {
-            link.order(order);
-        }
-        patience = Duration::ZERO;
+/// Reads keys on a thread of its own. crossterm reads on for ever when the terminal has hung up, and looks for no signal meanwhile:
+/// the thread that draws must not be the one that waits there.
+struct KeyReader(Receiver<io::Result<Event>>);
+
+impl KeyReader {
+    /// The thread holds nothing but the terminal. It ends with the process.
+    fn start() -> Self {
+        let (sender, events) = sync_channel(MOST_AT_ONCE);
+        thread::spawn(move || pass_events_on(&sender));
+        Self(events)
     }
-    Ok(())
+
+    /// Handles the keys that come within the period.
+    fn handle_keys(&self, link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
+        let mut patience = PERIOD;
+        for _ in 0..MOST_AT_ONCE {
+            let event = match self.0.recv_timeout(patience) {
+                Ok(event) => event?,
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                // It has sent why, or it has panicked, which was printed.
+                Err(RecvTimeoutError::Disconnected) => {
+                    state.has_ended = true;
+                    return Ok(());
+                }
+            };
+            if let Event::Key(key) = event
+                && key.kind != KeyEventKind::Release
+                && let Some(order) = on_key(state, code(key))
+            {
+                link.order(order);
+            }
+            patience = Duration::ZERO;
+        }
+        Ok(())
+    }
+}
+
+fn pass_events_on(sender: &SyncSender<io::Result<Event>>) {
+    loop {
+        let event = event::read();
+        if matches!(&event, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+            continue;
+        }
+        let is_last = event.is_err();
+        if sender.send(event).is_err() || is_last {
+            return;
+        }
+    }
 }
 
 /// In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits as `q` does.
