@@ -128,12 +128,49 @@ pub struct Bisection<V> {
     failed: u32,
     /// Whether one of them was the rig's fault.
     is_rig_suspected: bool,
+    /// No higher value is tried: the rig could not.
+    ceiling: Option<V>,
+}
+
+/// How far above what the rig has sent a search still looks: an overloaded sender may send less than it can.
+const HEADROOM: f64 = 1.1;
+
+impl Bisection<f64> {
+    /// Takes the result of a trial at a load. If the rig could send only a part of it, the search stays below what it could, and is as
+    /// much finer.
+    pub fn tell_load(&mut self, result: &TrialResult) {
+        let ceiling = result.rig_ceiling();
+        self.judge(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
+        if let Some(ceiling) = ceiling {
+            self.lower_ceiling(ceiling.frames_per_second() * HEADROOM);
+        }
+    }
+
+    pub(crate) fn lower_ceiling(&mut self, ceiling: f64) {
+        let known = self.ceiling.unwrap_or(self.options.max);
+        if ceiling < known {
+            self.options.resolution *= ceiling / known;
+            self.ceiling = Some(ceiling);
+        }
+    }
+
+    /// Up to which load, and how close, it is of use to search.
+    pub(crate) fn reach(&self) -> SearchReach {
+        SearchReach { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
+    }
+}
+
+/// The loads that a search may try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SearchReach {
+    pub top: f64,
+    pub resolution: f64,
 }
 
 impl<V: SearchedValue> Bisection<V> {
     pub const fn new(options: BisectionOptions<V>) -> Self {
         let bounds = BisectionBounds { lower: None, upper: None, cause: BoundCause::Range };
-        Self { options, bounds, passed: 0, failed: 0, is_rig_suspected: false }
+        Self { options, bounds, passed: 0, failed: 0, is_rig_suspected: false, ceiling: None }
     }
 
     /// The value to try next; `None` if the search is over.
@@ -142,10 +179,11 @@ impl<V: SearchedValue> Bisection<V> {
             return self.bounds.lower.is_none().then_some(self.options.max);
         };
         let low = self.bounds.lower.unwrap_or(self.options.min);
-        let middle = V::middle(low, upper);
-        let relative = upper.thousandths(self.options.relative_resolution_permille);
-        let distance = V::distance(low, upper);
-        if distance > self.options.resolution && distance > relative && low < middle && middle < upper {
+        let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
+        let middle = V::middle(low, top);
+        let relative = top.thousandths(self.options.relative_resolution_permille);
+        let distance = V::distance(low, top);
+        if distance > self.options.resolution && distance > relative && low < middle && middle < top {
             return Some(middle);
         }
         self.is_min_untried().then_some(self.options.min)
@@ -158,6 +196,11 @@ impl<V: SearchedValue> Bisection<V> {
 
     /// Takes the loss ratio of a trial of [`next_value`](Self::next_value), and whether that loss may be the rig's fault.
     pub fn tell_loss(&mut self, loss: f64, is_rig_fault: bool) {
+        self.judge(loss, is_rig_fault, false);
+    }
+
+    /// A load that is beyond the rig is not tried again.
+    fn judge(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
         let Some(value) = self.next_value() else { return };
         if loss <= self.options.accepted_loss {
             self.passed += 1;
@@ -170,7 +213,7 @@ impl<V: SearchedValue> Bisection<V> {
         self.failed += 1;
         self.is_rig_suspected |= is_rig_fault;
         let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;
-        if is_hopeless || self.failed >= self.options.tries {
+        if is_hopeless || is_beyond_rig || self.failed >= self.options.tries {
             let is_rig = self.is_rig_suspected && !is_hopeless;
             self.bounds.upper = Some(value);
             self.bounds.cause = if is_rig { BoundCause::Rig } else { BoundCause::Device };

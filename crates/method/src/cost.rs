@@ -3,6 +3,7 @@
 //! How many trials a search needs depends on the device. Devices that never lose frames, that lose them at every load, and some
 //! in between bound it from both sides, but a device with stalls may need more trials than any of them.
 
+use crate::session::REPEATS;
 use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
@@ -51,6 +52,26 @@ impl RehearsedCost {
 pub struct CostRange {
     pub least: RehearsedCost,
     pub most: RehearsedCost,
+}
+
+/// Of a trial: what a busy rig needs between it and the next one, at most.
+const BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
+
+impl CostRange {
+    /// The same if the rig can hold no trial at the first try, and with the time that it needs between trials.
+    #[must_use]
+    pub fn with_repeats(self) -> Self {
+        let times = u64::from(REPEATS) + 1;
+        let often = |time: Nanos| Nanos::new(time.as_u64().saturating_mul(times));
+        let trials = self.most.trials.saturating_mul(REPEATS + 1);
+        let between = Nanos::new(BETWEEN_TRIALS.as_u64().saturating_mul(u64::from(trials)));
+        let most = RehearsedCost {
+            trials,
+            sending: often(self.most.sending),
+            waits: often(self.most.waits) + between,
+        };
+        Self { least: self.least, most }
+    }
 }
 
 impl MethodOptions {

@@ -40,7 +40,8 @@ impl<M: TestMethod> MethodSession<M> {
     pub fn tell(&mut self, result: &TrialResult) {
         self.trials += 1;
         // A trial without loss is a fact, whatever the rig thinks of itself.
-        if result.rig_fault.is_some() && !result.is_without_loss() && self.repeated < REPEATS {
+        let may_be_held = !result.is_without_loss() && result.rig_ceiling().is_none();
+        if result.rig_fault.is_some() && may_be_held && self.repeated < REPEATS {
             self.repeated += 1;
             return;
         }

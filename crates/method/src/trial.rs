@@ -187,6 +187,14 @@ impl TrialResult {
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
+    /// What the rig sent at most, if the order was so far beyond the rig that making the trial again is of no use: less than half of
+    /// the frames left.
+    pub fn rig_ceiling(&self) -> Option<Load> {
+        let seconds = self.sending.as_secs_f64();
+        let is_far_beyond = self.rig_fault.is_some() && self.unsent() > self.intended / 2 && self.sent > 0;
+        (is_far_beyond && seconds > 0.0).then(|| Load::new(self.sent as f64 / seconds))
+    }
+
     /// Frames that were due and not sent.
     pub const fn unsent(&self) -> u64 {
         self.intended.saturating_sub(self.sent)

@@ -146,7 +146,7 @@ impl TestMethod for BisectionMethod {
     }
 
     fn tell(&mut self, result: &TrialResult) {
-        self.bisection.tell(result);
+        self.bisection.tell_load(result);
     }
 
     fn progress(&self) -> String {
@@ -198,6 +198,16 @@ mod tests {
         let (lower, upper) = (plain.lower_bound.unwrap(), plain.upper_bound.unwrap());
         assert!(lower <= Load::new(5.37e6) && Load::new(5.37e6) < upper);
         assert!(upper.frames_per_second() - lower.frames_per_second() <= 20_000.0);
+    }
+
+    #[test]
+    fn a_search_stays_below_what_the_rig_could_send() {
+        let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
+        let (found, trials) = search(plan(), &mut device);
+        let carried = found.lower_bound.unwrap().frames_per_second();
+        assert!((316_000.0 * 0.97..=316_000.0).contains(&carried), "{found:?}");
+        assert_eq!(found.cause, BoundCause::Rig);
+        assert!(trials <= 60, "{trials}");
     }
 
     #[test]

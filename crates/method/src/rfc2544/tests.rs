@@ -1,7 +1,7 @@
 use super::*;
 use crate::journal::{self, JournalEntry};
 use crate::sim::SimulatedDevice;
-use crate::{BoundCause, MethodJudgement, MethodSession, MethodVerdict};
+use crate::{BoundCause, MethodJudgement, MethodOptions, MethodSession, MethodVerdict};
 use packetrig_units::BitRate;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -60,6 +60,30 @@ fn fps(load: Load) -> f64 {
 /// The longest burst that a device forwards without loss: see `sim`.
 fn longest_burst(load: f64, limit: f64, buffer: u64) -> f64 {
     ((buffer + 1) as f64 / (1.0 - limit / load)).ceil() - 1.0
+}
+
+/// On virtual links the speed of the line says nothing about what the rig can send.
+#[test]
+fn a_search_stays_below_what_the_rig_could_send() {
+    let line = BitRate::new(10_000_000_000);
+    let options = Rfc2544Options {
+        tests: [Rfc2544Test::Throughput].into(),
+        frame_sizes_bytes: vec![FrameSize::MIN],
+        ..Rfc2544Options::quick(line)
+    };
+    let limits = MethodOptions::Rfc2544(Box::new(options.clone())).cost().unwrap().with_repeats();
+    let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
+    let mut session = MethodSession::new(Rfc2544::new(options));
+    let mut beyond = 0;
+    while let Some(order) = session.next_order() {
+        beyond += u32::from(order.load.frames_per_second() > 316_000.0 * 1.1);
+        session.tell(&device.perform(&order));
+    }
+    let bounds = session.method().result().sizes[0].throughput.clone().unwrap();
+    let carried = bounds.frames_per_second.unwrap().frames_per_second();
+    assert!((316_000.0 * 0.97..=316_000.0).contains(&carried), "{bounds:?}");
+    assert_eq!((beyond, bounds.limited_by), (1, BoundCause::Rig), "{bounds:?}");
+    assert!(session.trials() <= 30 && session.trials() <= limits.most.trials, "{}", session.trials());
 }
 
 #[test]

@@ -14,7 +14,6 @@ pub(super) struct ThroughputSearch {
     guide: Bisection<f64>,
     guide_time: Nanos,
     final_time: Nanos,
-    resolution: f64,
     /// Loads that the user wants carried. Each is tried itself if it lies between the bounds.
     floors: Vec<f64>,
     /// The highest load that passed a trial of full length.
@@ -45,7 +44,6 @@ impl ThroughputSearch {
             guide: Bisection::new(BisectionOptions::plain(0.0, maximum.frames_per_second(), resolution)),
             guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
             final_time: options.durations.final_trial_ns,
-            resolution,
             floors: floors.collect(),
             carried: None,
             failed: None,
@@ -67,9 +65,10 @@ impl ThroughputSearch {
 
     fn next_final_load(&self) -> Option<f64> {
         let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
-        let upper = self.upper()?.load;
+        let reach = self.guide.reach();
+        let upper = self.upper()?.load.min(reach.top);
         let middle = f64::midpoint(carried, upper);
-        if upper - carried > self.resolution && carried < middle && middle < upper {
+        if upper - carried > reach.resolution && carried < middle && middle < upper {
             return Some(middle);
         }
         self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
@@ -80,8 +79,9 @@ impl ThroughputSearch {
         let found = self.guide.bounds().lower?;
         match self.failed {
             None => Some(found),
-            Some(failed) if failed.load > self.resolution => {
-                Some((failed.load - self.step).max(self.resolution))
+            Some(failed) if failed.load > self.guide.reach().resolution => {
+                let resolution = self.guide.reach().resolution;
+                Some((failed.load - self.step.max(resolution)).max(resolution))
             }
             Some(_) => None,
         }
@@ -96,7 +96,7 @@ impl ThroughputSearch {
         let Some(order) = self.next_order() else { return };
         self.trials += 1;
         if self.guide.next_value().is_some() {
-            self.guide.tell(result);
+            self.guide.tell_load(result);
             if self.guide_time == self.final_time {
                 self.carried = self.guide.bounds().lower;
             }
@@ -107,8 +107,12 @@ impl ThroughputSearch {
             self.carried = Some(load);
             return;
         }
-        if self.carried.is_none() && self.failed.is_some() {
-            self.step *= 2.0;
+        if self.carried.is_none() {
+            // As fine as the search was when it began to confirm.
+            self.step = if self.failed.is_some() { self.step * 2.0 } else { self.guide.reach().resolution };
+        }
+        if let Some(ceiling) = result.rig_ceiling() {
+            self.guide.lower_ceiling(ceiling.frames_per_second());
         }
         let is_rig = rig_fault(result).is_some();
         self.failed =

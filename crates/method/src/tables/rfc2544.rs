@@ -55,7 +55,7 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
         let limit = match bounds.limited_by {
             _ if !bounds.is_complete => "not complete",
             BoundCause::Device => "device",
-            BoundCause::Rig => "rig: at least this",
+            BoundCause::Rig => "rig: device not limited up to this",
             BoundCause::Range => "highest load",
         };
         table.push(vec![

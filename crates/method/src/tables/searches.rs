@@ -32,7 +32,7 @@ fn describe_bounds(goal: String, bounds: [Option<Load>; 3], cause: BoundCause, i
     let limit = match cause {
         _ if !is_over => "not complete",
         BoundCause::Device => "device",
-        BoundCause::Rig => "rig: at least this",
+        BoundCause::Rig => "rig: device not limited up to this",
         BoundCause::Range => "highest load",
     };
     let [lower, conditional, upper] = bounds.map(|bound| optional(bound, rate_cell));

@@ -248,13 +248,19 @@ pub(super) fn tell(result: &TrialResult) {
 
 /// The time that a test takes, in words.
 pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
-    let CostRange { least, most } = options.cost()?;
+    let held = options.cost()?;
+    let all = held.with_repeats();
+    let (name, trials, time) = (options.name(), trials_in_words(&all), time_in_words(&all));
+    let of_held = format!("{} in {}", trials_in_words(&held), time_in_words(&held));
+    Ok(format!(
+        "{name}: {trials} trials in {time}; {of_held} if the rig holds each one. Others are made up to 3 times."
+    ))
+}
+
+fn trials_in_words(CostRange { least, most }: &CostRange) -> String {
     let fewest = least.trials.min(most.trials);
     let trials = least.trials.max(most.trials);
-    let trials = if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") };
-    let name = options.name();
-    let time = time_in_words(&CostRange { least, most });
-    Ok(format!("{name}: {trials} trials in {time}. A trial that the rig cannot hold is made up to 3 times."))
+    if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") }
 }
 
 fn time_in_words(cost: &CostRange) -> String {
