@@ -1,5 +1,9 @@
 //! From the command line to the options of a method and the setup of its trials.
 
+mod request;
+
+pub(crate) use request::MethodRequest;
+
 use super::hook::ShellCommands;
 use super::show::{self, MethodForm};
 use super::traffic::{DeviceTraffic, TrafficRequest};
@@ -28,16 +32,6 @@ use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, Tri
 use packetrig_units::{FrameRate, FrameSize, Rate, Share};
 use std::collections::BTreeMap;
 
-/// A method as the command line asks for it.
-pub(crate) enum MethodRequest {
-    Rfc2544(Box<Rfc2544Args>),
-    Mlrsearch(Box<MlrsearchArgs>),
-    Bisect(Box<BisectArgs>),
-    Convergence(Box<ConvergenceArgs>),
-    Compare(Box<CompareArgs>),
-    LossShare(Box<LossShareArgs>),
-}
-
 impl MethodRequest {
     fn start(&self) -> Result<MethodStart, Error> {
         match self {
@@ -47,40 +41,6 @@ impl MethodRequest {
             Self::Convergence(arguments) => convergence(arguments),
             Self::Compare(arguments) => compare(arguments),
             Self::LossShare(arguments) => loss_share(arguments),
-        }
-    }
-
-    const fn traffic(&self) -> &MethodTraffic {
-        match self {
-            Self::Rfc2544(arguments) => &arguments.traffic,
-            Self::Mlrsearch(arguments) => &arguments.traffic,
-            Self::Bisect(arguments) => &arguments.traffic,
-            Self::Convergence(arguments) => &arguments.traffic,
-            Self::Compare(arguments) => &arguments.traffic,
-            Self::LossShare(arguments) => &arguments.traffic,
-        }
-    }
-
-    /// Size of the frames, if the method leaves it to the user and the user has named it.
-    const fn size(&self) -> Option<SizeArg> {
-        match self {
-            Self::Rfc2544(_) => None,
-            Self::Mlrsearch(arguments) => arguments.frames.size,
-            Self::Bisect(arguments) => arguments.frames.size,
-            Self::Convergence(arguments) => arguments.frames.size,
-            Self::Compare(arguments) => arguments.frames.size,
-            Self::LossShare(arguments) => arguments.frames.size,
-        }
-    }
-
-    const fn terms(&self) -> &MethodTerms {
-        match self {
-            Self::Rfc2544(arguments) => &arguments.terms,
-            Self::Mlrsearch(arguments) => &arguments.terms,
-            Self::Bisect(arguments) => &arguments.terms,
-            Self::Convergence(arguments) => &arguments.terms,
-            Self::Compare(arguments) => &arguments.terms,
-            Self::LossShare(arguments) => &arguments.terms,
         }
     }
 }
