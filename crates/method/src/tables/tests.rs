@@ -100,11 +100,16 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
     for options in all_methods() {
         let report = report(&options).with_senders(&senders);
         let tables = report.tables();
-        let table = tables.iter().find(|table| table.name == "senders").unwrap_or_else(|| panic!("{options:?}"));
+        let table =
+            tables.iter().find(|table| table.name == "senders").unwrap_or_else(|| panic!("{options:?}"));
         let number = |cell: &str| cell.parse::<f64>().unwrap();
         for pair in table.rows.chunks(2) {
             let [left, right, sum] = [&pair[0][4], &pair[1][4], &pair[0][5]].map(|cell| number(cell));
-            assert!((left * 3.0 - right).abs() <= 2.0 && (left + right - sum).abs() <= 1.0, "{}", show(table));
+            assert!(
+                (left * 3.0 - right).abs() <= 2.0 && (left + right - sum).abs() <= 1.0,
+                "{}",
+                show(table)
+            );
         }
         let alone = self::report(&options).with_senders(&senders[..1]).tables();
         assert!(alone.iter().all(|table| table.name != "senders"));

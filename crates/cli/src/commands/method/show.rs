@@ -209,11 +209,10 @@ const fn word(verdict: Option<MethodVerdict>) -> &'static str {
 fn text_table(part: &ResultTable) -> String {
     let headings = part.headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
     if part.rows.is_empty() {
-        let notes: String = part.notes.iter().map(|note| format!(" {note}\n")).collect();
         return format!("\n{}\n{notes}", part.title);
     }
-    let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
     format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
 }
 
