@@ -94,9 +94,9 @@ pub struct LoadedSender {
 impl MethodReport {
     /// The same for these ports that send.
     #[must_use]
-    pub fn with_senders(self, senders: &[LoadedSender]) -> Self {
-        let senders = if senders.len() > 1 { senders.to_vec() } else { Vec::new() };
-        Self { senders, ..self }
+    pub fn with_senders(self, senders: Vec<LoadedSender>) -> Self {
+        let are_several = senders.len() > 1;
+        Self { senders: if are_several { senders } else { Vec::new() }, ..self }
     }
 }
 

@@ -28,6 +28,7 @@ pub struct TrialTraffic {
     flows: Vec<FlowLoad>,
     /// In the order of the plan.
     streams: Vec<StreamLoad>,
+    senders: Vec<LoadedSender>,
 }
 
 /// A flow at the plan's own rates.
@@ -79,7 +80,8 @@ impl TrialTraffic {
         // Hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
         let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
-        let mut traffic = Self { document, reading, speeds, flows, streams };
+        let senders = loads::senders(&bound.plan, &streams);
+        let mut traffic = Self { document, reading, speeds, flows, streams, senders };
         traffic.note_sizes();
         Ok(traffic)
     }
@@ -286,9 +288,8 @@ flows:
                 bound.streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
             assert_eq!(totals, [1_500, 1_500]);
         }
-        let senders = traffic.senders(&Plan::read(BOTH_WAYS).unwrap());
         let wanted = ["a", "b"].map(|name| LoadedSender { name: name.to_owned(), share: 0.5 });
-        assert_eq!(senders, wanted);
+        assert_eq!(traffic.senders(), wanted);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalGround};
 use packetrig_method::journal::{self, JournalEntry};
-use packetrig_method::{LoadedSender, MethodOptions, MethodSession, StartedMethod};
+use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
 use packetrig_store::files::{PAGE, PageChoice};
@@ -78,9 +78,6 @@ impl MethodHead {
 struct TestSetup {
     /// One document for each device: ports, addresses, and the proportion of the flows.
     documents: Vec<String>,
-    /// The ports of the first device that send, and their parts of each load.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    senders: Vec<LoadedSender>,
     /// Speed of the links as the user said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<BitRate>,

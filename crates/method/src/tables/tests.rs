@@ -98,7 +98,7 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
     let sender = |name: &str, share: f64| crate::LoadedSender { name: name.to_owned(), share };
     let senders = [sender("left", 0.25), sender("right", 0.75)];
     for options in all_methods() {
-        let report = report(&options).with_senders(&senders);
+        let report = report(&options).with_senders(senders.to_vec());
         let tables = report.tables();
         let table =
             tables.iter().find(|table| table.name == "senders").unwrap_or_else(|| panic!("{options:?}"));
@@ -111,7 +111,7 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
                 show(table)
             );
         }
-        let alone = self::report(&options).with_senders(&senders[..1]).tables();
+        let alone = self::report(&options).with_senders(senders[..1].to_vec()).tables();
         assert!(alone.iter().all(|table| table.name != "senders"));
     }
 }

@@ -38,6 +38,17 @@ pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
     flows
 }
 
+/// The ports that send, in the order of the plan.
+pub(super) fn senders(plan: &Plan, streams: &[StreamLoad]) -> Vec<LoadedSender> {
+    let whole: f64 = streams.iter().map(|stream| stream.rate).sum();
+    let ports = plan.ports.iter().enumerate().map(|(port, named)| {
+        let own = streams.iter().filter(|stream| stream.tx == port);
+        (&named.name, own.map(|stream| stream.rate).sum::<f64>())
+    });
+    let sending = ports.filter(|(_, rate)| *rate > 0.0);
+    sending.map(|(name, rate)| LoadedSender { name: name.clone(), share: rate / whole }).collect()
+}
+
 pub(super) fn stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     streams.map(|(stream, timed)| StreamLoad { tx: stream.tx, rate: timed.timeline.rate.as_f64() }).collect()
@@ -45,18 +56,8 @@ pub(super) fn stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
 
 impl TrialTraffic {
     /// The ports that send, in the order of the plan.
-    pub fn senders(&self, plan: &Plan) -> Vec<LoadedSender> {
-        let whole = self.full_load();
-        let share = |port: usize| self.streams_of(port).map(|stream| stream.rate / whole).sum();
-        let ports = plan.ports.iter().enumerate().map(|(port, named)| (port, named.name.clone()));
-        ports
-            .filter(|(port, _)| self.streams_of(*port).next().is_some())
-            .map(|(port, name)| LoadedSender { name, share: share(port) })
-            .collect()
-    }
-
-    fn streams_of(&self, port: usize) -> impl Iterator<Item = &StreamLoad> {
-        self.streams.iter().filter(move |stream| stream.tx == port)
+    pub fn senders(&self) -> &[LoadedSender] {
+        &self.senders
     }
 
     /// The highest load, all senders together, at which no flow has more than its rate in the document and no sender more than
@@ -102,7 +103,7 @@ impl TrialTraffic {
             let bytes = MeanSize::from(planned.frames.mean()).as_f64();
             frames += share;
             bits += share * bytes * 8.0;
-            line_bits += share * (bytes + 20.0) * 8.0;
+            line_bits += share * (bytes + f64::from(FrameSize::L1_OVERHEAD)) * 8.0;
         }
         if frames <= 0.0 {
             return Ok(None);

@@ -11,7 +11,7 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{AcceptanceCriteria, CarrierLossCause, RunReport};
 use packetrig_fleet_io::trial::trial_result;
 use packetrig_fleet_io::{LocalGround, OnEvent, RunOptions, run_on};
-use packetrig_method::{TrialLength, TrialOrder, TrialResult, TrialWaits};
+use packetrig_method::{LoadedSender, TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -45,6 +45,12 @@ pub(super) struct TrialBench {
 }
 
 impl TrialBench {
+    /// The ports of the first device that send, and their parts of each load.
+    pub(super) fn senders(&self) -> Vec<LoadedSender> {
+        let senders = self.traffic.first().map(TrialTraffic::senders).unwrap_or_default();
+        senders.iter().map(|own| LoadedSender { name: own.name.clone(), share: own.share }).collect()
+    }
+
     /// Makes a trial. `None` if it was stopped: such a trial says nothing.
     pub(super) fn perform(
         &mut self,

@@ -11,8 +11,7 @@ use crate::document::PlanText;
 use crate::error::Error;
 use packetrig_method::rfc2544::Rfc2544Test;
 use packetrig_method::{
-    CostRange, LoadedSender, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialOrder,
-    TrialResult,
+    CostRange, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialOrder, TrialResult,
 };
 use packetrig_server::{MethodRefusal, MethodService, replace_aliases};
 use packetrig_stats::port::BackEnd;
@@ -283,9 +282,8 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
         replace_aliases(plan, &terms.aliases);
     }
     let options = read_options(request.options)?;
-    let senders = check_plans(&options, &request.plans, terms, request.link_bits_per_second)?;
+    check_plans(&options, &request.plans, terms, request.link_bits_per_second)?;
     let setup = TestSetup {
-        senders,
         documents: request.plans.iter().map(Value::to_string).collect(),
         link: request.link_bits_per_second,
         confirmed: terms.confirmed.clone(),
@@ -383,13 +381,13 @@ fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     }
 }
 
-/// Reads the plans as the test will, so that a client hears of problems at once. Returns who sends.
+/// Reads the plans as the test will, so that a client hears of problems at once.
 fn check_plans(
     options: &MethodOptions,
     plans: &[Value],
     terms: &ServedTestTerms,
     link: Option<BitRate>,
-) -> Result<Vec<LoadedSender>, TestRefusal> {
+) -> Result<(), TestRefusal> {
     let most = if matches!(options, MethodOptions::Compare(_)) { 2 } else { 1 };
     if plans.is_empty() || plans.len() > most {
         let wanted = if most == 1 { "1" } else { "1 or 2" };
@@ -397,7 +395,6 @@ fn check_plans(
         return Err(TestRefusal::Invalid(text));
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
-    let mut senders = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
         refuse_files(number, plan)?;
         let document =
@@ -409,11 +406,8 @@ fn check_plans(
                 "plans: a port is not on this machine; `packetrig serve --on-fleet` serves those of a fleet";
             return Err(TestRefusal::Invalid(text.to_owned()));
         }
-        if number == 0 {
-            senders = device.senders();
-        }
     }
-    Ok(senders)
+    Ok(())
 }
 
 /// A client of the API must not have this program read files, here as with `/config`.

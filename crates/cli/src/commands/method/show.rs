@@ -80,7 +80,7 @@ impl StoredTest {
         bench: &TrialBench,
         trials: &[JournalEntry],
     ) -> Self {
-        let report = session.method().report(&head.options).with_senders(&head.setup.senders);
+        let report = session.method().report(&head.options).with_senders(bench.senders());
         Self {
             packetrig_version: head.packetrig_version.clone(),
             id: head.id.clone(),

@@ -92,7 +92,6 @@ fn check_loads(start: &MethodStart) -> Result<(), Error> {
 
 fn head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
     let setup = TestSetup {
-        senders: start.devices.first().map(DeviceTraffic::senders).unwrap_or_default(),
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
         confirmed: terms.confirm.iter().map(ToString::to_string).collect(),

@@ -5,7 +5,7 @@ use crate::commands::{execution, plan, quick};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::{fleet_place, speeds};
-use packetrig_method::{Load, LoadedSender};
+use packetrig_method::Load;
 use packetrig_plan::trial::{TrialShape, TrialTraffic};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_units::{BitRate, Blame, FrameSize, Rate, Share};
@@ -110,12 +110,6 @@ impl DeviceTraffic {
 
     fn refused(&self, problems: &[packetrig_plan::PlanProblem]) -> Error {
         plan::refused(&self.document, problems, Blame::Plan)
-    }
-
-    /// The ports that send, and their parts of each load.
-    pub(super) fn senders(&self) -> Vec<LoadedSender> {
-        let senders = self.traffic.senders(&self.plan).into_iter();
-        senders.map(|sender| LoadedSender { name: sender.name, share: sender.share }).collect()
     }
 
     /// What the links of all senders carry together, if their speeds are known.

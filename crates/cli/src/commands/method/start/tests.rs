@@ -1,3 +1,5 @@
+//! Limits and loads of all methods, as the command line asks for them.
+
 use super::*;
 use crate::args::{CommandLine, RigCommand, TestCommand};
 use clap::{CommandFactory, Parser};
