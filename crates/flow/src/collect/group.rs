@@ -136,8 +136,6 @@ impl GroupedFlows {
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
         let joined = self.join(&history, &mut record, now_ns, false);
-        let times = times_of(&history, &record);
-        mend_times(&mut record, times);
         if let Some(counts) = self.account(history.mark.group) {
             counts.forgotten += joined.forgotten;
             counts.account(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
@@ -217,6 +215,7 @@ impl GroupedFlows {
         if has_room {
             self.clocks.insert(group, clocks);
         }
+        mend_times(record, times);
         joined
     }
 

@@ -154,16 +154,14 @@ impl KnownSide {
         let latest_ns = self.lines.iter().map(|line| line.last_ns).max().unwrap_or(0);
         let [first_ns, _] = report.times(clocks);
         let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { APART_NS };
+        let is_later = first_ns > latest_ns.saturating_add(margin_ns);
         let is_behind = if report.is_strange {
-            let is_later = first_ns > latest_ns.saturating_add(margin_ns);
             !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
+        } else if clocks.knows(report.meter) {
+            is_later
         } else {
             let since_ns = clocks.common(report.meter, report.since_ns);
-            if clocks.knows(report.meter) {
-                since_ns > latest_ns.saturating_add(SILENCE_NS / 2)
-            } else {
-                since_ns.saturating_add(SILENCE_NS) > latest_ns
-            }
+            is_later || since_ns.saturating_add(SILENCE_NS) > latest_ns
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {

@@ -223,6 +223,20 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
     assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
 }
 
+/// What a later record makes up for came when that record did, also if it has nothing of this direction itself.
+#[test]
+fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    grouped.take(record(1, BEGIN, 7, 7), 1);
+    let mut late = record(1, BEGIN, 0, 9);
+    late.forward = FlowHalf::default();
+    late.reverse = FlowHalf { packets: 1, first_ns: BEGIN + 5, last_ns: BEGIN + 6, ..FlowHalf::default() };
+    late.history.as_mut().unwrap().reverse.followed.packets = 1;
+    let new = grouped.take(late, 2).unwrap();
+    let times = [new.forward, new.reverse].map(|half| (half.packets, half.first_ns, half.last_ns));
+    assert_eq!(times, [(2, BEGIN + 5, BEGIN + 6), (1, BEGIN + 5, BEGIN + 6)]);
+}
+
 /// A collector that was killed may hear again of what it has not stored.
 #[test]
 fn lives_of_a_flow_are_stored_once_in_any_order() {
