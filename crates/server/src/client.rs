@@ -77,7 +77,7 @@ impl ApiClient {
                 break head;
             }
             if connection.read_more(&mut received)? == 0 {
-                return Err(ClientError::not_http(&self.address));
+                return Err(ClientError::cut_short(&self.address));
             }
         };
         if head.status != 200 {

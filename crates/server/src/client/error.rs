@@ -46,6 +46,12 @@ impl ClientError {
         Self::NotHttp { address: address.to_string(), authority: address.authority() }
     }
 
+    /// What came ended before the answer did: the server is going, or has gone.
+    pub(super) fn cut_short(address: &ApiAddress) -> Self {
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the answer did");
+        Self::Lost { address: address.to_string(), source }
+    }
+
     /// Whose fault it is.
     pub fn blame(&self) -> Blame {
         match self {

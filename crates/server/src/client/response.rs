@@ -43,13 +43,16 @@ impl ResponseHead {
 
 /// The document in a whole answer, or the refusal in it.
 pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
-    let head = ResponseHead::read(address, bytes)?.ok_or_else(|| ClientError::not_http(address))?;
+    let head = ResponseHead::read(address, bytes)?.ok_or_else(|| ClientError::cut_short(address))?;
     let mut body = Vec::new();
     let mut decoder = BodyDecoder::new(head.is_chunked);
     decoder.decode(&bytes[head.length..], &mut body).map_err(|BadChunk| ClientError::not_http(address))?;
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
-        return document.map_err(|_| ClientError::not_http(address));
+        return document.map_err(|error| match error.is_eof() {
+            true => ClientError::cut_short(address),
+            false => ClientError::not_http(address),
+        });
     }
     let errors = document.ok().and_then(|document| {
         let errors = document["errors"].as_array()?.iter().filter_map(Value::as_str);
@@ -174,6 +177,10 @@ mod tests {
         assert!(error.may_pass() && error.to_string() == "32 viewers", "{error}");
         assert!(refused("\u{15}\u{3}").to_string().contains("https://127.0.0.1:1"));
         assert!(matches!(refused("HTTP/1.1 200 OK\r\n\r\nnot JSON"), ClientError::NotHttp { .. }));
+        // A server that ends meanwhile is no other kind of server.
+        for cut in ["", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\n\r\n{\"has\":"] {
+            assert!(refused(cut).may_pass(), "{cut}");
+        }
         let good = answer_of(
             &address(),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",

@@ -5,6 +5,8 @@ use crate::page::MovingRun;
 use packetrig_server::client::{ApiClient, CertificateTrust, ClientError};
 use packetrig_server::{IdentityFiles, ServedRig, ServerOptions};
 use serde_json::json;
+use std::io::Read;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +56,22 @@ fn events_and_changes_go_over_plain_http_and_tls() {
             assert_eq!(event.unwrap().name, name);
         }
     }
+}
+
+/// A server that ends has taken connections that it does not answer any more.
+#[test]
+fn a_server_that_ends_before_it_answers_is_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let client = ApiClient::new(address.parse().unwrap(), None, &CertificateTrust::Anything).unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().take(2) {
+            // Read before it is closed, so that it ends in good order.
+            connection.unwrap().read(&mut [0; 4096]).unwrap();
+        }
+    });
+    assert!(client.follow("/api/v1/events").unwrap_err().may_pass());
+    assert!(client.get("/api/v1/state").unwrap_err().may_pass());
 }
 
 #[test]
