@@ -16,9 +16,13 @@ use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
+use std::collections::VecDeque;
 
-/// Longest time between two turns while results come in.
-const COLLECTING: Nanos = Nanos::from_millis(2);
+/// Longest time between two turns while results come in or a record is written: that is beside the messages.
+const BESIDE_MESSAGES: Nanos = Nanos::from_millis(2);
+
+/// A record is mostly kept within this time, and is waited for. After that the messages go on.
+const KEPT_SOON: Nanos = Nanos::from_millis(10);
 
 /// A wait that took this much longer than asked means that the process did not run.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
@@ -62,11 +66,23 @@ pub(crate) trait RunCrew {
     fn part_for(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
-    /// Keeps what a later controller has to know of the run. `false` if another controller has taken over.
-    fn record(&mut self, _record: &RunRecord) -> Result<bool, Error> {
+    /// Begins to keep what a later controller has to know of the run. What became of it is asked before the next one comes.
+    fn record(&mut self, _record: RunRecord) {
         // On one machine a run ends with its process: nobody would read it.
-        Ok(true)
     }
+    /// What became of the latest record, if that is known within this time.
+    fn recorded(&mut self, _within: Nanos) -> Result<RecordState, Error> {
+        Ok(RecordState::Kept)
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordState {
+    Pending,
+    Kept,
+    /// Another controller has taken over.
+    Deposed,
 }
 
 impl std::fmt::Debug for RunUser<'_> {
@@ -89,7 +105,16 @@ pub(crate) fn control<E: Endpoint>(
     crew: &mut dyn RunCrew,
     user: RunUser<'_>,
 ) -> Result<ControlledRun, Error> {
-    let mut control = ControlLoop { machine, endpoint, crew, user, began: None, times: RunTimes::default() };
+    let mut control = ControlLoop {
+        machine,
+        endpoint,
+        crew,
+        user,
+        waiting: VecDeque::new(),
+        is_recording: false,
+        began: None,
+        times: RunTimes::default(),
+    };
     control.run()?;
     Ok(ControlledRun { controller: control.machine, times: control.times })
 }
@@ -99,6 +124,9 @@ struct ControlLoop<'a, 'u, E> {
     endpoint: &'a mut E,
     crew: &'a mut dyn RunCrew,
     user: RunUser<'u>,
+    /// What the machine has decided, and when, and what is done as soon as the record before it is kept.
+    waiting: VecDeque<(MonoTime, ControllerAction)>,
+    is_recording: bool,
     /// When the first thing happened.
     began: Option<MonoTime>,
     times: RunTimes,
@@ -114,8 +142,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             if let Some(wish) = (self.user.wishes)() {
                 self.feed(wish)?;
             }
-            // Results come beside the messages.
-            let turn = if self.machine.is_collecting() { COLLECTING } else { self.user.turn };
+            let comes_beside = self.machine.is_collecting() || self.is_recording;
+            let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };
             // The wait is measured: a process that was stopped comes back late, whatever it waited for.
             let asked = now();
             let turn = deadline.since(asked).min(turn);
@@ -130,6 +158,9 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             for trouble in self.endpoint.troubles() {
                 self.emit(now(), RunEventKind::Finding(trouble.to_string()));
             }
+        }
+        while self.is_recording {
+            self.act(KEPT_SOON)?;
         }
         Ok(())
     }
@@ -168,25 +199,50 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     }
 
     fn feed(&mut self, event: ControllerEvent) -> Result<(), Error> {
-        // The event carries the time of the decision, even if writing its record takes a while.
+        // Events carry the time of the decision, even if writing the record before them takes a while.
         let at = now();
         for action in self.machine.handle(event, at) {
+            match action {
+                // A lease waits for no record: nodes would stop sending because a disk is slow.
+                ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
+                action => self.waiting.push_back((at, action)),
+            }
+        }
+        self.act(Nanos::ZERO)
+    }
+
+    /// Does what waits, in its order, up to a record that is not kept yet. `within`: how long the first one may take.
+    fn act(&mut self, mut within: Nanos) -> Result<(), Error> {
+        loop {
+            if self.is_recording {
+                let state = self.crew.recorded(within)?;
+                self.is_recording = state == RecordState::Pending;
+                match state {
+                    RecordState::Pending => return Ok(()),
+                    RecordState::Kept => {}
+                    // Another controller leads now. What follows must not be sent in this one's name.
+                    RecordState::Deposed => {
+                        self.waiting.clear();
+                        return self.feed(ControllerEvent::Deposed);
+                    }
+                }
+            }
+            let Some((at, action)) = self.waiting.pop_front() else { return Ok(()) };
             match action {
                 ControllerAction::Emit(kind) => self.emit(at, kind),
                 ControllerAction::Send(to, head, command) => {
                     if let Some(refusal) = self.command(to, head, command) {
-                        return self.feed(refusal);
+                        self.feed(refusal)?;
                     }
                 }
                 ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
-                // Another controller leads now. The actions that follow must not be sent in this one's name.
-                ControllerAction::Record(record) if !self.crew.record(&record)? => {
-                    return self.feed(ControllerEvent::Deposed);
+                ControllerAction::Record(record) => {
+                    self.crew.record(record);
+                    self.is_recording = true;
+                    within = KEPT_SOON;
                 }
-                ControllerAction::Record(_) => {}
             }
         }
-        Ok(())
     }
 
     /// Sends a command. One that is too large for any fabric would never be answered, so it is refused in the name of its node.

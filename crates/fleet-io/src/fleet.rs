@@ -18,6 +18,7 @@ mod leading;
 mod leftovers;
 mod others;
 mod presence;
+mod record_writer;
 mod roll_call;
 mod roster;
 mod shares;

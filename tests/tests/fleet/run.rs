@@ -23,14 +23,19 @@ pub(crate) struct Ended {
     printed: String,
 }
 
-/// Whether this says that a start was confirmed too late to some of the nodes.
+/// Whether this says that the last start was confirmed too late to some of the nodes.
 pub(crate) fn is_split(said: &str) -> bool {
-    said.contains("split_start")
+    last_start(said).contains("split_start")
 }
 
-/// Whether this has three lines of progress. There is one a second; on a busy machine some are missing.
+/// What was said since a run began again, if it did.
+fn last_start(said: &str) -> &str {
+    said.rsplit("; beginning again (").next().unwrap_or(said)
+}
+
+/// Whether the last start has three lines of progress. There is one a second; on a busy machine some are missing.
 fn has_three_seconds(said: &str) -> bool {
-    said.matches(" s  sent ").count() >= 3
+    last_start(said).matches(" s  sent ").count() >= 3
 }
 
 impl Run<'_> {
@@ -59,18 +64,15 @@ impl Run<'_> {
         assert!(is_enough(&said), "it ended without `{what}`: {said}");
     }
 
-    /// Waits until it is certain that it is under way on all nodes, or until it is done. If its start was split it has ended, and
+    /// Waits until it is certain that it is under way on all nodes, or until it is done. If its last start was split it has ended, and
     /// was none.
     pub(crate) fn has_begun(&mut self) -> bool {
         // By the third second no confirmation is waited for any more: a start that was split is said before.
-        let said = self.listen("it begins or ends", has_three_seconds);
-        if is_split(&said) {
-            self.listen("it ends", |_| false);
-        }
+        let said = self.listen("it begins or ends", |said| !is_split(said) && has_three_seconds(said));
         !is_split(&said)
     }
 
-    /// Waits until it has made such a remark. If its start was split before, it has ended without it.
+    /// Waits until it has made such a remark. If its last start was split, it has ended without it.
     pub(crate) fn has_said(&mut self, text: &str) -> bool {
         let said = self.listen(text, |said| said.contains(text));
         assert!(said.contains(text) || is_split(&said), "it ended without `{text}`: {said}");

@@ -1,15 +1,15 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
-use super::RecordNote;
 use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector, StoredPart};
 use super::findings::ToldFindings;
 use super::leadership::FleetLeadership;
+use super::record_writer::{RecordWriter, WrittenRecord};
 use super::shares::NodeShares;
 use crate::agent::now;
-use crate::control::{RunCrew, RunNews};
+use crate::control::{RecordState, RunCrew, RunNews};
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerEvent, RunRecord};
-use packetrig_fleet::fabric::{self, RecordStore};
+use packetrig_fleet::fabric;
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::members::{FleetMembers, MemberChange};
 use packetrig_fleet::message::{MessageBody, NodeCommand, StoredWatermark};
@@ -17,16 +17,27 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::result::CountSample;
+use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub(super) struct FleetCrew<'a, R> {
+/// What is done for the latest record.
+#[derive(Clone, Copy, Debug)]
+enum Writing {
+    /// Another controller writes it.
+    Nothing,
+    Record {
+        gives_start: bool,
+    },
+    /// It would give a start that this controller may not give any more.
+    Refused,
+}
+
+pub(super) struct FleetCrew<'a> {
     run: RunId,
     /// The current attempt; results of other attempts do not count.
     attempt: u32,
-    records: &'a mut R,
-    note: &'a mut RecordNote,
-    /// The record's revision; `None` before this controller has written it.
-    revision: Option<u64>,
+    writer: RecordWriter,
+    writing: Writing,
     members: &'a mut FleetMembers,
     collector: &'a SegmentCollector,
     leadership: &'a FleetLeadership,
@@ -49,11 +60,10 @@ pub(super) struct FleetCrew<'a, R> {
     writes_no_record: bool,
 }
 
-impl<'a, R: RecordStore> FleetCrew<'a, R> {
+impl<'a> FleetCrew<'a> {
     pub(super) fn new(
         run: RunId,
-        records: &'a mut R,
-        note: &'a mut RecordNote,
+        writer: RecordWriter,
         members: &'a mut FleetMembers,
         collector: &'a SegmentCollector,
         leadership: &'a FleetLeadership,
@@ -61,9 +71,8 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         Self {
             run,
             attempt: 1,
-            records,
-            note,
-            revision: None,
+            writer,
+            writing: Writing::Nothing,
             members,
             collector,
             leadership,
@@ -134,26 +143,6 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         }
     }
 
-    fn write(&mut self, key: &str, record: &RunRecord) -> Result<u64, fabric::Error> {
-        let value = serde_json::to_vec(record).unwrap_or_default();
-        let written = match self.revision {
-            Some(revision) => self.records.replace(key, revision, &value),
-            None => match self.records.get(key)? {
-                Some(found) => self.records.replace(key, found.revision, &value),
-                None => self.records.create(key, &value),
-            },
-        };
-        let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
-        // An earlier write that was not answered may have happened all the same: then the newer revision is this controller's own. A
-        // controller that has taken over has a higher epoch, and its record stays.
-        let Some(found) = self.records.get(key)? else { return written };
-        let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
-        if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {
-            return self.records.replace(key, found.revision, &value);
-        }
-        written
-    }
-
     /// Reports refused segments at the first, the tenth, the hundredth and so on: a node can send many.
     fn refused(&mut self, node: &NodeName, count: u64, why: &str) {
         let before = self.refused.get(node).copied().unwrap_or(0);
@@ -175,7 +164,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
     }
 }
 
-impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
+impl RunCrew for FleetCrew<'_> {
     fn news(&mut self) -> Result<Option<RunNews>, Error> {
         if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
             return Ok(Some(RunNews::Event(ControllerEvent::Deposed)));
@@ -234,32 +223,41 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
         })
     }
 
-    fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
+    fn record(&mut self, record: RunRecord) {
         self.attempt = record.head.attempt;
-        let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
-        // A controller that was not heard for long may have been replaced: it must not start senders.
-        if gives_start && !self.leadership.may_commit() {
-            return Ok(false);
-        }
-        if self.writes_no_record {
-            return Ok(true);
-        }
-        let key = RunRecord::key(&self.run);
-        let written = self.write(&key, record);
-        match written {
-            Ok(revision) => {
-                self.revision = Some(revision);
-                if let Err(error) = (self.note)(record) {
-                    self.report(format!("cannot save the state of the run in the catalogue: {error}"));
-                }
-                Ok(true)
+        self.writing = match record.state {
+            // A controller that was not heard for long may have been replaced: it must not start senders.
+            RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => Writing::Refused,
+            _ if self.writes_no_record => Writing::Nothing,
+            state => {
+                self.writer.write(record);
+                Writing::Record { gives_start: matches!(state, RunState::Committed | RunState::Confirmed) }
             }
-            Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),
+        };
+    }
+
+    fn recorded(&mut self, within: Nanos) -> Result<RecordState, Error> {
+        let gives_start = match self.writing {
+            Writing::Nothing => return Ok(RecordState::Kept),
+            Writing::Refused => return Ok(RecordState::Deposed),
+            Writing::Record { gives_start } => gives_start,
+        };
+        let Some(outcome) = self.writer.outcome(within) else { return Ok(RecordState::Pending) };
+        match outcome {
+            Ok(WrittenRecord { not_noted }) => {
+                if let Some(why) = not_noted {
+                    self.report(format!("cannot save the state of the run in the catalogue: {why}"));
+                }
+                // Writing may have taken long.
+                let may_go_on = !gives_start || self.leadership.may_commit();
+                Ok(if may_go_on { RecordState::Kept } else { RecordState::Deposed })
+            }
+            Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(RecordState::Deposed),
             Err(error) if gives_start => Err(error.into()),
             // This state starts nothing. The record is only out of date, and the run goes on.
             Err(error) => {
                 self.report(format!("cannot write the record of the run: {error}"));
-                Ok(true)
+                Ok(RecordState::Kept)
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::crew::FleetCrew;
 use super::leftovers::Leftover;
+use super::record_writer::RecordWriter;
 use super::{ControllerPresence, FleetGround, HasAlready, LOOK, LedRun};
 use crate::agent::now;
 use crate::control::{ControlledRun, RunUser, control};
@@ -22,6 +23,7 @@ use packetrig_plan::{Plan, PlanProblems};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 /// A claim fails after this many failures of the records.
 const FAILURES: u32 = 3;
@@ -302,14 +304,16 @@ where
         if has.reads_results {
             self.collector.read(&run);
         }
-        let Self { records, members, collector, leadership, note, .. } = self;
-        let mut crew = FleetCrew::new(run, records, note, members, collector, leadership);
-        crew.write_no_record(has.writes_no_record);
-        crew.add_stored(attempt, has.on_hand);
-        crew.set_shares(has.shares);
-        let ended = control(machine, &mut self.endpoint, &mut crew, user)?;
+        let Self { records, members, collector, leadership, note, endpoint, .. } = self;
+        let (ended, marks) = thread::scope(|scope| {
+            let writer = RecordWriter::start(scope, records, note);
+            let mut crew = FleetCrew::new(run, writer, members, collector, leadership);
+            crew.write_no_record(has.writes_no_record);
+            crew.add_stored(attempt, has.on_hand);
+            crew.set_shares(has.shares);
+            control(machine, endpoint, &mut crew, user).map(|ended| (ended, crew.last_marks()))
+        })?;
         // The last watermarks: nodes may delete what is stored.
-        let marks = crew.last_marks();
         for (node, mark) in marks {
             // A node that misses it is told by the next controller.
             best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));

@@ -1,9 +1,10 @@
-//! Nodes that are far away.
+//! Nodes that are far away, and a controller whose disk is slow.
 
 use super::*;
 use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
 use packetrig_fleet::local::LocalEndpoint;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeCommand};
+use packetrig_fleet::outcome::RunState;
 use std::collections::VecDeque;
 
 /// An endpoint that hears everything later, and confirmations of starts perhaps not at all.
@@ -93,6 +94,29 @@ fn assert_completes_with_delay(delay: Nanos) {
     let (report, events) = run(&mut fleet, &|| false);
     let report = report.unwrap_or_else(|error| panic!("{delay}: {error}: {events:?}"));
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false }, "{delay}: {events:?}");
+}
+
+#[test]
+fn leases_go_on_while_the_record_of_the_run_is_written() {
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _nodes = NODES.map(|name| {
+        let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
+        let wish = NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+    });
+    let is_kept = Arc::<AtomicBool>::default();
+    let keeps = Arc::clone(&is_kept);
+    let mut charge = charge("c", MemoryShelf::default());
+    charge.note = Box::new(move |record| {
+        if record.state == RunState::Running {
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            keeps.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let mut fleet = FleetGround::open(&fabric, charge).unwrap();
+    let (report, events) = run(&mut fleet, &|| is_kept.load(Ordering::Relaxed));
+    assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
 }
 
 #[test]

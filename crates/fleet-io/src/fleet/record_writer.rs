@@ -1,0 +1,95 @@
+//! Writes the record of a run, in the message server and in the controller's own catalogue.
+//!
+//! A disk or a server may take seconds for it. So a thread of its own writes, and the controller answers its nodes meanwhile: their
+//! leases last for two seconds.
+
+use super::RecordNote;
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::{self, RecordStore};
+use packetrig_units::Nanos;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
+use std::time::Duration;
+
+/// The controller's end: what is to be written goes in, what became of it comes back. The thread ends with it.
+pub(super) struct RecordWriter {
+    records: Sender<RunRecord>,
+    outcomes: Receiver<Result<WrittenRecord, fabric::Error>>,
+}
+
+/// A record that is in the message server.
+pub(super) struct WrittenRecord {
+    /// Why it is not in the catalogue.
+    pub(super) not_noted: Option<String>,
+}
+
+/// Where the record goes.
+struct RecordPlaces<'a, R> {
+    records: &'a mut R,
+    note: &'a mut RecordNote,
+    /// The record's revision; `None` before this controller has written it.
+    revision: Option<u64>,
+}
+
+impl RecordWriter {
+    pub(super) fn start<'scope, R: RecordStore>(
+        scope: &'scope Scope<'scope, '_>,
+        records: &'scope mut R,
+        note: &'scope mut RecordNote,
+    ) -> Self {
+        let (orders, to_write) = channel();
+        let (written, outcomes) = channel();
+        scope.spawn(move || {
+            let mut places = RecordPlaces { records, note, revision: None };
+            // Ends when the controller is gone, whoever of the two notices it first.
+            to_write.iter().try_for_each(|record| written.send(places.write(&record)))
+        });
+        Self { records: orders, outcomes }
+    }
+
+    pub(super) fn write(&self, record: RunRecord) {
+        // Fails only if the thread has panicked: then there is no outcome, either.
+        drop(self.records.send(record));
+    }
+
+    /// What became of the oldest record without an outcome, if that is known within this time.
+    pub(super) fn outcome(&self, within: Nanos) -> Option<Result<WrittenRecord, fabric::Error>> {
+        match self.outcomes.recv_timeout(Duration::from_nanos(within.as_u64())) {
+            Ok(outcome) => Some(outcome),
+            Err(RecvTimeoutError::Timeout) => None,
+            // The scope passes the panic on.
+            Err(RecvTimeoutError::Disconnected) => {
+                Some(Err(fabric::Error::Down("the thread that writes records has ended".to_owned())))
+            }
+        }
+    }
+}
+
+impl<R: RecordStore> RecordPlaces<'_, R> {
+    fn write(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
+        self.revision = Some(self.write_in_server(record)?);
+        let not_noted = (self.note)(record).err();
+        Ok(WrittenRecord { not_noted })
+    }
+
+    fn write_in_server(&mut self, record: &RunRecord) -> Result<u64, fabric::Error> {
+        let key = RunRecord::key(&record.head.run);
+        let value = serde_json::to_vec(record).unwrap_or_default();
+        let written = match self.revision {
+            Some(revision) => self.records.replace(&key, revision, &value),
+            None => match self.records.get(&key)? {
+                Some(found) => self.records.replace(&key, found.revision, &value),
+                None => self.records.create(&key, &value),
+            },
+        };
+        let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
+        // An earlier write that was not answered may have happened all the same: then the newer revision is this controller's own. A
+        // controller that has taken over has a higher epoch, and its record stays.
+        let Some(found) = self.records.get(&key)? else { return written };
+        let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
+        if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {
+            return self.records.replace(&key, found.revision, &value);
+        }
+        written
+    }
+}
