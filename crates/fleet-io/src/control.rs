@@ -24,7 +24,7 @@ const BESIDE_MESSAGES: Nanos = Nanos::from_millis(2);
 /// A record is mostly kept within this time, and is waited for. After that the messages go on.
 const KEPT_SOON: Nanos = Nanos::from_millis(10);
 
-/// A wait that took this much longer than asked means that the process did not run.
+/// A turn that took this much longer than it was to wait means that the process did not run.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
 /// Called with every event of the run.
@@ -135,6 +135,7 @@ struct ControlLoop<'a, 'u, E> {
 impl<E: Endpoint> ControlLoop<'_, '_, E> {
     fn run(&mut self) -> Result<(), Error> {
         self.feed(ControllerEvent::Begin)?;
+        let mut heard = now();
         while let Some(deadline) = self.machine.next_deadline() {
             while let Some(news) = self.crew.news()? {
                 self.handle_news(news)?;
@@ -144,14 +145,14 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             }
             let comes_beside = self.machine.is_collecting() || self.is_recording;
             let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };
-            // The wait is measured: a process that was stopped comes back late, whatever it waited for.
-            let asked = now();
-            let turn = deadline.since(asked).min(turn);
+            let turn = deadline.since(now()).min(turn);
             let envelope = self.endpoint.receive(turn);
-            let overslept = now().since(asked).saturating_sub(turn);
+            // The whole turn is measured: a process that was stopped anywhere comes back late.
+            let took = now().since(std::mem::replace(&mut heard, now()));
+            let stood_still = took.saturating_sub(turn);
             // A process that stood still has not heard its nodes: their silence meanwhile means nothing.
-            if overslept > STANDSTILL {
-                self.feed(ControllerEvent::StoodStill(overslept))?;
+            if stood_still > STANDSTILL {
+                self.feed(ControllerEvent::StoodStill(stood_still))?;
             }
             let event = envelope.and_then(|envelope| self.event_of(envelope));
             self.feed(event.unwrap_or(ControllerEvent::Tick))?;

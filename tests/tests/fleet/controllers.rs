@@ -135,10 +135,10 @@ fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
     first.await_frames();
     let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--packets=300"];
     let (code, printed, complaints) = fleet.ask_in_container(&all);
-    assert_eq!(code, Some(6), "{printed} {complaints}");
+    assert_eq!(code, Some(6), "{printed} {complaints}; {}", fleet.everything());
     assert!(complaints.contains("node r1 belongs to run "), "{complaints}");
     let (_, printed, complaints) = fleet.ask_in_container(&["fleet", "collect"]);
-    assert!(complaints.contains("is still in progress"), "{printed} {complaints}");
+    assert!(complaints.contains("is still in progress"), "{printed} {complaints}; {}", fleet.everything());
     first.signal(Signal::INT);
     first.finish().report().assert_nothing_lost();
 }

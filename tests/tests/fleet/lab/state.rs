@@ -35,7 +35,7 @@ impl Fleet {
         });
     }
 
-    pub(super) fn everything(&self) -> String {
+    pub(crate) fn everything(&self) -> String {
         let of = |node: &&str| format!("\n--- {node}: {}", self.said(node));
         SENDERS.iter().chain(&RECEIVERS).map(of).chain([self.said("up")]).collect()
     }
