@@ -11,6 +11,7 @@
 mod elsewhere;
 mod lane;
 mod other_runs;
+mod send_order;
 mod state;
 
 use crate::Error;

@@ -155,6 +155,11 @@ impl SequenceWindow {
         number.saturating_sub(self.next)
     }
 
+    /// Whether frame `number` has arrived. Of one behind the window that is not known, and it counts as if it had.
+    pub fn has_seen(&self, number: u64) -> bool {
+        number < self.next && (self.next - number > WINDOW || self.seen.has(number))
+    }
+
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
     pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> SequenceArrival {
         let before = self.last_arrival;

@@ -1,5 +1,6 @@
 //! One stream at one receiver: its window, latency, jitter and series.
 
+use super::send_order::SendOrder;
 use crate::port::RxFrame;
 use crate::stream::{ClockShift, FrameSource, StreamSpec};
 use crate::take::{Take, Takes};
@@ -21,7 +22,7 @@ const OUTAGES: [usize; 2] = [512, 64];
 /// A number that is so far ahead of the next is compared with what can have been sent by now.
 const JUMP: u64 = 64;
 /// A sender may be ahead of its schedule by a 64th and by this: the kernel's packet generator keeps its own time.
-const EARLY: Nanos = Nanos::from_millis(100);
+pub(super) const EARLY: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
@@ -36,6 +37,7 @@ pub(super) struct ReceiverLane {
     /// Relation to the clock of a sender on another node, once it is known.
     pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
+    order: SendOrder,
     pub(super) counts: StreamRxCounts,
     pub(super) latency: Latency,
     jitter: JitterMeter,
@@ -55,6 +57,7 @@ impl ReceiverLane {
             missing_before: 0,
             shift: None,
             window,
+            order: SendOrder::default(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: JitterMeter::default(),
@@ -76,7 +79,7 @@ impl ReceiverLane {
         // Tags carry the low bits of the number. The window completes them to the number nearest to the newest one it
         // knows.
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
-        if self.was_sent_before(&found, start, frame.at) {
+        if self.was_sent_before(&found, start, frame.at) || self.is_no_copy(&found, number) {
             return None;
         }
         let is_possible = self.can_have_been_sent(number, frame.at.since(start));
@@ -92,6 +95,11 @@ impl ReceiverLane {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
+    }
+
+    /// Whether a tag cannot be that of a frame that has come before: then it is a frame of another run whose mark fits by chance.
+    fn is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
+        !self.spec.untimed && self.window.has_seen(number) && self.order.forbids_copy(number, found.tag)
     }
 
     /// Whether frame `number` can have been sent `elapsed` after T. Looked at only where numbers jump: one number that
@@ -136,7 +144,7 @@ impl ReceiverLane {
             return;
         }
         match known.verdict {
-            FrameComparison::Intact => {}
+            FrameComparison::Intact => self.order.note(known.number, known.found.tag),
             FrameComparison::Altered => self.counts.altered += 1,
             FrameComparison::Corrupt => self.counts.corrupt += 1,
         }

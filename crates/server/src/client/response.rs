@@ -49,9 +49,8 @@ pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, Cli
     decoder.decode(&bytes[head.length..], &mut body).map_err(|BadChunk| ClientError::not_http(address))?;
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
-        return document.map_err(|error| match error.is_eof() {
-            true => ClientError::cut_short(address),
-            false => ClientError::not_http(address),
+        return document.map_err(|error| {
+            if error.is_eof() { ClientError::cut_short(address) } else { ClientError::not_http(address) }
         });
     }
     let errors = document.ok().and_then(|document| {
