@@ -11,7 +11,7 @@
 mod elsewhere;
 mod lane;
 mod other_runs;
-mod send_order;
+mod send_times;
 mod state;
 
 use crate::Error;

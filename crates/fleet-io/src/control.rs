@@ -148,8 +148,9 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let turn = deadline.since(now()).min(turn);
             let envelope = self.endpoint.receive(turn);
             // The whole turn is measured: a process that was stopped anywhere comes back late.
-            let took = now().since(std::mem::replace(&mut heard, now()));
-            let stood_still = took.saturating_sub(turn);
+            let here = now();
+            let stood_still = here.since(heard).saturating_sub(turn);
+            heard = here;
             // A process that stood still has not heard its nodes: their silence meanwhile means nothing.
             if stood_still > STANDSTILL {
                 self.feed(ControllerEvent::StoodStill(stood_still))?;
@@ -203,10 +204,11 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         // Events carry the time of the decision, even if writing the record before them takes a while.
         let at = now();
         for action in self.machine.handle(event, at) {
-            match action {
-                // A lease waits for no record: nodes would stop sending because a disk is slow.
-                ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
-                action => self.waiting.push_back((at, action)),
+            // A lease waits for no record: nodes would stop sending because a disk is slow.
+            if matches!(action, ControllerAction::Grant(..)) {
+                self.perform(at, action)?;
+            } else {
+                self.waiting.push_back((at, action));
             }
         }
         self.act(Nanos::ZERO)
@@ -229,21 +231,26 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 }
             }
             let Some((at, action)) = self.waiting.pop_front() else { return Ok(()) };
-            match action {
-                ControllerAction::Emit(kind) => self.emit(at, kind),
-                ControllerAction::Send(to, head, command) => {
-                    if let Some(refusal) = self.command(to, head, command) {
-                        self.feed(refusal)?;
-                    }
-                }
-                ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
-                ControllerAction::Record(record) => {
-                    self.crew.record(record);
-                    self.is_recording = true;
-                    within = KEPT_SOON;
+            self.perform(at, action)?;
+            within = KEPT_SOON;
+        }
+    }
+
+    fn perform(&mut self, at: MonoTime, action: ControllerAction) -> Result<(), Error> {
+        match action {
+            ControllerAction::Emit(kind) => self.emit(at, kind),
+            ControllerAction::Send(to, head, command) => {
+                if let Some(refusal) = self.command(to, head, command) {
+                    self.feed(refusal)?;
                 }
             }
+            ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
+            ControllerAction::Record(record) => {
+                self.crew.record(record);
+                self.is_recording = true;
+            }
         }
+        Ok(())
     }
 
     /// Sends a command. One that is too large for any fabric would never be answered, so it is refused in the name of its node.

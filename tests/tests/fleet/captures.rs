@@ -36,7 +36,7 @@ fn peak_memory(process: u32) -> u64 {
 #[test]
 fn captures_that_stay_on_nodes_are_fetched_in_ranges_while_a_run_is_under_way() {
     let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
-    // What three senders send reaches each receiver: tens of megabytes, far beyond the spool, unless they are starved.
+    // What three senders send reaches each receiver: tens of megabytes, far beyond the spool.
     let first =
         fleet.begin(&["--rate", "3kpps", "--packets", "9000", "--size", "1400", "--capture"]).finish();
     first.report().assert_nothing_lost();
@@ -45,7 +45,7 @@ fn captures_that_stay_on_nodes_are_fetched_in_ranges_while_a_run_is_under_way() 
     let captures = captures_there(&first.report(), Path::new(directory.trim()));
     assert_eq!(captures.len(), RECEIVERS.len(), "{}", first.report().0["captures"]);
     let size = |path: &Path| fs::metadata(path).map_or(0, |known| known.len());
-    assert!(captures.iter().all(|capture| size(&capture.there) > 4 << 20), "they are large");
+    assert!(captures.iter().all(|capture| size(&capture.there) > 10 << 20), "they are large");
     let before = peak_memory(fleet.worker("r1"));
     // Broken off in the middle of one of them, whatever was done by then stays.
     let mut fetch = fleet.begin_command(&["fleet", "fetch", &run], "fetch");

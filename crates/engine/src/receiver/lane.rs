@@ -1,6 +1,6 @@
 //! One stream at one receiver: its window, latency, jitter and series.
 
-use super::send_order::SendOrder;
+use super::send_times::SendTimes;
 use crate::port::RxFrame;
 use crate::stream::{ClockShift, FrameSource, StreamSpec};
 use crate::take::{Take, Takes};
@@ -22,7 +22,7 @@ const OUTAGES: [usize; 2] = [512, 64];
 /// A number that is so far ahead of the next is compared with what can have been sent by now.
 const JUMP: u64 = 64;
 /// A sender may be ahead of its schedule by a 64th and by this: the kernel's packet generator keeps its own time.
-pub(super) const EARLY: Nanos = Nanos::from_millis(100);
+const EARLY: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
@@ -37,7 +37,7 @@ pub(super) struct ReceiverLane {
     /// Relation to the clock of a sender on another node, once it is known.
     pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
-    order: SendOrder,
+    send_times: SendTimes,
     pub(super) counts: StreamRxCounts,
     pub(super) latency: Latency,
     jitter: JitterMeter,
@@ -57,7 +57,7 @@ impl ReceiverLane {
             missing_before: 0,
             shift: None,
             window,
-            order: SendOrder::default(),
+            send_times: SendTimes::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: JitterMeter::default(),
@@ -99,7 +99,7 @@ impl ReceiverLane {
 
     /// Whether a tag cannot be that of a frame that has come before: then it is a frame of another run whose mark fits by chance.
     fn is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
-        !self.spec.untimed && self.window.has_seen(number) && self.order.forbids_copy(number, found.tag)
+        !self.spec.untimed && self.window.has_seen(number) && self.send_times.forbid_copy(number, found.tag)
     }
 
     /// Whether frame `number` can have been sent `elapsed` after T. Looked at only where numbers jump: one number that
@@ -144,7 +144,10 @@ impl ReceiverLane {
             return;
         }
         match known.verdict {
-            FrameComparison::Intact => self.order.note(known.number, known.found.tag),
+            FrameComparison::Intact if arrival == SequenceArrival::New => {
+                self.send_times.note(known.number, known.found.tag);
+            }
+            FrameComparison::Intact => {}
             FrameComparison::Altered => self.counts.altered += 1,
             FrameComparison::Corrupt => self.counts.corrupt += 1,
         }

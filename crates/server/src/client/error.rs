@@ -48,7 +48,11 @@ impl ClientError {
 
     /// What came ended before the answer did: the server is going, or has gone.
     pub(super) fn cut_short(address: &ApiAddress) -> Self {
-        let source = io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before the answer did");
+        let why = "it ended before the answer did";
+        // A server with TLS may close a connection without it and say nothing.
+        let hint = format!("{why}; if the server has HTTPS, write https://{}", address.authority());
+        let why = if address.has_tls { why.to_owned() } else { hint };
+        let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);
         Self::Lost { address: address.to_string(), source }
     }
 

@@ -157,11 +157,10 @@ impl KnownSide {
         let is_later = first_ns > latest_ns.saturating_add(margin_ns);
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
-        } else if clocks.knows(report.meter) {
-            is_later
         } else {
-            let since_ns = clocks.common(report.meter, report.since_ns);
-            is_later || since_ns.saturating_add(SILENCE_NS) > latest_ns
+            // Nobody's clock is known at first, and a flow that began so late cannot be the one that is known.
+            let begins_late = || report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
+            is_later || !clocks.knows(report.meter) && begins_late()
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {

@@ -1,0 +1,100 @@
+//! By when the frames of a stream were sent: a sender sends them in the order of their numbers.
+//!
+//! The mark of a tag fits another run's key once in 65 536 times. If that run has the same plan, nothing else of such a frame tells it
+//! from a copy of an old frame of this run, except that it was sent later than the frames after that one.
+
+use packetrig_wire::tag::{FrameTag, TagForm};
+
+/// Frames whose times are known together.
+const BLOCK: u64 = 1024;
+/// Blocks that are remembered: as many as a copy is recognised in.
+const BLOCKS: usize = 64;
+/// Stamps of one sender are out of order by less than this.
+const OUT_OF_ORDER_NS: i64 = 100_000_000;
+/// Of the times in tags, the bits of a word that they leave.
+const SPARE_BITS: u32 = 16;
+
+/// Send times of the first frames of the latest blocks, as their tags have them.
+#[derive(Clone, Debug)]
+pub(super) struct SendTimes {
+    begins: Box<[u64; BLOCKS]>,
+    newest: u64,
+}
+
+impl SendTimes {
+    pub(super) fn new() -> Self {
+        Self { begins: Box::new([0; BLOCKS]), newest: 0 }
+    }
+
+    /// An intact frame has come whose number is the highest so far.
+    pub(super) fn note(&mut self, number: u64, tag: FrameTag) {
+        let block = number / BLOCK;
+        if block > self.newest && tag.form == TagForm::Full {
+            let first = (self.newest + 1).max(block.saturating_sub(BLOCKS as u64 - 1));
+            for passed in first..=block {
+                self.begins[Self::place(passed)] = tag.time;
+            }
+            self.newest = block;
+        }
+    }
+
+    /// Whether a frame that has come before cannot come again with this tag. The clock is the sender's, whatever it says.
+    pub(super) fn forbid_copy(&self, number: u64, tag: FrameTag) -> bool {
+        let oldest = self.newest.saturating_sub(BLOCKS as u64 - 1);
+        let next = (number / BLOCK + 1).max(oldest);
+        if next > self.newest || tag.form != TagForm::Full {
+            return false;
+        }
+        // Times in tags wrap.
+        let ahead = tag.time.wrapping_sub(self.begins[Self::place(next)]) << SPARE_BITS;
+        ahead.cast_signed() >> SPARE_BITS > OUT_OF_ORDER_NS
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "it is a place among a few")]
+    const fn place(block: u64) -> usize {
+        (block % BLOCKS as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn sent(time: u64) -> FrameTag {
+        FrameTag { form: TagForm::Full, stream: 0, sequence: 0, time: time % (1 << 48) }
+    }
+
+    /// A frame each millisecond from a time on, up to this number.
+    fn times(from_ns: u64, numbers: u64) -> SendTimes {
+        let mut times = SendTimes::new();
+        (0..numbers).for_each(|number| times.note(number, sent(from_ns + number * 1_000_000)));
+        times
+    }
+
+    #[test]
+    fn an_old_number_that_was_sent_after_the_next_block_is_of_another_run() {
+        // Also where the times wrap.
+        for from_ns in [0, SECOND, (1 << 48) - 2 * SECOND] {
+            let times = times(from_ns, 6000);
+            let forbid = |number, after_ns| times.forbid_copy(number, sent(from_ns + after_ns));
+            assert!(!forbid(3, 3_000_000) && !forbid(3, SECOND), "it may be the frame itself");
+            assert!(forbid(3, 5 * SECOND) && forbid(1023, 2 * SECOND));
+            assert!(!forbid(5900, 9 * SECOND), "nothing after it tells by when it was sent");
+        }
+    }
+
+    #[test]
+    fn what_is_long_ago_and_what_was_skipped_is_bounded_by_what_came_later() {
+        let mut times = times(0, 100 * BLOCK);
+        let seconds_of = |number: u64| number * 1_000_000;
+        assert!(!times.forbid_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");
+        assert!(times.forbid_copy(3, sent(seconds_of(99 * BLOCK))));
+        times.note(103 * BLOCK, sent(200 * SECOND));
+        assert!(!times.forbid_copy(101 * BLOCK, sent(200 * SECOND)));
+        assert!(times.forbid_copy(101 * BLOCK, sent(201 * SECOND)));
+        let short = FrameTag { form: TagForm::Short, ..sent(0) };
+        assert!(!times.forbid_copy(3, short), "it says no time");
+    }
+}
