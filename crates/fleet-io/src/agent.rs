@@ -181,10 +181,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                     self.feed(AgentEvent::Failed(fault));
                 }
             }
-            (MessageBody::Stored(mark), Some(member)) => {
-                let stored = member.stored(&mark);
-                self.report_failure(stored);
-            }
+            (MessageBody::Stored(mark), Some(member)) => member.delete_stored(&mark),
             // Not for an agent, or not here.
             _ => {}
         }

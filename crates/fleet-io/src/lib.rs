@@ -25,6 +25,7 @@ mod probes;
 mod pulse;
 pub mod served;
 mod session;
+mod spool_writer;
 mod starvation;
 pub mod supervisor;
 #[cfg(test)]
@@ -44,4 +45,4 @@ pub use operator::{RunOperator, SharedOperator};
 pub use plane::{EnginePlane, MachineLoan, PlaneSource, PreparedPlane};
 pub use probes::{ProbeLoan, ReadDate};
 pub use session::{RunSession, SharedGround};
-pub use uplink::{ResultUplink, UplinkOpener};
+pub use uplink::{ResultUplink, UplinkOpener, UplinkSource};

@@ -24,7 +24,6 @@ use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::{MonoTime, Nanos};
-use std::fs;
 use std::path::PathBuf;
 
 /// Between two hellos.
@@ -45,8 +44,6 @@ pub struct NodeSite {
     pub epoch_file: PathBuf,
     /// What the supervisor looks at.
     pub watch: Option<SendDeadlineFile>,
-    /// Where captures are written until they are collected: a directory for each run.
-    pub captures: PathBuf,
 }
 
 impl std::fmt::Debug for NodeSite {
@@ -314,7 +311,7 @@ impl NodeMembership {
         }
         self.interval_at = now() + INTERVAL;
         self.is_kept = true;
-        self.uplink.interval(sample)
+        self.uplink.keep_sample(sample.clone())
     }
 
     /// Keeps the result until it is collected. Says in how many segments.
@@ -346,12 +343,8 @@ impl NodeMembership {
     }
 
     /// The controller has these.
-    pub(crate) fn stored(&mut self, mark: &StoredWatermark) -> Result<(), Error> {
-        if self.uplink.stored(mark)? {
-            // Only an empty directory: captures that were too large for the spool stay in it.
-            drop(fs::remove_dir(self.site.captures.join(&mark.run.0)));
-        }
-        Ok(())
+    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
+        self.uplink.delete_stored(mark);
     }
 
     /// Keeps the highest epoch over a restart.

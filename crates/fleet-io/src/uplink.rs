@@ -1,4 +1,5 @@
 //! Sends a node's results to the controller: from the run to the spool, and in a thread of its own from the spool to the fabric.
+//! Between the start and the end of a run's senders nothing here waits for the disk ([`SpoolWriter`]).
 //!
 //! A segment leaves the spool only when the controller says that it has stored it. A segment that was handed over and not confirmed is
 //! handed over again: the fabric's disk may have lost it, and the controller recognises a segment that comes twice.
@@ -8,14 +9,15 @@
 use crate::agent::now;
 use crate::captures::SharedAllowance;
 use crate::error::{Error, best_effort};
+use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterPlaces};
 use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_store::spool::{self, NodeJournal, PendingSegment, ResultSpool};
+use packetrig_store::spool::{NodeJournal, PendingSegment, ResultSpool};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -29,10 +31,21 @@ const MOST: usize = 64;
 /// Opens the connection for results; called again when it is lost.
 pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
 
+/// What is sent, and from where.
+#[derive(Clone, Debug)]
+pub struct UplinkSource {
+    pub spool: ResultSpool,
+    /// Where captures are written until they are collected: a directory for each run.
+    pub captures: PathBuf,
+    /// Of the captures of a run, all files and all attempts together, no more bytes leave the node.
+    pub capture_bytes: u64,
+    pub node: NodeName,
+}
+
 #[derive(Debug)]
 pub struct ResultUplink {
     spool: ResultSpool,
-    journal: Option<(RunId, u32, NodeJournal)>,
+    writer: SpoolWriter,
     captures: SharedAllowance,
     shared: Arc<UplinkShared>,
     thread: Option<JoinHandle<()>>,
@@ -62,19 +75,23 @@ impl UplinkShared {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Something new is in the spool.
+    fn announce(&self) {
+        self.lock().fresh = true;
+        self.changed.notify_all();
+    }
 }
 
 impl ResultUplink {
-    /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files and all attempts
-    /// together, no more than `capture_room` bytes leave it.
-    pub fn start(
-        spool: ResultSpool,
-        node: NodeName,
-        capture_room: u64,
-        open: UplinkOpener,
-    ) -> Result<Self, Error> {
-        let captures = Arc::new(Mutex::new(spool.capture_allowance(capture_room)?));
+    /// Begins to hand over what waits in the spool of `source`.
+    pub fn start(source: UplinkSource, open: UplinkOpener) -> Result<Self, Error> {
+        let UplinkSource { spool, captures, capture_bytes, node } = source;
+        let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
         let shared = Arc::new(UplinkShared::default());
+        let announcing = Arc::clone(&shared);
+        let on_write = Box::new(move || announcing.announce());
+        let writer = SpoolWriter::start(WriterPlaces { spool: spool.clone(), captures, on_write })?;
         let carrier = UplinkThread {
             spool: spool.clone(),
             node,
@@ -85,7 +102,7 @@ impl ResultUplink {
         };
         let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
         let thread = Some(thread.map_err(Error::Thread)?);
-        Ok(Self { spool, journal: None, captures, shared, thread })
+        Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
 
     /// How much of each run's captures has left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
@@ -95,51 +112,46 @@ impl ResultUplink {
 
     /// A run begins: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
     pub(crate) fn begin(&mut self, head: &MessageHead) -> Result<(), Error> {
-        if let Some((.., journal)) = self.journal.take() {
-            journal.discard()?;
-        }
-        let journal = self.spool.journal(&head.run, head.attempt)?;
-        self.journal = Some((head.run.clone(), head.attempt, journal));
+        self.writer.change_journal(|kept| {
+            if let Some(before) = kept.take() {
+                before.journal.discard()?;
+            }
+            *kept = Some(RunJournal::begin(&self.spool, head)?);
+            Ok::<_, Error>(())
+        })?;
         self.shared.lock().expected = true;
-        self.announce();
+        self.shared.announce();
         Ok(())
     }
 
     /// Whether what is kept now is of this attempt.
     pub(crate) fn keeps(&self, head: &MessageHead) -> bool {
-        self.journal.as_ref().is_some_and(|(run, attempt, _)| *run == head.run && *attempt == head.attempt)
+        self.writer.change_journal(|kept| kept.as_ref().is_some_and(|kept| kept.is_of(head)))
     }
 
     /// Nothing more comes of the run; what was kept of it stays if it is worth something.
     pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
-        match self.journal.take() {
+        self.writer.change_journal(|kept| match kept.take() {
             // Dropping a journal ends it as cut short.
-            Some((.., journal)) if is_worth => {
-                drop(journal);
-                self.announce();
+            Some(before) if is_worth => {
+                drop(before);
+                self.shared.announce();
+                Ok(())
             }
-            Some((.., journal)) => journal.discard()?,
-            None => {}
-        }
-        Ok(())
+            Some(before) => Ok(before.journal.discard()?),
+            None => Ok(()),
+        })
     }
 
-    pub(crate) fn interval(&mut self, sample: &CountSample) -> Result<(), Error> {
-        let Some((.., journal)) = &mut self.journal else { return Ok(()) };
-        match journal.interval(sample) {
-            Ok(_) => self.announce(),
-            // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.
-            Err(spool::Error::Refused { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+    /// Keeps a sample, without waiting for the disk. Gives back why an earlier one could not be kept.
+    pub(crate) fn keep_sample(&self, sample: CountSample) -> Result<(), Error> {
+        self.writer.write_sample(sample)
     }
 
     /// Keeps captures, result and End. Says in how many segments.
     pub(crate) fn finish(&mut self, result: &NodeResult) -> Result<u64, Error> {
-        let Some((run, attempt, mut journal)) = self.journal.take() else {
-            return Err(Error::NoJournal);
-        };
+        let kept = self.writer.change_journal(Option::take);
+        let Some(RunJournal { run, attempt, mut journal }) = kept else { return Err(Error::NoJournal) };
         let mut left = Vec::new();
         let mut kept_files = Vec::new();
         for capture in &result.captures {
@@ -154,7 +166,7 @@ impl ResultUplink {
         let reason = kept.as_ref().err().map(ToString::to_string);
         let last = journal.end(reason);
         self.shared.lock().remarks.extend(left);
-        self.announce();
+        self.shared.announce();
         kept.and(last)?;
         for file in kept_files {
             // The spool keeps it until the controller has it. A second copy would fill the owner's disk run by run. A file that cannot be
@@ -164,19 +176,14 @@ impl ResultUplink {
         Ok(self.spool.finished(&run, attempt).unwrap_or_default())
     }
 
-    /// The controller has these. Says whether that is all of the run.
-    pub(crate) fn stored(&mut self, mark: &StoredWatermark) -> Result<bool, Error> {
-        self.spool.release(&mark.run, mark.attempt, mark.below)?;
-        Ok(self.spool.finished(&mark.run, mark.attempt).is_some_and(|all| all <= mark.below))
+    /// The controller has these: they are deleted soon.
+    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
+        self.writer.delete_stored(mark);
     }
 
     /// Runs whose results wait: (run, attempt, segments so far).
-    pub(crate) fn waiting(&self) -> Vec<(RunId, u32, u64)> {
-        let mut waiting: BTreeMap<(RunId, u32), u64> = BTreeMap::new();
-        for pending in self.spool.pending(usize::MAX) {
-            *waiting.entry((pending.key.run, pending.key.attempt)).or_default() += 1;
-        }
-        waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()
+    pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
+        self.writer.waiting()
     }
 
     /// Messages for the controller: the current obstacle, and what happened since the last call.
@@ -184,11 +191,6 @@ impl ResultUplink {
         let mut state = self.shared.lock();
         let remarks = std::mem::take(&mut state.remarks);
         state.obstacle.iter().cloned().chain(remarks).collect()
-    }
-
-    fn announce(&self) {
-        self.shared.lock().fresh = true;
-        self.shared.changed.notify_all();
     }
 }
 
@@ -298,6 +300,7 @@ mod tests {
     use super::*;
     use packetrig_fleet::PlanHash;
     use packetrig_stats::result::CaptureResult;
+    use packetrig_store::spool;
 
     fn nowhere() -> UplinkOpener {
         Box::new(|| Err(fabric::Error::Down("nowhere".into())))
@@ -309,7 +312,14 @@ mod tests {
     }
 
     fn start(spool: &ResultSpool) -> ResultUplink {
-        ResultUplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap()
+        let captures = PathBuf::from("/nowhere");
+        let source = UplinkSource {
+            spool: spool.clone(),
+            captures,
+            capture_bytes: 250_000,
+            node: NodeName("n".into()),
+        };
+        ResultUplink::start(source, nowhere()).unwrap()
     }
 
     /// A run with captures of 100 kB each; which of them stay on the node.

@@ -196,7 +196,7 @@ pub enum NoAnswer {
     )]
     Bucket { frames: u32 },
     /// What the pairs say is spread too widely, or too many of them say nothing.
-    #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}", .share * 100.0)]
+    #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}; --method train needs no pairs", .share * 100.0)]
     NoMode { pairs: usize, share: f64 },
     /// It would need more trains, or traffic is too heavy.
     #[error("not converged after {trains} trains: {what}")]

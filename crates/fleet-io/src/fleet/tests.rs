@@ -5,7 +5,7 @@ use super::{
     ResultStoreError, StoredBatch, StoredPart,
 };
 use crate::supervisor::SendDeadlineFile;
-use crate::uplink::ResultUplink;
+use crate::uplink::{ResultUplink, UplinkSource};
 use crate::{Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
@@ -241,13 +241,15 @@ struct NodeWish {
     terms: LeaseTerms,
     /// Confirmations of starts do not reach it as long as this is set.
     loses_confirmations: Arc<AtomicBool>,
+    /// Asked for the free space of its disk before a sample is written.
+    disk: fn(),
 }
 
 impl Default for NodeWish {
     fn default() -> Self {
         // Longer than any test takes: a node on a busy machine does not give its run up.
         let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::of(Nanos::from_secs(60)) };
-        Self { compare: false, delay: Nanos::ZERO, terms, loses_confirmations: Arc::default() }
+        Self { compare: false, delay: Nanos::ZERO, terms, loses_confirmations: Arc::default(), disk: || () }
     }
 }
 
@@ -276,11 +278,18 @@ impl TestNode {
         std::fs::create_dir_all(&place).unwrap();
         let node = NodeName(name.into());
         let limits = spool::SpoolLimits { bytes: 1 << 24, keep_free: 0 };
-        let spool = ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let free = Box::new(move |_: &Path| {
+            (wish.disk)();
+            None
+        });
+        let spool = ResultSpool::open(&place.join("spool"), limits, free).unwrap();
         let way = fabric.clone();
         let of = node.clone();
         let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn ResultOutlet>));
-        let uplink = ResultUplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
+        let captures = place.join("captures");
+        let source =
+            UplinkSource { spool: spool.clone(), captures, capture_bytes: 1 << 20, node: node.clone() };
+        let uplink = ResultUplink::start(source, open).unwrap();
         let interface = format!("{}0", if name == "north" { "a" } else { "b" });
         let site = NodeSite {
             node: node.clone(),
@@ -288,7 +297,6 @@ impl TestNode {
             always_compare: wish.compare,
             epoch_file: place.join("epoch"),
             watch: Some(SendDeadlineFile::open(&place.join("watch")).unwrap()),
-            captures: place.join("captures"),
         };
         let membership = NodeMembership::new(site, SendGate::leased(), uplink);
         let agent = AgentMachine::leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });

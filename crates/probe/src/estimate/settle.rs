@@ -190,7 +190,8 @@ impl TrainSettler {
 
     /// What is known of a path that did not spread the far half of its trains.
     fn not_spread(&self, half: usize) -> NoAnswer {
-        let into = median(&self.distances(|probe| probe.left));
+        let last = self.shape.longest.saturating_sub(1);
+        let into = self.leave(last) / f64::from(last.max(1));
         // Probes that arrived closer together than they left were held up together: that is no speed of the path.
         let is_as_sent = (1.0 / SPREAD..=SPREAD).contains(&self.growth(half));
         let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;

@@ -22,7 +22,7 @@ use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
 use packetrig_fleet_io::{
     CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ProbeLoan, ReadDate,
-    ResultUplink, epoch, serve_fleet,
+    ResultUplink, UplinkSource, epoch, serve_fleet,
 };
 use packetrig_nats::enrol::FleetMembership;
 use packetrig_nats::{NatsFabric, ServerAccess};
@@ -157,7 +157,6 @@ fn site(
         always_compare: arguments.compare_clocks,
         epoch_file: home.file("epoch"),
         watch: Some(home.watch()?),
-        captures: home.file("captures"),
     })
 }
 
@@ -240,8 +239,13 @@ fn uplink(
     let fabric = fabric.clone();
     let node = membership.name.clone();
     let open = Box::new(move || Ok(Box::new(fabric.outgoing(&node)?) as Box<dyn ResultOutlet>));
-    let room = permit.max_capture.unwrap_or(u64::MAX);
-    Ok(ResultUplink::start(spool, membership.name.clone(), room, open)?)
+    let source = UplinkSource {
+        spool,
+        captures: home.file("captures"),
+        capture_bytes: permit.max_capture.unwrap_or(u64::MAX),
+        node: membership.name.clone(),
+    };
+    Ok(ResultUplink::start(source, open)?)
 }
 
 /// The permit file, as the rig asks it before each run.

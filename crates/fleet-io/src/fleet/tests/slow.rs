@@ -1,4 +1,4 @@
-//! Nodes that are far away, and a controller whose disk is slow.
+//! Nodes that are far away, and disks that are slow: the controller's, and a node's.
 
 use super::*;
 use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
@@ -116,6 +116,24 @@ fn leases_go_on_while_the_record_of_the_run_is_written() {
     });
     let mut fleet = FleetGround::open(&fabric, charge).unwrap();
     let (report, events) = run(&mut fleet, &|| is_kept.load(Ordering::Relaxed));
+    assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
+}
+
+#[test]
+fn leases_are_renewed_while_a_node_writes_its_samples() {
+    static WRITTEN: AtomicBool = AtomicBool::new(false);
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _nodes = NODES.map(|name| {
+        let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
+        let disk = || {
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            WRITTEN.store(true, Ordering::Relaxed);
+        };
+        let wish = NodeWish { terms: LeaseTerms::FLEET, disk, ..NodeWish::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+    });
+    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let (report, events) = run(&mut fleet, &|| WRITTEN.load(Ordering::Relaxed));
     assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
 }
 

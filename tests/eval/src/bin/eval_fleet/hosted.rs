@@ -12,7 +12,9 @@ use packetrig_fleet::fabric::{Fabric, ResultOutlet};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
-use packetrig_fleet_io::{NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, serve_fleet};
+use packetrig_fleet_io::{
+    NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, UplinkSource, serve_fleet,
+};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
@@ -103,7 +105,9 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let spool = ResultSpool::open(&home.join("spool"), limits, Box::new(|_| None))?;
     let of = node.clone();
     let open = Box::new(move || Ok(Box::new(fabric.outgoing(&of)?) as Box<dyn ResultOutlet>));
-    let uplink = ResultUplink::start(spool, node.clone(), 1 << 20, open)?;
+    let captures = home.join("captures");
+    let source = UplinkSource { spool, captures, capture_bytes: 1 << 20, node: node.clone() };
+    let uplink = ResultUplink::start(source, open)?;
     let identity = host.identity.clone();
     let site = NodeSite {
         node: node.clone(),
@@ -114,7 +118,6 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
         always_compare: false,
         epoch_file: home.join("epoch"),
         watch: None,
-        captures: home.join("captures"),
     };
     let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
     let agent = AgentMachine::leased(LeaseTerms::FLEET, past);

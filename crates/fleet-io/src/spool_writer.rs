@@ -1,0 +1,204 @@
+//! Writes samples to the spool and deletes what the controller has, in a thread of its own.
+//!
+//! A disk may take seconds for either, and the agent's loop renews leases that last for two. So between the start and the end of a run's
+//! senders that loop only leaves orders here. What begins or ends a journal waits for the disk: nothing is sent at that time.
+//!
+//! Invariant: at most one sample waits. A newer one takes its place, because it counts the same frames and more.
+
+use crate::error::{Error, best_effort};
+use packetrig_fleet::RunId;
+use packetrig_fleet::message::{MessageHead, StoredWatermark};
+use packetrig_stats::result::CountSample;
+use packetrig_store::spool::{self, NodeJournal, ResultSpool};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// A journal, and the attempt that it is of.
+#[derive(Debug)]
+pub(crate) struct RunJournal {
+    pub(crate) run: RunId,
+    pub(crate) attempt: u32,
+    pub(crate) journal: NodeJournal,
+}
+
+impl RunJournal {
+    pub(crate) fn begin(spool: &ResultSpool, head: &MessageHead) -> Result<Self, Error> {
+        let journal = spool.journal(&head.run, head.attempt)?;
+        Ok(Self { run: head.run.clone(), attempt: head.attempt, journal })
+    }
+
+    pub(crate) fn is_of(&self, head: &MessageHead) -> bool {
+        self.run == head.run && self.attempt == head.attempt
+    }
+}
+
+/// Run, attempt, and how many segments of them wait for the controller.
+pub(crate) type WaitingSegments = (RunId, u32, u64);
+
+/// Where the thread works.
+pub(crate) struct WriterPlaces {
+    pub(crate) spool: ResultSpool,
+    /// Where captures are written until they are collected: a directory for each run.
+    pub(crate) captures: PathBuf,
+    /// Called after each write.
+    pub(crate) on_write: Box<dyn Fn() + Send>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SpoolWriter {
+    spool: ResultSpool,
+    shared: Arc<WriterShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct WriterShared {
+    state: Mutex<WriterState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WriterState {
+    /// Away while the thread writes to it.
+    journal: Option<RunJournal>,
+    sample: Option<CountSample>,
+    /// Below which number segments of a run and attempt are stored by the controller.
+    stored: BTreeMap<(RunId, u32), u64>,
+    is_writing: bool,
+    waiting: Vec<WaitingSegments>,
+    /// Of a write that nobody waited for.
+    failure: Option<Error>,
+    is_over: bool,
+}
+
+impl WriterState {
+    fn has_orders(&self) -> bool {
+        self.sample.is_some() || !self.stored.is_empty()
+    }
+}
+
+impl WriterShared {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
+        // No panic can leave it half changed: it is consistent between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, condition: impl FnMut(&mut WriterState) -> bool) -> MutexGuard<'_, WriterState> {
+        self.changed.wait_while(self.lock(), condition).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SpoolWriter {
+    pub(crate) fn start(places: WriterPlaces) -> Result<Self, Error> {
+        let spool = places.spool.clone();
+        let shared = Arc::new(WriterShared::default());
+        shared.lock().waiting = waiting_segments(&spool);
+        let writer = WriterThread { places, shared: Arc::clone(&shared) };
+        let thread = Builder::new().name("spool".to_owned()).spawn(move || writer.run());
+        Ok(Self { spool, shared, thread: Some(thread.map_err(Error::Thread)?) })
+    }
+
+    /// Hands the journal to `change` as soon as everything before is written, and keeps what it leaves. Waits for the disk.
+    pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
+        let mut state = self.shared.wait_while(|state| state.is_writing || state.has_orders());
+        // It belongs to the journal before, and whoever begins or ends one learns about the disk by that.
+        state.failure = None;
+        let changed = change(&mut state.journal);
+        state.waiting = waiting_segments(&self.spool);
+        changed
+    }
+
+    /// Has a sample written. Gives back why an earlier write failed.
+    pub(crate) fn write_sample(&self, sample: CountSample) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.sample = Some(sample);
+        self.shared.changed.notify_all();
+        state.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Has segments deleted that the controller has stored.
+    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
+        let mut state = self.shared.lock();
+        let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
+        *below = mark.below.max(*below);
+        self.shared.changed.notify_all();
+    }
+
+    /// Runs whose results wait, as of the last write.
+    pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
+        self.shared.lock().waiting.clone()
+    }
+}
+
+impl Drop for SpoolWriter {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // Fails only if the thread has panicked: the spool's files are whole all the same.
+            drop(thread.join());
+        }
+    }
+}
+
+struct WriterThread {
+    places: WriterPlaces,
+    shared: Arc<WriterShared>,
+}
+
+impl WriterThread {
+    fn run(self) {
+        loop {
+            let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_orders());
+            if !state.has_orders() {
+                return;
+            }
+            let (sample, stored) = (state.sample.take(), std::mem::take(&mut state.stored));
+            let mut journal = state.journal.take();
+            state.is_writing = true;
+            drop(state);
+            let written = self.write(journal.as_mut().map(|run| &mut run.journal), sample);
+            let deleted =
+                stored.iter().try_for_each(|((run, attempt), below)| self.delete(run, *attempt, *below));
+            let waiting = waiting_segments(&self.places.spool);
+            let mut state = self.shared.lock();
+            state.journal = journal;
+            state.waiting = waiting;
+            state.is_writing = false;
+            state.failure = state.failure.take().or_else(|| written.and(deleted).err());
+            drop(state);
+            self.shared.changed.notify_all();
+            (self.places.on_write)();
+        }
+    }
+
+    fn write(&self, journal: Option<&mut NodeJournal>, sample: Option<CountSample>) -> Result<(), Error> {
+        let Some((journal, sample)) = journal.zip(sample) else { return Ok(()) };
+        match journal.interval(&sample) {
+            // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.
+            Ok(_) | Err(spool::Error::Refused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn delete(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
+        let WriterPlaces { spool, captures, .. } = &self.places;
+        spool.release(run, attempt, below)?;
+        if spool.finished(run, attempt).is_some_and(|all| all <= below) {
+            // Removes an empty directory only: captures that were too large for the spool stay in it.
+            best_effort(fs::remove_dir(captures.join(&run.0)));
+        }
+        Ok(())
+    }
+}
+
+fn waiting_segments(spool: &ResultSpool) -> Vec<WaitingSegments> {
+    let mut waiting: BTreeMap<(RunId, u32), u64> = BTreeMap::new();
+    for pending in spool.pending(usize::MAX) {
+        *waiting.entry((pending.key.run, pending.key.attempt)).or_default() += 1;
+    }
+    waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()
+}
