@@ -11,7 +11,7 @@ mod probe;
 mod status;
 mod up;
 
-pub(crate) use charge::{LateResults, served_runs, take};
+pub(crate) use charge::{LateResults, request_precedence, served_runs, take};
 pub(crate) use status::{shown_nodes, who_belongs};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};

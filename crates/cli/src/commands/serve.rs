@@ -46,6 +46,9 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     check_arguments(arguments)?;
     let options = options(arguments)?;
     access::check_somebody(&options)?;
+    if arguments.on_fleet {
+        fleet::request_precedence();
+    }
     let opening = sandbox::begin(&arguments.sandbox, needs::serve(arguments)?)?;
     signal::latch()?;
     // Before clients are served: a server that cannot store results must not run tests.

@@ -16,7 +16,7 @@ use packetrig_fleet_io::served::{FleetRuns, ServedTerms};
 use packetrig_nats::NatsFabric;
 use packetrig_store::RunCatalogue;
 use packetrig_sys::clock::state;
-use packetrig_sys::{kernel, process};
+use packetrig_sys::{kernel, process, sched};
 use packetrig_units::Blame;
 use std::sync::Arc;
 
@@ -36,6 +36,23 @@ pub(crate) fn take(
     policies: RunPolicies,
     late: LateResults,
 ) -> Result<ChargedFleet<NatsFabric>, Error> {
+    request_precedence();
+    take_over(place, catalogue, policies, late)
+}
+
+/// Has the calling thread and those that it starts run before ordinary ones, as senders do. On a machine with senders, what renews their
+/// leases would otherwise wait behind them for longer than a lease lasts.
+pub(crate) fn request_precedence() {
+    // Without CAP_SYS_NICE this fails, but then senders have no precedence either.
+    drop(sched::request_precedence());
+}
+
+fn take_over(
+    place: &FleetPlace,
+    catalogue: RunCatalogue,
+    policies: RunPolicies,
+    late: LateResults,
+) -> Result<ChargedFleet<NatsFabric>, Error> {
     let shelf = RunShelf::new(catalogue);
     // A fleet that is served for months outlives the certificate of its controller.
     place.keep_certificate_valid(place.fabric()?)?;
@@ -49,7 +66,7 @@ pub(crate) fn served_runs(
     catalogue: RunCatalogue,
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
-    let charged = take(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
+    let charged = take_over(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
     let shelf = charged.shelf.clone();
     let reopen = move || {

@@ -1,8 +1,8 @@
 //! `packetrig fleet up`: keys, the message server and the enrolment server. It runs until a signal; nodes and runs continue as
 //! soon as it is up again.
 
-use super::line;
 use super::presence::PresenceWatch;
+use super::{line, request_precedence};
 use crate::args::UpArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -33,6 +33,8 @@ const ENDING: Duration = Duration::from_millis(800);
 const POLL: Duration = Duration::from_millis(100);
 
 pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    // The message server inherits it.
+    request_precedence();
     let place = FleetPlace::of(&arguments.place)?;
     let authority = Arc::new(place.authority()?);
     // Before the server starts: it inherits what is left here.
