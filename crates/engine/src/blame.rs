@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Maps each error of this crate to the party that can fix it.
 
 use crate::Error;
 use packetrig_units::Blame;

@@ -1,13 +1,13 @@
-//! Captures of what a port receives.
+//! Captures of the frames that a port receives.
 //!
 //! ```text
 //!  receiver -> Tap: begun? stopped? filter --> Recorder --> files          a run's capture: [`PortCapture`], any thread
 //!  an interface listened at -> record() -----> Recorder --> files          `packetrig capture`: [`record`]
-//!                                              Shelf: numbering, index, retention   `packetrig log`: [`log`]
+//!                                          FileShelf: numbering, index, retention   `packetrig log`: [`log`]
 //! ```
 //! There is one writer, the recorder: both kinds of capture differ only in who gives it frames.
 //!
-//! Invariant: frames that passed the filter are in the file, or in one of the accounts of what became of them.
+//! Invariant: a frame that passed the filter is in the file or in exactly one of the loss counters.
 
 pub(crate) mod encode;
 mod join;
@@ -26,7 +26,8 @@ fn file_name_char(c: char) -> char {
     if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
 }
 
-/// A file name for a port's capture that no port name can turn into a path. `again` counts further ones of that name.
+/// Builds a file name for a port's capture that no port name can turn into a path. `again` numbers further captures of
+/// that name.
 pub(crate) fn file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
     let extension = match format {
         CaptureFormat::Pcap => "pcap",

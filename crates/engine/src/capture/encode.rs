@@ -7,22 +7,22 @@ use packetrig_wire::pcap::block::{block, low, option, words};
 use packetrig_wire::pcap::merged::{self, MergeComment};
 
 const NO_LIMIT: u32 = 262_144;
-/// Most that [`begin`] and [`end`] add to the texts they are given, for one interface.
+/// Upper bound of the bytes that [`begin`] and [`end`] add for one interface to the texts they are given.
 pub(super) const FIXED: usize = 512;
 
-/// How a file is written.
+/// Encoding of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureFileFormat {
-    /// Classic pcap with microseconds, which every reader knows.
+    /// Classic pcap with microseconds, readable by every tool.
     Pcap,
-    /// Classic pcap with nanoseconds.
+    /// Classic pcap with nanosecond time stamps.
     PcapNanos,
     /// pcapng with nanoseconds, statistics and comments.
     Pcapng,
 }
 
 impl From<CaptureFormat> for CaptureFileFormat {
-    /// What a plan means by it.
+    /// Maps the format that a plan names.
     fn from(format: CaptureFormat) -> Self {
         match format {
             CaptureFormat::Pcap => Self::Pcap,
@@ -31,11 +31,11 @@ impl From<CaptureFormat> for CaptureFileFormat {
     }
 }
 
-/// What a file is about. Empty texts are left out.
+/// Contents of a file header. Empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CaptureHeader<'a> {
     pub(crate) interface: &'a str,
-    /// Further interfaces, numbered from 1; the first is 0. Only pcapng tells them apart.
+    /// Further interfaces, numbered from 1; the first is 0. Only pcapng records which frame arrived where.
     pub(crate) further: &'a [String],
     pub(crate) comment: &'a str,
     pub(crate) system: &'a str,
@@ -45,7 +45,7 @@ pub(crate) struct CaptureHeader<'a> {
     pub(crate) fcs: bool,
 }
 
-/// A frame to be written.
+/// A frame as the encoder needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameRecord {
     /// When it arrived, nanoseconds since 1970.
@@ -55,31 +55,31 @@ pub(crate) struct FrameRecord {
     pub(crate) full_len: u32,
     /// Number of its interface in the file.
     pub(crate) interface: u32,
-    /// Payload bytes of each packet that it was merged from. Only pcapng has a place for it.
+    /// Payload bytes of each packet that the kernel or card merged into this frame. Only pcapng can express it.
     pub(crate) merged: Option<u16>,
 }
 
-/// Most that can stand behind the bytes of a frame: three bytes of padding, a comment, the end of options, the repeated length.
+/// Upper bound of the bytes behind a frame: three bytes of padding, a comment, the end of options, the repeated length.
 const LONGEST_TAIL: usize = 3 + 4 + merged::LONGEST.next_multiple_of(4) + 4 + 4;
 
-/// What was counted until the end of a file.
+/// Counters for the statistics at the end of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureTotals {
-    /// When the file was begun, nanoseconds since 1970, if known.
+    /// Time at which the file was begun, nanoseconds since 1970, if known.
     pub(super) from_ns: Option<u64>,
-    /// When it was ended.
+    /// Time at which it was ended.
     pub(super) to_ns: u64,
     /// Frames that passed the filter.
     pub(super) received: u64,
-    /// Those that never got into a file.
+    /// Frames that never got into a file.
     pub(super) dropped: u64,
-    /// Those of them that the kernel lost, if that is told apart.
+    /// Dropped frames that the kernel lost, if the caller counts them separately.
     pub(super) by_kernel: Option<u64>,
-    /// They are of several interfaces together.
+    /// The counters are sums over several interfaces.
     pub(super) of_all: bool,
 }
 
-/// What stands before and behind the bytes of a frame.
+/// The encoded bytes before and after a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameEnvelope {
     head: [u8; 28],
@@ -89,17 +89,17 @@ pub(crate) struct FrameEnvelope {
 }
 
 impl FrameEnvelope {
-    /// What stands before the bytes.
+    /// Returns the bytes that precede the frame.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head[..self.head_len]
     }
 
-    /// What stands behind them.
+    /// Returns the bytes that follow the frame.
     pub(super) fn tail(&self) -> &[u8] {
         &self.tail[..self.tail_len]
     }
 
-    /// Makes both for a frame. Allocates nothing.
+    /// Encodes the bytes around a frame. Allocates nothing.
     pub(crate) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
         let rest = record.at_ns % 1_000_000_000;
         match format {
@@ -122,7 +122,7 @@ impl FrameEnvelope {
         }
     }
 
-    /// A comment, which is option 1 of a block, and the end of options.
+    /// Appends a comment, which is option 1 of a block, and the end of options.
     fn put_comment(&mut self, comment: &[u8]) {
         let length = u16::try_from(comment.len()).unwrap_or(0);
         self.put_tail(&1u16.to_le_bytes());
@@ -137,7 +137,7 @@ impl FrameEnvelope {
         self.tail_len += bytes.len();
     }
 
-    /// The head of a record in classic pcap; `fraction` is that of the second, in the unit of the file.
+    /// Encodes a classic pcap record header; `fraction` is the part of the second in the unit of the file.
     fn classic(record: FrameRecord, fraction: u64) -> Self {
         let seconds = record.at_ns / 1_000_000_000;
         let captured = clamp_to_u32(record.kept);
@@ -160,7 +160,7 @@ impl FrameEnvelope {
     }
 }
 
-/// The beginning of a file.
+/// Appends a file header.
 pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     match format {
         CaptureFileFormat::Pcap => begin_classic(0xa1b2_c3d4, header, out),
@@ -171,6 +171,7 @@ pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: 
             // yet".
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+                // shb_os, shb_userappl and the comment.
                 text(body, 3, header.system);
                 text(body, 4, application);
                 text(body, 1, header.comment);
@@ -182,18 +183,19 @@ pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: 
     }
 }
 
-/// The header of classic pcap, version 2.4.
+/// Appends the classic pcap header, version 2.4.
 fn begin_classic(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
+    // Version 2.4; the two zeros are reserved fields, once time zone and accuracy.
     words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
 }
 
-/// A time as pcapng writes it: the upper half first.
+/// Splits a time as pcapng stores it: the upper half first.
 fn halves(ns: u64) -> [u32; 2] {
     [low(ns >> 32), low(ns)]
 }
 
-/// The description of an interface.
+/// Appends an interface description block.
 fn interface(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
     block(out, 1, |body| {
         words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
@@ -211,7 +213,7 @@ fn interface(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
     });
 }
 
-/// The end of a file: how many frames the interface saw, and how many never got here. Classic pcap has no place for it.
+/// Appends the interface statistics of a finished file. Classic pcap has no place for them.
 pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
     if format == CaptureFileFormat::Pcapng {
         block(out, 5, |body| {
@@ -227,6 +229,7 @@ pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Ve
                 let [high, low] = halves(totals.to_ns);
                 option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
             }
+            // isb_ifrecv, isb_ifdrop and isb_osdrop.
             option(body, 4, &totals.received.to_le_bytes());
             option(body, 5, &totals.dropped.to_le_bytes());
             if let Some(by_kernel) = totals.by_kernel {

@@ -1,16 +1,15 @@
-//! From the files of a ring to one file that is read in order.
+//! Joins the files of a ring into one file that readers can read in order.
 //!
 //! All files of a recording begin with the same bytes. The oldest keeps them; what follows them in the others is
-//! appended to it. In pcapng the statistics that end each part may stand between frames: those that come last count.
-//!
-//! Invariant: a file that has its name is on the disk for good, and no frame is removed before it is in another file.
+//! appended to it. In pcapng the statistics that end each part may stand between frames; readers use the last ones.
+//! Invariant: a file under its final name is durable, and no frame is removed before it is in another file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Makes one file of `parts`, oldest first, which are gone afterwards. `head` is how many bytes they have in common. When
-/// it fails, what was not appended is still in the parts.
+/// Joins `parts`, oldest first, into one file and removes them. `head` is the number of bytes that all parts begin
+/// with. On failure the frames that were not appended are still in the parts.
 pub(super) fn join(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
     for part in others {

@@ -1,4 +1,4 @@
-//! Counts missing copies by the numbers in a tap's trailers, for each of its directions.
+//! Counts missing copies from the numbers in a tap's trailers, separately for each of its directions.
 //!
 //! The tap numbers its copies from 1 without a gap. A number missing between two that arrive was lost between the tap
 //! and this log; one missing between two runs of the log was sent while nothing logged. A tap that restarts numbers its
@@ -12,32 +12,32 @@ use packetrig_units::MonoTime;
 use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
-/// A lower number whose frame arrived this much later is that of a restarted tap.
+/// A lower number whose frame arrived at least this much later comes from a restarted tap.
 const ANEW_NS: u64 = 1_000_000_000;
 
-/// Numbers of one direction.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberedDirection {
     /// The first number, since the last restart of the tap.
     pub first: u64,
     pub last: u64,
-    /// When the frame with the highest arrived at the tap, nanoseconds since 1970.
+    /// Time at which the frame with the highest number arrived at the tap, nanoseconds since 1970.
     pub last_at_ns: u64,
     /// Distinct numbers that arrived, over all restarts of the tap.
     pub seen: u64,
-    /// Numbers that did not, while this log ran.
+    /// Numbers missing while this log ran.
     pub missing: u64,
-    /// Numbers that did not, between two runs of the log.
+    /// Numbers missing between two runs of the log.
     pub absent: u64,
-    /// Numbers that arrived again.
+    /// Numbers that arrived more than once.
     pub duplicates: u64,
-    /// Frames that arrived behind one with a higher number.
+    /// Frames that arrived after one with a higher number.
     pub late: u64,
     /// Restarts of the tap.
     pub anew: u64,
 }
 
-/// Both directions; `None` while nothing of a direction has arrived.
+/// Counters of both directions; `None` until a frame of that direction has arrived.
 pub type TapNumbers = [Option<NumberedDirection>; 2];
 
 #[derive(Debug)]
@@ -47,10 +47,10 @@ pub struct TrailerCounter {
 
 #[derive(Debug, Default)]
 struct DirectionState {
-    /// Up to the window's beginning.
+    /// Counters up to the beginning of the window.
     before: Option<NumberedDirection>,
     window: Option<SequenceWindow>,
-    /// What number the window's zero is.
+    /// The tap's number that the window counts as zero.
     base: u64,
     last: u64,
     last_at_ns: u64,
@@ -62,14 +62,14 @@ impl TrailerCounter {
         Self { directions: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
     }
 
-    /// Takes in the trailer of a frame.
+    /// Counts the trailer of a frame.
     pub fn take(&mut self, trailer: &TapTrailer) {
         if let Some(direction) = self.directions.get_mut(usize::from(trailer.direction)) {
             direction.take(trailer.number, trailer.at_ns);
         }
     }
 
-    /// The numbers up to now.
+    /// Returns the counters up to now.
     pub fn numbers(&self) -> TapNumbers {
         [self.directions[0].known(), self.directions[1].known()]
     }
@@ -99,7 +99,7 @@ impl DirectionState {
         self.before.map_or((0, 0), |before| (before.last, before.last_at_ns))
     }
 
-    /// Numbers are counted from `number` on.
+    /// Starts a new window whose zero is `number`.
     fn begin(&mut self, number: u64, is_anew: bool) {
         let mut before = self.known();
         if let Some(before) = &mut before {
@@ -124,6 +124,7 @@ impl DirectionState {
         let before = self
             .before
             .unwrap_or_else(|| NumberedDirection { first: self.base, ..NumberedDirection::default() });
+        // The window is added to the counters from before it, so a restarted log or tap loses no history.
         Some(NumberedDirection {
             last: self.last,
             last_at_ns: self.last_at_ns,

@@ -1,4 +1,4 @@
-//! A port's capture, begun, stopped and fetched from any thread while the port goes on.
+//! A port's capture: any thread can start, stop and fetch it while the port keeps receiving.
 //!
 //! ```text
 //!  start(): recorder -> slot -> Tap (receiving thread)
@@ -6,7 +6,7 @@
 //! ```
 //! The file has its name only when it is complete: what is being written is called `FILE.part`.
 //!
-//! Invariant: between two starts every `stop` gives the same file with the same counts.
+//! Invariant: between two starts every call of `stop` returns the same file with the same counts.
 
 use super::join::join;
 use super::record::{
@@ -25,38 +25,38 @@ use std::time::Duration;
 
 /// Files of a ring; the oldest is removed when a new one begins.
 const PARTS: u64 = 8;
-/// Memory between receiver and disk, bytes.
+/// Memory of the queue between receiver and disk, bytes.
 const QUEUE: usize = 64 << 20;
-/// Longer than a receiver takes to notice the end of a capture.
+/// Time to wait for the recorder; longer than a receiver needs to notice the end of a capture.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to capture, and where to.
+/// Parameters of a capture.
 #[derive(Clone, Debug)]
 pub struct CaptureSpec {
-    /// The file; made anew.
+    /// The output file; an existing one is replaced.
     pub file: PathBuf,
     pub format: CaptureFileFormat,
-    /// Interface name to write into it.
+    /// Interface name that is written into the file.
     pub interface: String,
-    /// A comment to write into it.
+    /// Comment that is written into the file.
     pub comment: String,
-    /// Bytes kept of a frame, FCS included.
+    /// Bytes kept of each frame, FCS included.
     pub snap_len: Option<u32>,
     pub filter: FrameFilter,
-    /// Bytes of the file at most.
+    /// Size limit of the file, bytes.
     pub budget: u64,
-    /// When the budget is used up, keep the newest frames instead of the first.
+    /// When the size limit is reached, keep the newest frames instead of the first.
     pub overwrite: bool,
 }
 
 /// Frames that passed the filter and are not in the file, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingFrames {
-    /// The budget was used up.
+    /// The file had reached its size limit.
     pub beyond_budget: u64,
-    /// Newer ones were written over them, as asked for.
+    /// Newer frames overwrote them, as requested.
     pub overwritten: u64,
-    /// The disk was behind and the queue full.
+    /// The disk was behind and the queue was full.
     pub queue: u64,
     pub disk: u64,
 }
@@ -66,7 +66,7 @@ impl MissingFrames {
         self.beyond_budget + self.overwritten + self.queue + self.disk
     }
 
-    /// In words; empty if there are none.
+    /// Describes the reasons in words; empty if no frame is missing.
     pub fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.beyond_budget, "arrived after the file had reached its size limit"),
@@ -79,18 +79,18 @@ impl MissingFrames {
     }
 }
 
-/// What became of a capture.
+/// Result of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOutcome {
     pub file: PathBuf,
     pub written: u64,
-    /// Frames that should be and are not.
+    /// Frames that passed the filter and are not in the file.
     pub missing: MissingFrames,
-    /// Why writing failed, if it did.
+    /// Reason why writing failed, if it did.
     pub failure: Option<String>,
 }
 
-/// Clones control the same capture.
+/// Handle of a capture. Clones control the same capture.
 #[derive(Clone)]
 pub struct PortCapture(Arc<PortCaptureState>);
 
@@ -114,7 +114,7 @@ impl std::fmt::Debug for PortCapture {
 }
 
 impl PortCapture {
-    /// A capture that has not begun, and the end of it that is for the port's receiver.
+    /// Creates a capture that has not begun, and the tap that belongs into the port's receiver.
     pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
         let program = spec.filter.compile().map_err(|reason| {
             let expression = format!("the capture filter for {}", spec.interface);
@@ -129,7 +129,8 @@ impl PortCapture {
         ))
     }
 
-    /// Begins afresh: what arrives from now on is captured, and what was captured before is forgotten when this ends.
+    /// Begins afresh: captures frames that arrive from now on. The frames captured before are replaced when this
+    /// capture ends.
     pub fn start(&self) -> Result<(), Error> {
         let mut state = self.state();
         if matches!(*state, CapturePhase::Running) {
@@ -142,8 +143,8 @@ impl PortCapture {
         Ok(())
     }
 
-    /// Stops, if it is under way, and gives what was captured; again and again until the next start. A capture that was
-    /// never begun gives a file without frames.
+    /// Stops a running capture and returns its result; further calls return the same result until the next start. A
+    /// capture that was never begun produces a file without frames.
     pub fn stop(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.state();
         // The lock is held while the recorder finishes: a second `stop` waits and gets the same result, and a `start`
@@ -159,18 +160,18 @@ impl PortCapture {
         captured
     }
 
-    /// The outcome of a capture that this error kept from being ended.
+    /// Returns the outcome of a capture that could not be ended because of `error`.
     pub(crate) fn failed(&self, error: &Error) -> CaptureOutcome {
         let failure = Some(error.to_string());
         CaptureOutcome { file: self.0.spec.file.clone(), failure, ..CaptureOutcome::default() }
     }
 
-    /// The run has failed: what was captured gets its name all the same, and a file without frames is removed.
+    /// Ends the capture of a failed run: the file gets its final name, and a file without frames is removed.
     pub(crate) fn abandon(&self) {
         if !self.is_running() {
             return;
         }
-        // What fails here leaves the file as it is.
+        // Best effort: after an error the partial file stays as it is.
         if let Ok(captured) = self.stop()
             && captured.written == 0
         {
@@ -178,12 +179,12 @@ impl PortCapture {
         }
     }
 
-    /// What was captured last, unless it has begun since.
+    /// Returns the last result, unless the capture was started again since.
     pub fn last(&self) -> Option<CaptureOutcome> {
         if let CapturePhase::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
     }
 
-    /// Whether it is under way.
+    /// Returns whether the capture is running.
     pub fn is_running(&self) -> bool {
         matches!(*self.state(), CapturePhase::Running)
     }
@@ -196,7 +197,7 @@ impl PortCapture {
         // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
         // not left this thread, and there is nothing to wait for.
         let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
-            // The receiver has not run since it was begun.
+            // The receiver has not run since the capture was begun.
             Some(CaptureOrder::Begin(recorder, _)) => recorder,
             _ => {
                 self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture did not end in time"))?
@@ -239,9 +240,8 @@ impl PortCapture {
         let Err(error) = join(&recorded.files, recorded.head, file) else {
             return Ok(captured(file.clone(), &recorded));
         };
-        // The run goes on to its report: frames that are in other files than they should be are no lost frames.
-        // `join` removes each part once its frames are in the first one, so the parts that still exist hold every
-        // frame.
+        // The run goes on to its report: frames in other files than intended are not lost. `join` removes each part
+        // once its frames are in the first one, so the parts that still exist hold every frame.
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
         let mut captured = captured(first, &recorded);
@@ -255,6 +255,7 @@ fn captured(file: PathBuf, recorded: &RecordingOutcome) -> CaptureOutcome {
     let failure = recorded.failure.as_ref();
     CaptureOutcome {
         file,
+        // Frames in removed parts were overwritten on purpose; they are not in the result.
         written: recorded.written - recorded.removed_frames,
         missing: MissingFrames {
             beyond_budget: recorded.beyond_budget,

@@ -1,11 +1,11 @@
-//! Recording what arrives at a port, for as long as the user wants.
+//! Records the frames that arrive at a port, for as long as the user wants.
 //!
 //! ```text
 //!  FrameRx -> record(): count, encode into a block -> queue -> disk's thread: direct writes, rotation
 //!             no free block: dropped, "queue"         <- blocks go back
 //! ```
 //! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
-//! frames can be recorded. It knows no filters; the frame level gives it what passes.
+//! frames can be recorded. It applies no filter; the frame level delivers only frames that pass.
 //!
 //! Invariant: frames given = written + beyond the budget + dropped by the queue + lost to the disk.
 
@@ -30,24 +30,24 @@ use packetrig_stats::port::RxCounters;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos, clamp_to_usize};
 
-/// Frames taken before looking at the clock again.
+/// Frames received before the clock is read again.
 const BATCH: usize = 512;
-/// How long to wait for frames before looking whether to stop.
+/// Time to wait for frames before checking whether to stop.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
-/// Seconds that are told apart when frames are only counted.
+/// Seconds in the rate series when frames are only counted.
 const DAY: usize = 86_400;
 const TELL_EVERY: Nanos = Nanos::from_millis(500);
 
-/// When to end; whatever comes first.
+/// Limits of a recording; the first one that is reached ends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordLimits {
-    /// After so many frames.
+    /// Ends after this number of frames.
     pub frames: Option<u64>,
     pub time: Option<Nanos>,
 }
 
-/// What the caller wants of a recording now.
+/// Request of the caller to a running recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordWish {
     GoOn,
@@ -55,39 +55,39 @@ pub enum RecordWish {
     End,
 }
 
-/// What was counted so far.
+/// Counters of a running recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     pub elapsed: Nanos,
-    /// Frames that passed the filter and reached us.
+    /// Frames that passed the filter and reached this process.
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of these frames, FCS included.
     pub bytes: u64,
-    /// Frames of those that reached us that are several packets on the wire.
+    /// Received frames that are several packets on the wire.
     pub merged: u64,
     /// Frames that passed the filter and found the kernel's ring full.
     pub kernel_dropped: u64,
-    /// Frames that found our queue full.
+    /// Frames that found the queue to the disk full.
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
     pub disk_lost: u64,
 }
 
-/// What a recording came to.
+/// Result of a recording.
 #[derive(Debug, Default)]
 pub struct RecordSummary {
-    /// All that was counted.
+    /// Final counters of the recording.
     pub counts: RecordCounts,
-    /// What the back end counted.
+    /// Counters of the back end.
     pub port: RxCounters,
-    /// What became of the files, if any were wanted.
+    /// Files and their counters, if frames were written.
     pub recorded: Option<RecordingOutcome>,
-    /// Frames by the second of their arrival, if nothing was to be written.
+    /// Frames by the second of their arrival, if nothing was written.
     pub series: RateSeries,
 }
 
-/// Takes frames from `rx` until a limit is reached, `stop` says so, or writing fails. `tell` hears of the counts twice a
-/// second, and, when nothing is written, of the frames by the second of their arrival.
+/// Receives frames from `rx` until a limit is reached, `stop` returns true, or writing fails. `tell` receives the
+/// counters twice a second and, when nothing is written, the frames by the second of their arrival.
 pub fn record(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
@@ -104,7 +104,7 @@ pub fn record(
     )
 }
 
-/// As [`record`], and begins another file when `wish` says so.
+/// Works like [`record`], and begins another file when `wish` returns `Rotate`.
 pub fn record_as_wished(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
@@ -135,7 +135,7 @@ struct RecordSession {
     recorder: Option<DirectionRecorder>,
     limits: RecordLimits,
     started: MonoTime,
-    /// Frames that arrive later do not count.
+    /// Frames that arrive later do not belong to the recording.
     end: Option<MonoTime>,
     rest: RecordingRest,
     is_over: bool,
@@ -152,6 +152,7 @@ impl RecordSession {
         wish: RecordWish,
         tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
     ) -> Result<(), Error> {
+        // A recorder that cannot write any more ends the recording like a request of the caller.
         let has_failed = self.recorder.as_ref().is_some_and(DirectionRecorder::has_failed);
         if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == RecordWish::Rotate) {
             recorder.rotate(now);
@@ -184,6 +185,7 @@ impl RecordSession {
             tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }
+        // Both limits: no frame before the end is missing, or the number of frames is reached.
         self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.most() == 0;
         if taken == 0 && !self.is_over {
             if let Some(recorder) = &mut self.recorder {
@@ -194,19 +196,20 @@ impl RecordSession {
         Ok(())
     }
 
-    /// Whether nothing is missing that arrived before the end. The kernel hands over a block that is not full only after its timeout,
-    /// so an empty ring is no proof of it.
+    /// Returns whether every frame that arrived before the end has been read. The kernel hands over a partly filled
+    /// block only after its timeout, so an empty ring is no proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
         Ok(RecordingRest::is_in_ring(self.end, now) && self.rest.is_read(rx.progress()?, self.end, now))
     }
 
-    /// Frames that may still be taken, in one go.
+    /// Returns how many frames may be received in one call.
     fn most(&self) -> usize {
         let left = self.limits.frames.map_or(u64::MAX, |most| most.saturating_sub(self.counts.frames));
         clamp_to_usize(left).min(BATCH)
     }
 
     fn count(&mut self, port: RxCounters, now: MonoTime) {
+        // Frames after the end do not count, so neither does the time after it.
         self.counts.elapsed = self.end.map_or(now, |end| now.min(end)).since(self.started);
         self.counts.kernel_dropped = port.ring_dropped;
         if let Some(recorder) = &mut self.recorder {
@@ -221,6 +224,7 @@ impl RecordSession {
         let port = rx.counters()?;
         self.count(port, now);
         let recorded = self.recorder.take().map(|recorder| recorder.finish(now)).transpose()?;
+        // The disk's thread may lose frames until it has ended, so the counters are final only now.
         if let Some(recorded) = &recorded {
             self.counts.queue_dropped = recorded.queue_dropped;
             self.counts.disk_lost = recorded.disk_lost;

@@ -1,10 +1,9 @@
 //! The receiving thread's end of a port's capture.
 //!
-//! Orders wait in a slot. The thread looks only at the slot's flag, and takes the lock only when an order waits, which is
-//! when a capture is started or stopped. The recorder comes back through a channel and is finished elsewhere.
+//! Orders wait in a slot. The thread reads only the slot's flag and takes the lock only when an order waits, which is
+//! when a capture is started or stopped. The recorder returns through a channel and is finished on another thread.
 //!
-//! Invariant: frames that arrived from the moment a capture was begun until it was stopped are given to its recorder,
-//! if they pass the filter, and no others.
+//! Invariant: the recorder receives the frames that arrived between start and stop and pass the filter, and no others.
 
 use super::record::DirectionRecorder;
 use crate::port::{RingProgress, RingRest, RxFrame};
@@ -14,31 +13,32 @@ use packetrig_wire::bpf::FilterProgram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How long a frame may take from its arrival into the ring.
+/// Upper bound of the time from a frame's arrival until it is in the ring.
 const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
-/// For the kernel to hand over a block that is not full, which takes a few milliseconds unless the processor stands still.
+/// Upper bound of the time until the kernel hands over a partly filled block: a few milliseconds, unless the processor
+/// stalls.
 const LONGEST_REST: Nanos = Nanos::from_secs(5);
 
-/// What had arrived at the end of a recording and is still to be read.
+/// Tracks the frames that had arrived at the end of a recording and are still unread.
 #[derive(Default)]
 pub(super) struct RecordingRest(RingRest);
 
 impl RecordingRest {
-    /// Whether so much time has passed since `end` that what arrived before it is in the ring.
+    /// Returns whether so much time has passed since `end` that every frame before it is in the ring.
     pub(super) fn is_in_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
         end.is_some_and(|end| now >= end + ON_ITS_WAY)
     }
 
-    /// Whether all was read that was in the ring when this was asked first, or it is hopeless to wait for it.
+    /// Returns whether everything that was in the ring at the first call has been read, or waiting longer is hopeless.
     pub(super) fn is_read(&mut self, progress: RingProgress, end: Option<MonoTime>, now: MonoTime) -> bool {
         self.0.is_read(progress) || end.is_some_and(|end| now >= end + LONGEST_REST)
     }
 }
 
 pub(super) enum CaptureOrder {
-    /// Record what arrives from this instant on.
+    /// Record frames that arrive from this instant on.
     Begin(Box<DirectionRecorder>, MonoTime),
-    /// Give the recorder back when all that arrived until this instant is in it.
+    /// Return the recorder when all frames that arrived until this instant are in it.
     End(MonoTime),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct OrderSlot {
 }
 
 impl OrderSlot {
-    /// Puts an order into the slot. If the order before it was not taken yet, returns that one and drops the new one.
+    /// Puts an order into the slot. If the previous order was not taken yet, returns that one and drops the new one.
     pub(super) fn put(&self, order: CaptureOrder) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
@@ -70,7 +70,7 @@ impl OrderSlot {
 
 pub struct CaptureTap {
     program: Option<FilterProgram>,
-    /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.
+    /// Whether frames that fail the filter never get here, so that frames lost in the ring would have passed.
     is_filtered_before: bool,
     is_alone: bool,
     slot: Arc<OrderSlot>,
@@ -90,7 +90,7 @@ struct ActiveCapture {
     end: Option<MonoTime>,
     rest: RecordingRest,
     is_over: bool,
-    /// What the ring had dropped when it was begun.
+    /// Number of frames that the ring had dropped when the capture was begun.
     lost_before: Option<u64>,
 }
 
@@ -103,22 +103,22 @@ impl CaptureTap {
         Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
     }
 
-    /// To be called where nothing but this tap will ever look at the port's frames.
+    /// Marks this tap as the only reader of the port's frames.
     pub(crate) fn alone(&mut self) {
         self.is_alone = true;
     }
 
-    /// The filter that may run before the ring, if there is one: nothing else needs the frames that do not pass.
+    /// Returns the filter that may run before the ring, if any: nothing else needs the frames that fail it.
     pub fn narrowing(&self) -> Option<&FilterProgram> {
         self.program.as_ref().filter(|_| self.is_alone)
     }
 
-    /// To be called when the filter also runs before the ring.
+    /// Notes that the filter also runs before the ring.
     pub fn filtered_before(&mut self) {
         self.is_filtered_before = true;
     }
 
-    /// Takes a copy of a frame that passes, if a capture is under way. Does not wait.
+    /// Records a frame that passes the filter if a capture is running. Does not wait.
     pub fn offer(&mut self, frame: &RxFrame<'_>) {
         if self.is_called() {
             self.follow();
@@ -128,6 +128,7 @@ impl CaptureTap {
             active.is_over = true;
             return;
         }
+        // The ring may still hold frames from before the capture was begun.
         if frame.at < active.begin {
             return;
         }
@@ -137,8 +138,8 @@ impl CaptureTap {
         }
     }
 
-    /// Looks after the capture between batches; `is_idle` says that no frame is waiting. Returns whether [`Self::ring_read`] and
-    /// [`Self::ring_dropped`] are to be called.
+    /// Updates the capture between batches; `is_idle` means that no frame is waiting. Returns whether
+    /// [`Self::ring_read`] and [`Self::ring_dropped`] are to be called.
     pub fn attend(&mut self, now: MonoTime, is_idle: bool) -> bool {
         if self.is_called() {
             self.follow();
@@ -152,7 +153,8 @@ impl CaptureTap {
             || (is_idle && RecordingRest::is_in_ring(active.end, now))
     }
 
-    /// Tells how far the port's ring was read, when no frame was waiting. An empty ring is no proof that everything has arrived.
+    /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove that
+    /// everything has arrived.
     pub fn ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingRest::is_in_ring(active.end, now) {
@@ -160,11 +162,11 @@ impl CaptureTap {
         }
     }
 
-    /// Tells how many frames the port's ring has dropped so far. A capture that is over ends here.
+    /// Updates how many frames the port's ring has dropped so far. A capture that is over ends here.
     pub fn ring_dropped(&mut self, frames: u64) {
         let Some(active) = &mut self.active else { return };
         let before = *active.lost_before.get_or_insert(frames);
-        // It is unknown whether frames that were lost before the filter would have passed it.
+        // Without the filter before the ring, nobody knows whether the lost frames would have passed it.
         if self.is_filtered_before {
             active.recorder.lost_before(frames.saturating_sub(before));
         }
@@ -173,7 +175,7 @@ impl CaptureTap {
         }
     }
 
-    /// Whether an order lies there.
+    /// Returns whether an order waits.
     pub(super) fn is_called(&self) -> bool {
         self.slot.is_called.load(Ordering::Acquire)
     }
@@ -203,7 +205,8 @@ impl CaptureTap {
 
     fn give_back(&mut self) {
         if let Some(active) = self.active.take() {
-            // There is one recorder at a time, and a place for it; without a taker it finishes itself when dropped.
+            // At most one recorder exists and the channel has room for it; without a receiver the recorder finishes
+            // itself when dropped.
             drop(self.back.try_send(active.recorder));
         }
     }

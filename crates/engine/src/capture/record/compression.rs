@@ -1,7 +1,7 @@
-//! Compression of what goes to the disk, on the disk's thread.
+//! Compresses blocks on the disk's thread.
 //!
-//! Each block becomes a frame of zstd of its own, with a checksum. Readers take a file of many frames as one of their
-//! contents joined; a capture that ends by force is whole up to its last block.
+//! Each block becomes a zstd frame of its own, with a checksum. Readers treat a file of many frames as their joined
+//! contents; a capture that is killed is readable up to its last complete block.
 
 use std::io;
 use zstd::bulk::Compressor;
@@ -13,14 +13,14 @@ pub(super) struct FileCompression {
 }
 
 impl FileCompression {
-    /// `most`: bytes of a block.
+    /// `most` is the largest number of bytes in a block.
     pub(super) fn new(level: i32, most: usize) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
         Ok(Self { compressor, compressed: Vec::with_capacity(zstd_safe::compress_bound(most)) })
     }
 
-    /// The bytes as a frame.
+    /// Compresses the bytes into one zstd frame.
     pub(super) fn compress(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
         self.compressed.clear();
         self.compressor.compress_to_buffer(bytes, &mut self.compressed)?;

@@ -1,8 +1,8 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. Where a [`FileShelf`] keeps the files, it decides about a full disk: try again, because it
-//! has made room, or go on without writing until the next file.
+//! there on count as lost to the disk. A [`FileShelf`] that keeps the files decides about a full disk: try again
+//! because it has made room, or continue without writing until the next file.
 
 use super::compression::FileCompression;
 use super::feed::{BLOCK, DiskBlock};
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordTarget {
-    /// A file, made anew.
+    /// A file; an existing one is replaced.
     File(PathBuf),
-    /// Standard output, for a program that reads while we write.
+    /// Standard output, for a program that reads the capture while it is written.
     StandardOutput,
 }
 
@@ -28,13 +28,13 @@ pub enum RecordTarget {
 pub(super) enum DiskOrder {
     Open(RecordTarget),
     Block(DiskBlock),
-    /// The file at hand is complete, as far as the capturing thread knows.
+    /// The current file is complete, as far as the capturing thread knows.
     Ended(Box<FilePart>),
-    /// Time has gone by.
+    /// Time has passed: the keeper may check its files.
     Look,
 }
 
-/// What the disk's thread has done so far.
+/// Counters of the disk's thread, shared with the capturing thread.
 #[derive(Debug, Default)]
 pub(super) struct DiskTally {
     pub(super) written: AtomicU64,
@@ -42,13 +42,13 @@ pub(super) struct DiskTally {
     pub(super) failed: AtomicBool,
 }
 
-/// What became of the files.
+/// State of the files when the thread ends.
 #[derive(Debug, Default)]
 pub(super) struct DiskOutcome {
     /// Existing files, oldest first.
     pub(super) files: VecDeque<PathBuf>,
     pub(super) removed: u64,
-    /// Frames that were in them.
+    /// Frames in removed files.
     pub(super) removed_frames: u64,
     pub(super) direct: bool,
     pub(super) failure: Option<(PathBuf, io::Error)>,
@@ -57,7 +57,7 @@ pub(super) struct DiskOutcome {
 /// The disk's end of the queue.
 pub(super) struct DiskQueue {
     pub(super) orders: Receiver<DiskOrder>,
-    /// Takes blocks back once they are written.
+    /// Returns written blocks to the capturing thread.
     pub(super) free: Sender<DiskBlock>,
 }
 
@@ -65,12 +65,12 @@ pub(super) struct DiskQueue {
 pub(super) struct DiskOptions {
     /// Number of newest files to keep; `None` keeps all.
     pub(super) keep: Option<usize>,
-    /// Level of compression; `None` writes frames as they are.
+    /// Compression level; `None` writes frames uncompressed.
     pub(super) zstd: Option<i32>,
 }
 
-/// The checksum of a file while it is written. A file may be cut to its last complete record, so that of the bytes up to there is
-/// known, too.
+/// Checksum of a file while it is written. The file may be cut to its last complete record, so the checksum up to there
+/// is kept as well.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningChecksum {
     of_all: u32,
@@ -78,7 +78,7 @@ struct RunningChecksum {
 }
 
 impl RunningChecksum {
-    /// Takes bytes that were written; up to `whole` of them end with a complete record, if one ends in them.
+    /// Adds written bytes; the first `whole` of them end with a complete record, if one ends in them.
     fn add(&mut self, bytes: &[u8], whole: Option<usize>) {
         let Some((complete, begun)) = whole.and_then(|whole| bytes.split_at_checked(whole)) else {
             self.of_all = crc32(self.of_all, bytes);
@@ -95,22 +95,22 @@ pub(super) struct DiskThread {
     tally: Arc<DiskTally>,
     file: Option<(PathBuf, BulkFile)>,
     compression: Option<FileCompression>,
-    /// Where the last complete record on the disk ends; compressed, the last block.
+    /// File offset where the last complete record on the disk ends; with compression, the last block.
     whole: u64,
-    /// Of the file at hand; only a shelf asks for it.
+    /// Checksum of the current file; computed only if a keeper needs it.
     checksum: RunningChecksum,
     /// Frames in each of the existing files.
     frames: VecDeque<u64>,
-    /// Frames of the file at hand that were lost.
+    /// Lost frames of the current file.
     lost: u64,
-    /// The file at hand, if it was never opened because writing had failed.
+    /// The current file, if it was never opened because writing had failed.
     unopened: Option<PathBuf>,
     shelf: Option<Box<dyn FileShelf>>,
     done: DiskOutcome,
 }
 
 impl DiskThread {
-    /// Opens the first file, so that a wrong name is reported before anything is captured.
+    /// Opens the first file, so that a wrong name is reported before the capture starts.
     pub(super) fn open(
         first: RecordTarget,
         queue: DiskQueue,
@@ -142,7 +142,7 @@ impl DiskThread {
         Ok(disk)
     }
 
-    /// Follows orders until there can be no more.
+    /// Executes orders until the capturing thread has dropped its sender.
     pub(super) fn run(mut self) -> DiskOutcome {
         while let Ok(order) = self.queue.orders.recv() {
             match order {
@@ -151,8 +151,7 @@ impl DiskThread {
                         self.fail(failure);
                     }
                 }
-                // After a failure the capturing thread still has orders in the queue that it sent before it could
-                // know.
+                // The capturing thread may have queued orders before it noticed the failure.
                 DiskOrder::Open(target) => self.pass_by(target),
                 DiskOrder::Block(block) => self.write(block),
                 DiskOrder::Ended(part) => self.ended(*part),
@@ -177,7 +176,7 @@ impl DiskThread {
             RecordTarget::File(name) => {
                 path = name;
                 file = BulkFile::create(&path, true);
-                // Ends, because a shelf answers `TryAgain` only after it has removed a file.
+                // The loop ends: a keeper answers `TryAgain` only after it has removed a file.
                 while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
                     file = BulkFile::create(&path, true);
                 }
@@ -194,6 +193,7 @@ impl DiskThread {
             Err(error) if self.goes_on(&error) => {}
             Err(error) => return Err((path, error)),
         }
+        // Never below one: the file that was just opened must survive.
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
@@ -205,7 +205,8 @@ impl DiskThread {
         Ok(())
     }
 
-    /// Frames for this file are lost and counted: the capturing thread does not know yet that writing has failed.
+    /// Skips a file after a failure: the capturing thread does not know yet that writing has failed, and its frames
+    /// count as lost.
     fn pass_by(&mut self, target: RecordTarget) {
         if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
@@ -215,19 +216,20 @@ impl DiskThread {
         self.lost = 0;
     }
 
-    /// Whether a shelf keeps the files and has made room after this error.
+    /// Returns whether a keeper stores the files and has made room after this error.
     fn is_room_made(&mut self, error: &io::Error) -> bool {
         self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
     }
 
-    /// Whether recording goes on without this file.
+    /// Returns whether recording continues without this file.
     fn goes_on(&mut self, error: &io::Error) -> bool {
         self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::GoOn)
     }
 
-    /// The file at hand is complete: tells the shelf.
+    /// Finishes the current file and reports it to the keeper.
     fn ended(&mut self, part: FilePart) {
         let file = self.file.take();
+        // Only this thread knows what reached the disk, so it completes the capturing thread's record of the file.
         let part = FilePart { disk_lost: self.lost, size: self.whole, crc32: self.checksum.of_whole, ..part };
         let part = match self.unopened.take() {
             Some(path) => FilePart { path, frames: 0, ..part },
@@ -244,8 +246,7 @@ impl DiskThread {
     }
 
     fn write(&mut self, block: DiskBlock) {
-        // The same block is written again at the same offset, so a write that was half done is repeated, not
-        // continued.
+        // A retry writes the whole block again at the same offset, so half a write needs no special case.
         let mut written = self.put(&block);
         while let Err(Some((_, error))) = &written
             && self
@@ -272,7 +273,7 @@ impl DiskThread {
                 }
             }
         }
-        // The capturing thread may have ended already, and needs no block then.
+        // The capturing thread may have ended already and needs no block then.
         drop(self.queue.free.send(block));
     }
 
@@ -302,11 +303,12 @@ impl DiskThread {
                 };
                 done.map(|whole| self.whole = whole).map_err(|error| Some((path.clone(), error)))
             }
+            // No file is open after a failure; the caller counts the frames as lost.
             None => Err(None),
         }
     }
 
-    /// Nothing more goes into this file.
+    /// Closes the current file at its last complete record.
     fn leave(&mut self) {
         if let Some((_, file)) = self.file.take() {
             // Best effort: without it the file may end with half a record, which readers report.
@@ -316,12 +318,13 @@ impl DiskThread {
 
     fn fail(&mut self, failure: (PathBuf, io::Error)) {
         self.leave();
+        // The first failure is the cause; later ones follow from it.
         self.done.failure.get_or_insert(failure);
         self.tally.failed.store(true, Ordering::Release);
     }
 }
 
-/// No room: on the disk, or in what its owner allows.
+/// Returns whether the error means that the disk, or the owner's quota, is full.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

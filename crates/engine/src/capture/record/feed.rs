@@ -1,7 +1,7 @@
-//! The capturing thread's end of the queue: a stream of bytes, cut into blocks of aligned memory.
+//! The capturing thread's end of the queue: a byte stream, cut into blocks of aligned memory.
 //!
-//! Blocks go round: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
-//! free, [`DiskFeed::reserve`] says so, and what would have gone there is not written.
+//! Blocks circulate: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
+//! free, [`DiskFeed::reserve`] returns false and the caller drops the record.
 //!
 //! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
 
@@ -12,21 +12,21 @@ use packetrig_sys::bulk::AlignedMemory;
 use packetrig_units::remainder;
 use std::collections::VecDeque;
 
-/// Bytes of a block.
+/// Size of a block, bytes.
 pub(super) const BLOCK: usize = 1 << 20;
 
-/// Memory on its way to the disk.
+/// A block of memory on its way to the disk.
 #[derive(Debug)]
 pub(super) struct DiskBlock {
     pub(super) memory: AlignedMemory,
     pub(super) len: usize,
-    /// Bytes that may be used.
+    /// Number of bytes that may be used.
     limit: usize,
-    /// Where it belongs in the file.
+    /// Offset of the block in the file.
     pub(super) offset: u64,
-    /// Where the last complete record in it ends in the file; zero if none does.
+    /// File offset where the last complete record in the block ends; zero if none does.
     pub(super) whole: u64,
-    /// Frames that end in it.
+    /// Frames whose last byte is in the block.
     pub(super) frames: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct DiskFeed {
     orders: Sender<DiskOrder>,
     current: Option<DiskBlock>,
     held: VecDeque<DiskBlock>,
-    /// Where the next byte goes in the file.
+    /// File offset of the next byte.
     position: u64,
 }
 
@@ -51,17 +51,17 @@ impl DiskFeed {
         Self { free, orders, current: None, held: VecDeque::with_capacity(4), position: 0 }
     }
 
-    /// Bytes in the file so far.
+    /// Returns the number of bytes in the file so far.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Frames waiting in the block that is being filled.
+    /// Returns whether frames wait in the block that is being filled.
     pub(super) fn is_waiting(&self) -> bool {
         self.current.as_ref().is_some_and(|block| block.frames > 0)
     }
 
-    /// Whether so many blocks are at hand besides the one being filled.
+    /// Takes blocks from the free queue until `blocks` are set aside; returns whether that many are available.
     pub(super) fn hold(&mut self, blocks: usize) -> bool {
         while self.held.len() < blocks {
             let Ok(block) = self.free.try_recv() else { return false };
@@ -70,13 +70,13 @@ impl DiskFeed {
         true
     }
 
-    /// Whether there is room for `bytes`, which are fewer than a block has.
+    /// Returns whether `bytes`, fewer than a block has, can be written without waiting.
     pub(super) fn reserve(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
         bytes <= room || self.hold(1)
     }
 
-    /// Adds bytes that [`Self::reserve`] made room for.
+    /// Appends bytes that [`Self::reserve`] has made room for.
     pub(super) fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(block) = self.current.as_mut() else {
@@ -98,7 +98,7 @@ impl DiskFeed {
         }
     }
 
-    /// What was put so far can be read without what follows.
+    /// Marks the end of a record with `frames` frames: readers can read the file up to here.
     pub(super) fn complete(&mut self, frames: u64) {
         let position = self.position;
         if let Some(block) = self.current.as_mut() {
@@ -107,29 +107,29 @@ impl DiskFeed {
         }
     }
 
-    /// Hands the block being filled to the disk, full or not.
+    /// Hands the current block to the disk, full or not.
     pub(super) fn flush(&mut self) {
         if let Some(block) = self.current.take() {
             self.order(DiskOrder::Block(block));
         }
     }
 
-    /// Ends the file and goes on with another one.
+    /// Ends the file and continues with another one.
     pub(super) fn next_file(&mut self, target: RecordTarget) {
         self.flush();
         self.order(DiskOrder::Open(target));
         self.position = 0;
     }
 
-    /// Says that the file is complete.
+    /// Reports that the file is complete.
     pub(super) fn end_file(&mut self, part: FilePart) {
         self.flush();
         self.order(DiskOrder::Ended(Box::new(part)));
     }
 
-    /// Has the disk's thread look at its files, if it is not busy.
+    /// Asks the disk's thread to check its files, unless it is busy.
     pub(super) fn look(&self) {
-        // A full queue means that the thread is busy; it is asked again later.
+        // A full queue means that the thread is busy; the next call asks again.
         drop(self.orders.try_send(DiskOrder::Look));
     }
 
@@ -137,10 +137,10 @@ impl DiskFeed {
         if !self.hold(1) {
             return false;
         }
-        // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header
-        // of the next always find room, even when the disk is behind.
+        // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header of
+        // the next always find room, even when the disk is behind.
         let Some(mut block) = self.held.pop_front() else { return false };
-        // Up to the next multiple: the block after this one is aligned again.
+        // The limit is the next multiple of the block size, so the block after this one is aligned again.
         block.limit = BLOCK - remainder(self.position, BLOCK);
         block.offset = self.position;
         block.len = 0;
@@ -151,7 +151,7 @@ impl DiskFeed {
     }
 
     fn order(&self, order: DiskOrder) {
-        // Never refused: the disk's thread ends only after this sender has gone.
+        // Sending cannot fail: the disk's thread ends only after this sender is dropped.
         drop(self.orders.send(order));
     }
 }

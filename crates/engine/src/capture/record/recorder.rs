@@ -1,4 +1,4 @@
-//! A recording under way: frames in, files out, every frame in one account.
+//! A running recording: frames in, files out, every frame in one account.
 
 use super::super::encode::{self, CaptureHeader, CaptureTotals, FIXED, FrameEnvelope, FrameRecord};
 use super::disk::{DiskOptions, DiskOutcome, DiskQueue, DiskTally, DiskThread, RecordTarget};
@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-/// A block that is not full is written after this long, if nothing arrives in between.
+/// Time after which a partly filled block is written if no frame arrives.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-/// The longest frame: more is cut.
+/// Longest frame that is recorded; longer ones are cut.
 const LONGEST: usize = BLOCK / 4;
 /// Bytes of an FCS.
 const FCS: usize = 4;
-/// Texts in a file's header are cut to this.
+/// Texts in a file header are cut to this length.
 const LONGEST_TEXT: usize = 8192;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct DirectionRecorder {
     is_empty: bool,
     flushed: MonoTime,
     passed: u64,
-    /// Whether a frame found the budget used up.
+    /// Whether a frame has found the size limit reached.
     is_spent: bool,
     beyond_budget: u64,
     queue_dropped: u64,
@@ -51,7 +51,7 @@ pub struct DirectionRecorder {
     kept: Option<KeptFrames>,
 }
 
-/// Frames that a recorder could not write.
+/// Frames that a recorder could not write, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DroppedFrames {
     /// The queue to the disk was full.
@@ -60,24 +60,24 @@ pub struct DroppedFrames {
     pub disk: u64,
 }
 
-/// What is kept of a frame: of its bytes, and of its FCS.
+/// The part of a frame that is recorded.
 struct KeptBytes<'a> {
     bytes: &'a [u8],
     fcs: [u8; FCS],
-    /// Bytes of the FCS that are kept.
+    /// Recorded bytes of the FCS.
     fcs_len: usize,
 }
 
-/// What became of a recording.
+/// Result of a recording.
 #[derive(Debug, Default)]
 pub struct RecordingOutcome {
     /// Existing files, oldest first.
     pub files: Vec<PathBuf>,
-    /// Older ones that were removed, as asked for.
+    /// Number of older files that were removed, as requested.
     pub removed: u64,
     /// Frames that passed the filter.
     pub passed: u64,
-    /// Frames written; those in removed files are among them.
+    /// Frames written, those in removed files included.
     pub written: u64,
     /// Frames in removed files.
     pub removed_frames: u64,
@@ -89,21 +89,23 @@ pub struct RecordingOutcome {
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
     pub disk_lost: u64,
-    /// Trailer numbers of a tap, if a shelf keeps the files.
+    /// Trailer numbers of a tap, if a keeper stores the files.
     pub numbers: TapNumbers,
-    /// Whether the disk was written to directly.
+    /// Whether writes bypassed the page cache.
     pub direct: bool,
-    /// Why writing failed, if it did.
+    /// Reason why writing failed, if it did.
     pub failure: Option<(PathBuf, std::io::Error)>,
 }
 
 impl DirectionRecorder {
-    /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
+    /// Creates the first file and starts the disk's thread. `offset` is the clock offset that the frames' times were
+    /// computed with.
     pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
         Self::open(spec, None, offset, now)
     }
 
-    /// The same with files that `shelf` keeps: it hears of each. Trailers of a tap are read, going on from `known`.
+    /// Works like [`Self::start`] with files that `shelf` keeps: it is told about each. Reads trailers of a tap,
+    /// continuing from `known`.
     pub fn shelved(
         spec: RecordSpec,
         (shelf, known): (Box<dyn FileShelf>, TapNumbers),
@@ -123,7 +125,8 @@ impl DirectionRecorder {
     ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
-        // Never full: between orders to end a file and to open another come blocks with its end and its beginning.
+        // Never full: between the orders that end one file and open the next are at least the blocks with its end and
+        // its header.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
@@ -158,17 +161,17 @@ impl DirectionRecorder {
             kernel_dropped: None,
             kept: None,
         };
-        // The header of the first file is in the queue before any frame can be.
+        // The header of the first file is queued before any frame.
         recorder.begin();
         Ok(recorder)
     }
 
-    /// Takes a frame. Does not wait: when the disk is behind and the queue full, the frame is counted as dropped.
+    /// Records a frame without waiting: when the disk is behind and the queue full, it counts the frame as dropped.
     pub fn frame(&mut self, frame: &RxFrame<'_>) {
         self.frame_of(0, frame);
     }
 
-    /// The same, of the interface with this number: 0 is the first, 1 the first of the further ones.
+    /// Records a frame of the interface with this number: 0 is the first, 1 the first of the further ones.
     pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
         let kept = self.kept(frame);
@@ -186,11 +189,11 @@ impl DirectionRecorder {
             self.beyond_budget += 1;
             return;
         }
-        // `next_file` may refuse for want of blocks. Then the frame is dropped rather than written into a file that
-        // is already full: a limit on the size of files is a promise.
+        // `next_file` fails when too few blocks are free. Then the frame is dropped rather than written into a full
+        // file: the limit on the size of files is a promise.
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
-        // Behind the rotation: the numbers of a file are those up to its last frame.
+        // After the rotation: the numbers of a file are those up to its last frame.
         if let Some(shelved) = &mut self.kept {
             shelved.arrived(frame.bytes);
         }
@@ -198,7 +201,7 @@ impl DirectionRecorder {
             self.queue_dropped += 1;
             return;
         }
-        // `reserve` has made sure of room for all four parts, so a record is either whole in the stream or not there.
+        // `reserve` has made room for all four parts, so a record is either complete in the stream or absent.
         self.feed.put(around.head());
         self.feed.put(kept.bytes);
         self.feed.put(&kept.fcs[..kept.fcs_len]);
@@ -210,12 +213,12 @@ impl DirectionRecorder {
         }
     }
 
-    /// Begins another file, if there is anything in this one. Whether it did.
+    /// Begins another file unless the current one is empty. Returns whether it did.
     pub fn rotate(&mut self, now: MonoTime) -> bool {
         !self.is_empty && self.next_file(now)
     }
 
-    /// What the trailers of a tap said so far.
+    /// Returns the trailer counters of a tap so far.
     pub fn numbers(&self) -> TapNumbers {
         self.kept.as_ref().map_or([None; 2], KeptFrames::numbers)
     }
@@ -234,15 +237,15 @@ impl DirectionRecorder {
         }
     }
 
-    /// Whether a record of this length, or one before it, has no place in the budget.
+    /// Returns whether this record, or one before it, exceeds the size limit.
     fn is_beyond_budget(&mut self, length: usize) -> bool {
         let end = self.feed.position() + (length + FIXED) as u64;
+        // Once spent, always spent: a shorter frame must not follow a longer one that was refused.
         self.is_spent |= self.spec.budget.is_some_and(|most| end > most);
         self.is_spent
     }
 
-    /// To be called when nothing arrives: what waits for its block to become full goes to the disk before long, and to
-    /// standard output at once.
+    /// Writes a partly filled block when no frames arrive: to the disk after a while, to standard output at once.
     pub fn idle(&mut self, now: MonoTime) {
         let is_due = self.spec.target == RecordTarget::StandardOutput || now.since(self.flushed) >= PATIENCE;
         if is_due && self.feed.is_waiting() {
@@ -251,7 +254,7 @@ impl DirectionRecorder {
         }
     }
 
-    /// To be called now and then: where files are kept, time ends them also when nothing arrives.
+    /// Rotates files that are due by time even if no frame arrives. To be called now and then.
     pub fn mind_files(&mut self, now: MonoTime) {
         let Some(kept) = &mut self.kept else { return };
         if kept.is_look_due(now) {
@@ -262,22 +265,22 @@ impl DirectionRecorder {
         }
     }
 
-    /// Frames that the kernel lost so far, to be written into the files.
+    /// Sets the number of frames that the kernel lost so far, for the file statistics.
     pub fn lost_before(&mut self, frames: u64) {
         self.kernel_dropped = Some(frames);
     }
 
-    /// Frames dropped so far.
+    /// Returns the frames dropped so far.
     pub fn dropped(&self) -> DroppedFrames {
         DroppedFrames { queue: self.queue_dropped, disk: self.tally.lost.load(Ordering::Acquire) }
     }
 
-    /// Whether writing has failed, so that going on makes no sense.
+    /// Returns whether writing has failed, so that the recording cannot continue.
     pub fn has_failed(&self) -> bool {
         self.tally.failed.load(Ordering::Acquire)
     }
 
-    /// Ends the last file and waits for the disk.
+    /// Ends the last file and waits for the disk's thread.
     pub fn finish(mut self, now: MonoTime) -> Result<RecordingOutcome, Error> {
         let numbers = self.numbers();
         let done = self.close(now)?.ok_or(Error::Bug("a recording ended twice"))?;
@@ -302,8 +305,7 @@ impl DirectionRecorder {
         self.end(now);
         self.feed.flush();
         self.report_file(now);
-        // The disk's thread ends when there can be no more orders.
-        // Replacing the feed drops the only sender of orders; that is what ends the disk thread's loop.
+        // Replacing the feed drops the only sender of orders, which ends the loop of the disk's thread.
         self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
@@ -312,7 +314,7 @@ impl DirectionRecorder {
         at.as_nanos().saturating_add_signed(self.offset.offset_ns)
     }
 
-    /// Whether a record of this length at this time belongs into another file. A file has at least one.
+    /// Returns whether a record of this length and time belongs into another file. A file has at least one record.
     fn is_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
         let end = self.feed.position() + (length + FIXED) as u64;
@@ -322,9 +324,9 @@ impl DirectionRecorder {
                 || rotation.every.is_some_and(|every| elapsed >= every))
     }
 
-    /// Goes on with the next file; `false` if the queue has no room for that now.
+    /// Continues with the next file; `false` if the queue lacks room for that now.
     fn next_file(&mut self, at: MonoTime) -> bool {
-        // The end of this file may take one more block, the beginning of the next another.
+        // The end of this file may need one more block, the header of the next file another.
         if !self.feed.hold(3) {
             return false;
         }
@@ -338,7 +340,7 @@ impl DirectionRecorder {
         true
     }
 
-    /// Says of the file at hand what it came to.
+    /// Reports the finished file to the keeper.
     fn report_file(&mut self, now: MonoTime) {
         let span_ns = (self.wall(self.begun), self.wall(now));
         let lost = LostFrames { kernel: self.kernel_dropped.unwrap_or(0), queue: self.queue_dropped };
@@ -368,6 +370,7 @@ impl DirectionRecorder {
         let totals = CaptureTotals {
             from_ns: Some(self.wall(self.begun)),
             to_ns: self.wall(now),
+            // The kernel's losses are not among `passed`, but the interface did receive them.
             received: self.passed + by_kernel,
             dropped: by_kernel + self.queue_dropped + self.beyond_budget,
             by_kernel: self.kernel_dropped,
@@ -378,7 +381,7 @@ impl DirectionRecorder {
     }
 
     fn put_encoded(&mut self) {
-        // Without room the file lacks its statistics; the frames are counted all the same.
+        // Without room the file lacks its statistics; the frames are counted anyway.
         if self.feed.reserve(self.encoded.len()) {
             self.feed.put(&self.encoded);
             self.feed.complete(0);
@@ -389,7 +392,7 @@ impl DirectionRecorder {
 
 impl Drop for DirectionRecorder {
     fn drop(&mut self) {
-        // An error was of interest only to `finish`, which was not called.
+        // Dropped without `finish`: nobody is left to receive an error.
         drop(self.close(self.begun));
     }
 }

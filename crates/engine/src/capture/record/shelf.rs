@@ -1,25 +1,26 @@
-//! Keeps the files of a long recording: is told of each complete file, and decides what a full disk means.
+//! Interface to the component that keeps the files of a long recording: it records each complete file and decides what
+//! happens when the disk is full.
 //!
-//! It is called on the disk's thread: the capturing thread never waits for it.
+//! All methods are called on the disk's thread: the capturing thread never waits for them.
 
 use crate::capture::numbers::TapNumbers;
 use std::path::PathBuf;
 
 pub trait FileShelf: Send {
-    /// A file is complete.
+    /// Records a complete file.
     fn ended(&mut self, part: FilePart);
-    /// The disk is full.
+    /// Decides how recording continues on a full disk.
     fn full(&mut self) -> FullDiskPolicy;
-    /// Called now and then.
+    /// Checks the stored files. Called now and then.
     fn look(&mut self);
 }
 
-/// What a full disk means.
+/// Reaction to a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullDiskPolicy {
-    /// There is room now: write again.
+    /// There is room now: write the block again.
     TryAgain,
-    /// Nothing more goes into this file; frames are counted until there is room for another.
+    /// Write nothing more into this file; count frames until there is room for another.
     GoOn,
     End,
 }
@@ -29,21 +30,21 @@ pub struct FilePart {
     pub number: u64,
     pub path: PathBuf,
     pub frames: u64,
-    /// Bytes of the frames that were to be in it, FCS included.
+    /// Bytes of the frames that belong into the file, FCS included.
     pub frame_bytes: u64,
-    /// Its size on the disk.
+    /// Size of the file on the disk.
     pub size: u64,
     /// CRC-32 of its bytes as they were handed to the disk.
     pub crc32: u32,
-    /// When it was begun and ended, nanoseconds since 1970.
+    /// Begin and end of the file, nanoseconds since 1970.
     pub span_ns: (u64, u64),
-    /// When the first and the last frame arrived that were to be in it; `None` if there are none.
+    /// Arrival of the first and the last frame that belong into the file; `None` without frames.
     pub arrivals_ns: Option<(u64, u64)>,
-    /// Frames lost since the file before it: in the kernel's ring, as far as was known when it ended.
+    /// Frames lost in the kernel's ring since the previous file, as far as known when this one ended.
     pub kernel_dropped: u64,
-    /// Because the queue to the disk was full.
+    /// Frames lost because the queue to the disk was full.
     pub queue_dropped: u64,
     pub disk_lost: u64,
-    /// What the trailers of a tap said until its end.
+    /// Trailer counters of a tap at the end of the file.
     pub numbers: TapNumbers,
 }

@@ -1,48 +1,49 @@
-//! What to record, and under which names.
+//! Parameters of a recording and the names of its files.
 
 use super::super::encode::CaptureFileFormat;
 use super::disk::RecordTarget;
 use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
-/// What to record, and where to.
+/// Parameters of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordSpec {
     pub target: RecordTarget,
     /// Format of the files.
     pub format: CaptureFileFormat,
-    /// Interface name to write into them.
+    /// Interface name that is written into the files.
     pub interface: String,
-    /// Further interfaces, for [`super::DirectionRecorder::frame_of`]; told apart in pcapng.
+    /// Further interfaces, for [`super::DirectionRecorder::frame_of`]; distinguishable in pcapng only.
     pub further: Vec<String>,
-    /// A comment to write into them.
+    /// Comment that is written into the files.
     pub comment: String,
-    /// The filter expression, to be written into them.
+    /// Filter expression that is written into the files.
     pub filter: String,
-    /// Bytes kept of a frame.
+    /// Bytes kept of each frame.
     pub snap_len: Option<u32>,
-    /// Frames get the FCS they had on the wire. It is computed, because the kernel does not deliver it.
+    /// Frames get the FCS that they had on the wire. It is computed, because the kernel does not deliver it.
     pub fcs: bool,
-    /// Write nothing more when a file of this many bytes is full.
+    /// Stop writing when a file of this many bytes is full.
     pub budget: Option<u64>,
-    /// When to begin another file.
+    /// Conditions for beginning another file.
     pub rotation: FileRotation,
-    /// Compress with zstd at this level, off the capturing thread. Sizes of files are those before it.
+    /// zstd level, applied on the disk's thread. File size limits apply before compression.
     pub zstd: Option<i32>,
-    /// Memory between capturing and disk, bytes.
+    /// Memory of the queue between capture and disk, bytes.
     pub queue: usize,
 }
 
-/// When to begin another file. Without any of it there is one file, with the name that was given; else names are numbered.
+/// Conditions for beginning another file. Without any there is one file with the given name; otherwise names are
+/// numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileRotation {
     /// Files are no larger than this, bytes.
     pub bytes: Option<u64>,
-    /// Files span no more than this.
+    /// Longest time span of a file.
     pub every: Option<Nanos>,
-    /// So many files are kept, the newest.
+    /// Number of newest files to keep.
     pub keep: Option<usize>,
-    /// Files of that name there have been before: numbers go on.
+    /// Number of files of that name that exist already: numbering continues after it.
     pub before: u64,
 }
 
@@ -52,7 +53,7 @@ impl FileRotation {
     }
 }
 
-/// The n-th file, from 1.
+/// Returns the target of the n-th file, from 1.
 pub(super) fn target(spec: &RecordSpec, n: u64) -> RecordTarget {
     match &spec.target {
         RecordTarget::File(path) if spec.rotation.is_any() => RecordTarget::File(numbered(path, n)),
@@ -60,7 +61,7 @@ pub(super) fn target(spec: &RecordSpec, n: u64) -> RecordTarget {
     }
 }
 
-/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
+/// Inserts the number: `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
 fn numbered(path: &Path, n: u64) -> PathBuf {
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
     let inner = if is_compressed { path.with_extension("") } else { path.to_owned() };
