@@ -1,9 +1,9 @@
-//! A port that misbehaves by a seed: full rings, calls that take nothing, links that come and go, failures.
+//! A port that misbehaves by a seed: full rings, calls without effect, links that go down and come back, failures.
 //!
-//! It wraps either half of any port. It delays and fails; it never loses, makes or changes a frame: that is what
-//! [`crate::sim`] is for.
+//! It wraps either half of any port. It delays and fails; it never loses, invents or changes a frame: [`crate::sim`]
+//! does that.
 //!
-//! Invariant: what the wrapped port counts is all there is to count.
+//! Invariant: the wrapped port's counters stay complete.
 
 use crate::Error;
 use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
@@ -13,21 +13,21 @@ use packetrig_units::{Nanos, remainder};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosLevel {
-    /// Where chance comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Calls of a million that find the ring full, or find nothing to receive.
+    /// Calls per million that find the ring full, or nothing to receive.
     pub full: u32,
-    /// Calls of a million that do a part of what was asked only.
+    /// Calls per million that do only a part of the requested work.
     pub partial: u32,
-    /// Flushes of a million that begin a storm, in which flushes take nothing (EAGAIN).
+    /// Flushes per million that begin a storm, in which flushes take nothing (EAGAIN).
     pub storm: u32,
-    /// Flushes a storm lasts.
+    /// Number of flushes that a storm lasts.
     pub storm_length: u32,
-    /// After this many flushes or receives, when set, the link is down for `flap_length` of them, again and again.
+    /// Number of flushes or receives after which the link goes down for `flap_length` of them, repeatedly.
     pub flap_every: Option<u64>,
     /// See `flap_every`.
     pub flap_length: u64,
-    /// This flush or receive fails, when set.
+    /// Number of the flush or receive that fails.
     pub fail_at: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl<P> ChaosWorker<P> {
         self.dice.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Counts a call; says whether the link is down for it.
+    /// Counts a call; returns whether the link is down for it.
     fn call(&mut self) -> Result<bool, Error> {
         let call = self.calls;
         self.calls += 1;
@@ -87,7 +87,7 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             self.storm_left -= 1;
             return Ok(());
         }
-        // As a link that is down: the frames stay in the ring and are pending, and a later flush takes them.
+        // Like a link that is down: the frames stay pending in the ring, and a later flush takes them.
         if down { Ok(()) } else { self.port.flush() }
     }
 

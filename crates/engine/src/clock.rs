@@ -1,12 +1,12 @@
-//! The machine's own clock for workers. Virtual time lives in the `sim` back end.
+//! The machine's own clock for workers. Virtual time is part of the `sim` back end.
 
 use crate::port::WorkerClock;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::cell::Cell;
 
-/// A sleeping thread is woken this much early; the caller spins the rest. Waking takes tens of microseconds on an idle
-/// machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
+/// Sleeping threads wake this long before the deadline; the caller spins the rest. Waking takes tens of microseconds on
+/// an idle machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
 pub const WAKE_LEAD: Nanos = Nanos::from_micros(100);
 
 /// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first wait makes that thread's timers exact.
@@ -23,7 +23,7 @@ impl RealClock {
 
     fn prepare_thread(&self) {
         if !self.prepared.replace(true) {
-            // Without it the kernel may wake us 50 us late; that shows in the send-time error, which is measured.
+            // Without it the kernel may wake the thread 50 us late, which shows in the measured send-time error.
             drop(clock::tighten_timer_slack());
         }
     }

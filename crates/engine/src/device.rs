@@ -1,11 +1,11 @@
-//! Emulated interfaces: they answer for their addresses, find their neighbours and ping, in sockets of our own.
+//! Emulated interfaces: they answer for their addresses, resolve neighbours and ping, through sockets of their own.
 //!
 //! `machine` is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. `host` is
 //! the worker that runs one machine per port. Nothing is configured on the kernel's interface.
 //!
-//! It carries no test traffic and keeps off its way: frames with a test tag are never answered.
+//! They carry no test traffic and do not disturb it: frames with a test tag are never answered.
 //!
-//! Invariant: a frame is answered only if it was sent to an address of ours, on the VLAN it belongs to.
+//! Invariant: a frame is answered only if it was sent to an address of the port, on the VLAN of that address.
 
 pub(crate) mod filter;
 mod frames;

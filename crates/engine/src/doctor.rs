@@ -1,6 +1,6 @@
-//! What a machine and its interfaces are good for, and what to change for more.
+//! Assessment of a machine and its interfaces: usable back ends, problems and their remedies.
 //!
-//! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
+//! Pure: it judges facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
 use crate::packet::guard::GuardRefusal;
 use crate::packet::quiet::LOUD;
@@ -15,40 +15,40 @@ use std::collections::BTreeMap;
 /// Oldest kernel the rings are tested on.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingLevel {
     Good,
-    /// It works, and something about it is worth knowing.
+    /// It works, but has a limit worth knowing.
     Note,
-    /// It keeps a run from starting.
+    /// A run cannot start.
     Problem,
 }
 
-/// What a finding is about.
+/// Subject of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSubject {
     /// The machine and this process.
     Machine,
-    /// The interface of that name.
+    /// The interface with this name.
     Interface(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
-    /// What it is about.
+    /// Machine or interface concerned.
     pub subject: FindingSubject,
-    /// How much it matters.
+    /// Severity.
     pub level: FindingLevel,
-    /// What is the case.
+    /// The fact that was found.
     pub what: String,
-    /// What to do about it, where something can be done.
+    /// Remedy, where there is one.
     pub remedy: Option<String>,
 }
 
-/// Judges the machine, then each interface. `refused` are those that the lab guard refuses, by their number.
+/// Judges the machine, then each interface. `refused` are the interfaces that the lab guard refuses, by their index.
 pub fn judge(
     machine: &MachineFacts,
     interfaces: &[InterfaceFacts],
@@ -61,7 +61,7 @@ pub fn judge(
     findings
 }
 
-/// What there is to know about an interface that a packetrig process changed and did not restore before it died.
+/// Judges an interface that a packetrig process changed and did not restore before it died.
 pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
     let location = interface.location();
     let before: Vec<String> = interface.changes().iter().map(ToString::to_string).collect();
@@ -79,7 +79,7 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
     }
 }
 
-/// Settings of the loopback interface that a killed probe has left open.
+/// Judges loopback settings that a killed probe has left changed.
 pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
     let location = found.location();
     DoctorFinding {
@@ -94,7 +94,7 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
     }
 }
 
-/// Whether the generator of an adapter can be used as an engine.
+/// Judges whether the generator of an adapter can be used as an engine.
 pub fn judge_engine(adapter: &EngineAdapter, is_installed: bool) -> DoctorFinding {
     let EngineAdapter { name, package, .. } = adapter;
     if is_installed {
@@ -159,7 +159,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     findings
 }
 
-/// What programs that run long can be confined with.
+/// Judges the sandbox that the kernel offers to long-running programs.
 fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
     let offer = &machine.walls;
     let landlock = offer.landlock.map(|version| format!("Landlock ABI {version}"));
@@ -254,12 +254,12 @@ fn loud_offloads(interface: &InterfaceFacts) -> String {
     loud.map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
-/// It sends through sockets and receives through BPF programs.
+/// Returns the obstacle to AF_XDP, which sends through sockets and receives through BPF programs.
 fn af_xdp_obstacle(machine: &MachineFacts) -> Option<&String> {
     machine.af_xdp_obstacle.as_ref().or(machine.bpf_obstacle.as_ref())
 }
 
-/// What each back end can do here, and which would be chosen.
+/// Lists the back ends that work here, and the one that would be chosen.
 fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     let mut texts = vec!["back ends: packet".to_owned()];
     let xdp = interface.xdp.unwrap_or_default();

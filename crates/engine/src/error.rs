@@ -1,21 +1,21 @@
-//! What can go wrong in the data plane.
+//! Errors of the data plane.
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused.
+    /// The kernel refused a request.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// The interface looks like part of a network that people use.
+    /// The interface looks like part of a production network.
     #[error(transparent)]
     Guard(#[from] crate::packet::guard::GuardRefusal),
-    /// The owner of the machine does not allow what a fleet asks of it.
+    /// The owner of the machine does not allow what a fleet requests.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
     /// The plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::PlanProblems),
-    /// The back end that was asked for cannot do this.
+    /// The requested back end cannot send this flow.
     #[error("back end {back_end} cannot send flows[{stream}]: {reason}")]
     NotForBackEnd {
         /// The stream, by index.
@@ -23,10 +23,10 @@ pub enum Error {
         back_end: &'static str,
         reason: String,
     },
-    /// The back end that was asked for sends all its streams or none.
+    /// The requested back end sends all its streams or none.
     #[error("port {port}: back end {back_end} cannot start and stop single flows")]
     CannotSteer { port: String, back_end: &'static str },
-    /// The back end that was asked for cannot be stopped without a message to it.
+    /// The requested back end cannot be stopped by a lease.
     #[error(
         "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
             loses the controller"
@@ -37,16 +37,16 @@ pub enum Error {
     Engine {
         /// The name of the engine.
         engine: String,
-        /// What it did wrong, in words.
+        /// The engine's fault, in words.
         reason: String,
     },
-    /// A back end was asked for that only the user of this machine can name the program of.
+    /// A back end was requested whose program only the user of this machine can name.
     #[error("port {port}: back end process needs an engine, which only `--engine` on this machine can name")]
     NoEngine { port: String },
-    /// The port is none that emulated interfaces can be on.
+    /// The port has no kernel interface, so it cannot have emulated interfaces.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },
-    /// No neighbour answers for the address that frames go to.
+    /// No neighbour answers for the address that frames are sent to.
     #[error(
         "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
             neighbour discovery"
@@ -57,17 +57,17 @@ pub enum Error {
         interface: String,
         address: std::net::IpAddr,
     },
-    /// The filter expression is not understood. World, when libpcap is missing.
+    /// The filter expression is invalid, or libpcap is missing.
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),
-    /// Libpcap compiles the filter expression, but to a program that packetrig cannot run.
+    /// libpcap compiles the filter expression to a program that packetrig cannot run.
     #[error("filter `{expression}` cannot be used: {reason}")]
     Filter {
-        /// As it was given.
+        /// The expression as given.
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
-    /// The kernel allows no more threads, or has no memory for one.
+    /// The kernel allows no more threads or has no memory for one.
     #[error("cannot start thread `{name}`: {source}")]
     Thread { name: String, source: std::io::Error },
     /// A file cannot be written.
@@ -76,19 +76,19 @@ pub enum Error {
     /// A capture file cannot be replayed.
     #[error("cannot replay {}: {why}", path.display())]
     Recording { path: std::path::PathBuf, why: String },
-    /// The plan wants captures, but the caller named no directory.
+    /// The plan contains captures, but the caller named no directory.
     #[error("the plan captures frames, but no directory is set for the capture files")]
     NoCaptureDirectory,
-    /// [`crate::chaos`] was told to fail here.
+    /// A failure that [`crate::chaos`] injected.
     #[error("injected failure of call {call}")]
     Injected {
-        /// Which call, from 0.
+        /// Number of the call, from 0.
         call: u64,
     },
     /// A worker thread panicked; interfaces were restored.
     #[error("worker `{0}` panicked")]
     Panicked(String),
-    /// Two parts of this crate disagree about the state of a run.
+    /// A bug: two parts of this crate disagree about the state of a run.
     #[error("{0}")]
     Bug(&'static str),
 }

@@ -1,10 +1,10 @@
-//! Filter expressions of the user, compiled by libpcap into programs that are known to be sound.
+//! Filter expressions of the user, compiled by libpcap into programs that were checked.
 
 use crate::Error;
 use packetrig_sys::pcap;
 use packetrig_wire::bpf::{ClassicInsn, FilterProgram};
 
-/// Compiles an expression in the language of tcpdump; an empty one accepts every frame.
+/// Compiles a tcpdump expression; an empty one accepts every frame.
 pub fn compile(expression: &str) -> Result<FilterProgram, Error> {
     let insns = pcap::compile(expression)?.into_iter();
     let insns = insns.map(|insn| ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k });

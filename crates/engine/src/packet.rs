@@ -1,10 +1,10 @@
 //! The `packet` back end: AF_PACKET rings, which work on every kernel and every card.
 //!
-//! Opening a port guards it (RFC 6815), locks it against a second run, makes its interface quiet and opens a ring each
-//! way. [`PortHold`] keeps the lock and the interface's former settings: dropping it restores them, also when a worker
-//! panics. This module measures nothing and knows no streams.
+//! Opening a port guards it (RFC 6815), locks it against a second run, makes its interface quiet and opens a ring for
+//! each direction. [`PortHold`] keeps the lock and the interface's former settings: dropping it restores them, also
+//! when a worker panics. This module measures nothing and has no streams.
 //!
-//! Invariant: the interface is changed only between taking the lock and giving it back.
+//! Invariant: the interface is changed only while the lock is held.
 
 pub(crate) mod facts;
 mod filter;
@@ -38,64 +38,64 @@ use packetrig_units::{BitRate, FrameSize};
 use quiet::QuietInterface;
 use std::sync::Arc;
 
-/// Ethernet header and FCS: what a frame has beyond the MTU.
+/// Bytes of an Ethernet header and FCS, which the MTU does not include.
 const FRAME_BEYOND_MTU: u32 = 18;
 const VLAN_TAG: u32 = 4;
 
-/// What the caller knows beyond the plan.
+/// Options that are not part of the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// The user confirmed that this interface may carry test traffic.
     pub confirmed: bool,
-    /// Largest frame that will be sent; without it, the largest that the interface takes. Smaller slots are faster.
+    /// Largest frame that will be sent; `None` is the largest that the interface takes. Smaller slots are faster.
     pub largest: Option<FrameSize>,
-    /// Emulated interfaces will be on this port, and need to hear from their neighbours.
+    /// The port will have emulated interfaces, which must receive their neighbours' frames.
     pub has_devices: bool,
 }
 
 #[derive(Debug)]
 pub struct OpenedPort {
-    /// What it turned out to be.
+    /// Description of the opened port.
     pub info: PortInfo,
     pub tx: PacketTx,
     pub rx: PacketRx,
-    /// Its lock and the way back; drop it last.
+    /// Its lock and former settings; drop it last.
     pub hold: PortHold,
 }
 
-/// Keeps a port ours. Dropping it restores the interface, then gives the lock back.
+/// Keeps a port for this process. Dropping it restores the interface, then releases the lock.
 #[derive(Debug)]
 pub struct PortHold {
-    // Fields drop in this order.
+    // Fields drop in this order: the interface is restored before the lock is released.
     site: PortSite,
     quieted: QuietInterface,
     _lock: NameLock,
 }
 
 impl PortHold {
-    /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so. To be called when all
-    /// ports are open, because the other end of this one may be another of them.
+    /// Waits some seconds for the link's carrier; without one it adds a caveat. To be called when all ports are open,
+    /// because the other end of this link may be another of them.
     pub fn await_carrier(&mut self) -> Result<(), Error> {
         Ok(self.quieted.await_carrier()?)
     }
 
-    /// Switches the link up or down. It is put back as it was when the port is given back.
+    /// Switches the link up or down. Dropping the hold restores its former state.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         self.quieted.switch_link(up)
     }
 
-    /// Where the interface is, for sockets beside those of the test traffic.
+    /// Returns the location of the interface, for sockets besides those of the test traffic.
     pub fn site(&self) -> Result<PortSite, Error> {
         self.site.duplicate()
     }
 
-    /// What could not be made quiet, as text for a caveat.
+    /// Returns the settings that could not be made quiet, as text for a caveat.
     pub fn caveats(&self) -> &[String] {
         self.quieted.caveats()
     }
 }
 
-/// An interface taken for test traffic: guarded, locked, quiet; no ring yet.
+/// An interface claimed for test traffic: guarded, locked, quiet; no ring yet.
 #[derive(Debug)]
 pub(crate) struct InterfaceClaim {
     pub(crate) netns: NetNs,
@@ -105,12 +105,12 @@ pub(crate) struct InterfaceClaim {
     hold: PortHold,
 }
 
-/// The name under which an interface is locked, in its namespace.
+/// Returns the name under which an interface is locked in its namespace.
 pub fn lock_name(index: u32) -> String {
     format!("packetrig/interface/{index}")
 }
 
-/// Takes the interface of a port.
+/// Claims the interface of a port.
 pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
@@ -120,9 +120,9 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
     guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::InterfaceWish { mtu: port.mtu };
-    // Behind the guard and the lock: until here nothing of the interface has been changed, so a refusal leaves no
-    // trace.
+    // After guard and lock: nothing of the interface has been changed before, so a refusal leaves no trace.
     let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
+    // Read again: making it quiet may have changed the MTU and the flags.
     let link = links.by_name(name)?;
     let site = PortSite {
         netns: netns.duplicate()?,
@@ -134,33 +134,34 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
 }
 
 impl InterfaceClaim {
-    /// The interface's own counters from now on.
+    /// Starts to count the interface's own counters from here.
     pub(crate) fn meter(&self) -> Result<InterfaceMeter, Error> {
         Ok(InterfaceMeter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
     }
 
-    /// What the port is, on AF_PACKET rings.
+    /// Describes the port on AF_PACKET rings.
     pub(crate) fn describe(&self, port: &Port) -> Result<PortInfo, Error> {
         describe(port, &self.location, &self.netns, &self.link)
     }
 
-    /// What keeps it taken.
+    /// Returns the hold that keeps the interface claimed.
     pub(crate) fn into_hold(self) -> PortHold {
         self.hold
     }
 }
 
-/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the receive ring.
+/// Opens a port of a plan. Sends nothing; everything that arrives from now on is in the receive ring.
 pub fn open(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
     let claim = claim(port, options.confirmed)?;
     let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.meter()?;
-    // Both at once: for each ring the kernel waits until no processor can be looking at what was there before.
+    // In parallel: for each ring the kernel waits for an RCU grace period.
     let (rx, tx) = std::thread::scope(|scope| {
         let tx = scope.spawn(|| TxRing::open(netns, link.index, location, tx_options(link, options.largest)));
         let rx = RxRing::open(netns, link.index, location, rx_options);
-        // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
+        // Immediately after the ring: a frame that is in the ring and not in the interface's count would unbalance the
+        // ledger.
         let restarted = rx_meter.restart();
         let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Error>((restarted.and(rx)?, tx?))
@@ -177,11 +178,12 @@ fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
     TxOptions { longest: longest(link, largest), ..TxOptions::default() }
 }
 
-/// Bytes of the longest frame that will be sent, without FCS.
+/// Returns the length of the longest frame that will be sent, without FCS.
 pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
     // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
     let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
+    // At least the minimum Ethernet frame, which has 60 bytes without FCS.
     longest.max(60) as usize
 }
 
@@ -203,7 +205,7 @@ fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<P
     })
 }
 
-/// `ns/ifname`, as the user writes it.
+/// Formats a location as the user writes it: `ns/ifname`.
 fn location_text(location: &PortLocation) -> String {
     match &location.namespace {
         Some(namespace) => format!("{namespace}/{}", location.interface),

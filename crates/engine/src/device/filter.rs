@@ -1,9 +1,9 @@
-//! The kernel's part of listening: a classic BPF program that lets through what interfaces may have to answer, also
-//! behind VLAN tags (the kernel takes the outermost away before the program sees a frame).
+//! Kernel filter of the emulated interfaces: a classic BPF program that passes the protocols they may have to answer,
+//! also behind VLAN tags (the kernel removes the outermost tag before the program sees a frame).
 
 use packetrig_sys::pcap::ClassicInsn;
 
-/// Tags that are looked through.
+/// VLAN tags that the program skips at most.
 const TAGS: u32 = 4;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
@@ -15,12 +15,12 @@ const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
-/// ARP, ICMP and ICMPv6, untagged or tagged.
+/// Builds the program that passes ARP, ICMP and ICMPv6, untagged or tagged.
 pub(crate) fn protocols() -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for tags in 0..=TAGS {
         let at = 12 + 4 * tags;
-        // One level is 17 instructions: what is tagged goes on to the next, everything else ends here.
+        // One level is 17 instructions: a tagged frame goes on to the next level, every other one is decided here.
         program.extend([
             insn(LOAD_HALF, 0, 0, at),
             insn(IF_EQUAL, 14, 0, 0x0806),
@@ -41,6 +41,7 @@ pub(crate) fn protocols() -> Vec<ClassicInsn> {
             insn(RETURN, 0, 0, WHOLE),
         ]);
     }
+    // More tags than the program skips: drop.
     program.push(insn(RETURN, 0, 0, 0));
     program
 }

@@ -1,6 +1,6 @@
 //! Bytes of the frames that neighbours exchange: ARP (RFC 826), neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443).
 //!
-//! Reading takes any bytes; what is not understood is `None`.
+//! Parsers accept any bytes; they return `None` for frames that they do not understand.
 
 use packetrig_plan::device::{DeviceInterface, Mac};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
@@ -12,17 +12,17 @@ const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
-/// More tags than an interface can have.
+/// Tags that are parsed at most; no interface has more.
 const MOST_TAGS: usize = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const IGMP: u8 = 2;
 const UDP: u8 = 17;
 const MDNS: u16 = 5353;
-/// Shortest frame without FCS.
+/// Minimum length of a frame without FCS.
 const SHORTEST: usize = 60;
 
-/// An Ethernet frame with its tags taken off.
+/// An Ethernet frame without its tags.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceFrame<'a> {
     pub(super) to: Mac,
@@ -33,10 +33,10 @@ pub(super) struct DeviceFrame<'a> {
     rest: &'a [u8],
 }
 
-/// What a frame says.
+/// Contents of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeviceMessage<'a> {
-    /// A station asks for an address.
+    /// A station asks for the MAC address of an IP address.
     Asks {
         sender: IpAddr,
         mac: Option<Mac>,
@@ -46,7 +46,7 @@ pub(super) enum DeviceMessage<'a> {
         target: IpAddr,
         mac: Mac,
     },
-    /// An echo, asked for or answered.
+    /// An echo request or reply.
     Echo {
         reply: bool,
         from: IpAddr,
@@ -80,7 +80,8 @@ impl<'a> DeviceFrame<'a> {
         let mut at = 12;
         let mut tags = Vec::new();
         let mut ether_type = word(bytes, at)?;
-        // Bounded, because a frame may be nothing but tags, and what is behind more than six is never ours.
+        // Bounded, because a frame may consist of tags only, and one with more than six is never for an emulated
+        // interface.
         while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
             tags.push((ether_type, word(bytes, at + 2)? & 0xfff));
             at += 4;
@@ -117,9 +118,8 @@ fn arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
     let length = usize::from(word(bytes, 2)?);
-    // Neither more fragments nor an offset.
-    // Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not fragment" above them
-    // may be set.
+    // Fragments are ignored. Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not
+    // fragment" above them may be set.
     let whole = word(bytes, 6)?.trailing_zeros() >= 14;
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
@@ -171,7 +171,7 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     }
 }
 
-/// The MAC address in an option of neighbour discovery.
+/// Finds the MAC address in the options of neighbour discovery.
 fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
         // The length counts units of 8 bytes and includes these two. Zero must not be followed for ever (RFC 4861
@@ -196,20 +196,21 @@ fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     sum.folded()
 }
 
-/// Multicast address of those who may have `ip`.
+/// Returns the solicited-node multicast address of `ip`.
 pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     // RFC 4291 2.7.1: ff02::1:ff00:0/104 and the last 24 bits of the address.
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
 }
 
+/// Returns the multicast MAC address of an IPv6 group.
 pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
     // RFC 2464 section 7: 33:33 and the last four bytes of the group.
     let [.., a, b, c, d] = ip.octets();
     [0x33, 0x33, a, b, c, d]
 }
 
-/// The address every interface has on its link (RFC 4291, modified EUI-64).
+/// Returns the link-local address of an interface (RFC 4291, modified EUI-64).
 pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
     octets[8..11].copy_from_slice(&mac[..3]);
@@ -233,7 +234,7 @@ fn ethernet(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]
     frame
 }
 
-/// An ARP message: 1 asks, 2 tells.
+/// Builds an ARP message: operation 1 is a request, 2 a reply.
 pub(super) fn arp_frame(
     interface: &DeviceInterface,
     operation: u8,
@@ -249,7 +250,7 @@ pub(super) fn arp_frame(
     ethernet(interface, to_mac, ARP, &packet)
 }
 
-/// Asks for the MAC address of `target`.
+/// Builds a neighbour solicitation for the MAC address of `target`.
 pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
@@ -259,14 +260,13 @@ pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: 
     icmpv6_frame(interface, group_mac(to), Endpoints { from, to }, 255, message)
 }
 
-/// Tells that `target` is here. Without a destination it tells everybody, unasked.
+/// Builds a neighbour advertisement for `target`. Without a destination it is unsolicited and goes to all nodes.
 pub(super) fn advertisement(
     interface: &DeviceInterface,
     target: Ipv6Addr,
     asked_by: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
-    // Override; solicited only in an answer to a station with an address.
-    // RFC 4861 4.4: bit 0x40 is "solicited", 0x20 "override".
+    // RFC 4861 4.4: bit 0x40 is "solicited" and set only in an answer to a station with an address; 0x20 is "override".
     let flags = if asked_by.is_some() { 0x60 } else { 0x20 };
     let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());
@@ -277,14 +277,14 @@ pub(super) fn advertisement(
     icmpv6_frame(interface, asked_by.0, Endpoints { from: target, to: asked_by.1 }, 255, message)
 }
 
-/// The addresses of a packet.
+/// Source and destination address of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Endpoints<A> {
     pub(super) from: A,
     pub(super) to: A,
 }
 
-/// What identifies an echo message, and whether it is a reply.
+/// Fields that identify an echo message.
 #[derive(Clone, Copy)]
 pub(super) struct EchoHeader {
     pub(super) reply: bool,
@@ -311,7 +311,7 @@ fn icmpv6_frame(
     ethernet(interface, mac, IPV6, &packet)
 }
 
-/// An echo from one address to another of the same version.
+/// Builds an echo message from one address to another; `None` unless both have the same version.
 pub(super) fn echo_frame(
     interface: &DeviceInterface,
     mac: Mac,
@@ -351,8 +351,8 @@ pub(super) fn echo_frame(
     }
 }
 
-/// Whether a frame is of the protocols that interfaces and kernels speak unasked on a link with devices: ARP, ICMP,
-/// ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
+/// Returns whether a frame belongs to the protocols that interfaces and kernels send unasked on a link with devices:
+/// ARP, ICMP, ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
 pub fn is_protocol(bytes: &[u8]) -> bool {
     let Some(frame) = DeviceFrame::read(bytes) else { return false };
     match frame.ether_type {

@@ -1,4 +1,4 @@
-//! The worker that runs the emulated interfaces of one port, on sockets of its own beside those of the test traffic.
+//! The worker that runs the emulated interfaces of one port, on sockets separate from those of the test traffic.
 
 use super::filter;
 use super::machine::{DeviceMachine, PingState};
@@ -15,28 +15,28 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Frames taken in per step.
+/// Frames received per step.
 const BATCH: usize = 64;
-/// Look again after this long at the latest.
+/// Longest wait between two steps.
 const IDLE: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
 const LONGEST: usize = 1518;
 /// A frame that has not left for this long is dropped.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
-/// Where a port's interface is, for sockets beside those of the test traffic.
+/// Location of a port's interface, for sockets besides those of the test traffic.
 #[derive(Debug)]
 pub struct PortSite {
     pub netns: NetNs,
     pub index: u32,
-    /// Its name, for messages.
+    /// Location as text, for messages.
     pub location: String,
-    /// Frames sent beside the test traffic: what reads the interface's counters takes them off.
+    /// Frames sent besides the test traffic: readers of the interface's counters subtract them.
     pub aside: Arc<AtomicU64>,
 }
 
 impl PortSite {
-    /// The same place again.
+    /// Opens the namespace again for the same interface.
     pub fn duplicate(&self) -> Result<Self, Error> {
         let netns = self.netns.duplicate()?;
         Ok(Self { netns, index: self.index, location: self.location.clone(), aside: Arc::clone(&self.aside) })
@@ -51,15 +51,15 @@ pub(crate) struct DeviceHost {
     out: Vec<Vec<u8>>,
     stuck_since: Option<MonoTime>,
     clock: crate::clock::RealClock,
-    /// Until when it may send.
+    /// The lease: limits how long it may send.
     gate: SendGate,
-    /// Until when it may send whatever the gate says.
+    /// Time until which it may send regardless of the gate.
     allowed_until: MonoTime,
-    /// Whether it is to answer and ask, as far as it may.
+    /// Whether it shall answer and ask, as far as it may.
     is_wanted: bool,
 }
 
-/// What a host publishes.
+/// Counters that a host publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostLatest {
     pub(crate) neighbours: Vec<(DeviceNeighbour, Option<Mac>)>,
@@ -90,27 +90,27 @@ impl DeviceHost {
         self.follow_gate(self.clock.now());
     }
 
-    /// Lets it send for so long, before the first lease comes.
+    /// Permits sending for this long, before the first lease arrives.
     pub(crate) fn allow_for(&mut self, within: Nanos) {
         let now = self.clock.now();
         self.allowed_until = now + within;
         self.follow_gate(now);
     }
 
-    /// Whether it may send now. Without a lease it always may.
+    /// Returns whether it may send now. Without a lease it always may.
     fn is_allowed(&self, now: MonoTime) -> bool {
         now < self.allowed_until || self.gate.left().is_none_or(|left| left > Nanos::ZERO)
     }
 
-    /// Falls silent when the lease ends, as senders do. Unlike a sender it starts again with the next lease, because no
-    /// count of its own would be wrong after a pause.
+    /// Stops sending when the lease ends, as senders do. Unlike a sender it resumes with the next lease, because no
+    /// counter of its own would be wrong after a pause.
     fn follow_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
         self.machine.switch(self.is_wanted && is_allowed, now, &mut self.out);
         if !is_allowed {
             self.out.clear();
-            // What the interface did not take while it was down does not leave later.
+            // Frames that the interface did not take while it was down shall not leave later.
             if self.tx.untaken() > 0 {
                 self.tx.withdraw();
                 self.stuck_since = None;
@@ -129,7 +129,7 @@ impl DeviceHost {
         self.machine.ping(interface, address, to, self.clock.now(), within)
     }
 
-    /// What became of a ping. Once it is known, the ping is forgotten.
+    /// Returns the state of a ping. A finished ping is forgotten after this call.
     pub(crate) fn ping_state(&mut self, number: u64) -> Option<PingState> {
         let state = self.machine.ping_state(number)?;
         if state != PingState::Waiting {
@@ -138,12 +138,12 @@ impl DeviceHost {
         Some(state)
     }
 
-    /// Neighbours asked for, with the MAC address of those found.
+    /// Returns the requested neighbours, with the MAC address of those found.
     pub(crate) fn neighbours(&self) -> Vec<(DeviceNeighbour, Option<Mac>)> {
         self.machine.neighbours().collect()
     }
 
-    /// Goes silent. What was handed over leaves.
+    /// Stops sending; frames that were handed over still leave.
     pub(crate) fn end(mut self) -> Result<(), Error> {
         self.switch(false);
         let give_up = self.clock.now() + PATIENCE;
@@ -155,11 +155,12 @@ impl DeviceHost {
         Ok(())
     }
 
-    /// Hands over what is to be sent; what finds no room waits.
+    /// Hands over pending frames; those without a free slot wait.
     fn send(&mut self, now: MonoTime) -> Result<(), Error> {
         let mut sent = 0;
         for frame in &self.out {
             if frame.len() > LONGEST {
+                // Too long for a slot: skipped, because it would block the frames behind it for ever.
                 sent += 1;
                 continue;
             }
@@ -183,6 +184,7 @@ impl DeviceHost {
                 self.stuck_since = None;
             }
         }
+        // Readers of the interface's counters subtract this number, so it must be current after every send.
         self.aside.store(self.tx.handed_over(), Ordering::Release);
         Ok(())
     }

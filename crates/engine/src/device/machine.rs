@@ -1,4 +1,4 @@
-//! What the emulated interfaces of a port do. Frames in, frames out, deadlines; time is an argument.
+//! Behaviour of a port's emulated interfaces. Frames in, frames out, deadlines; time is an argument.
 
 use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage, EchoHeader, Endpoints};
 use crate::rig::OwnerPermit;
@@ -9,31 +9,31 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// First and longest pause between two questions for the same address.
+/// Shortest and longest pause between two requests for the same address.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(4_000);
-/// Known neighbours are asked again after this long.
+/// Interval at which known neighbours are asked again.
 const REFRESH: Nanos = Nanos::from_millis(30_000);
 /// Time between two attempts of a ping.
 const PING_AGAIN: Nanos = Nanos::from_millis(500);
-/// Answers per second at most: nothing that asks more often is a neighbour.
+/// Answers per second at most: a station that asks more often is no neighbour.
 const MOST_ANSWERS: u32 = 2_000;
 const SECOND: Nanos = Nanos::from_millis(1_000);
 const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
 
-/// What became of a ping.
+/// State of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingState {
     Waiting,
     Succeeded,
-    /// Not answered in time, or there is no way there.
+    /// Not answered in time, or the address is unreachable.
     Failed,
 }
 
 #[derive(Clone, Debug)]
 struct FoundNeighbour {
     mac: Option<Mac>,
-    /// When to ask, and for how long to wait after that.
+    /// Time of the next request, and the pause after it.
     ask_at: MonoTime,
     pause: Nanos,
 }
@@ -69,9 +69,9 @@ pub struct DeviceMachine {
     pings: BTreeMap<u64, PendingPing>,
     next_ping: u64,
     on: bool,
-    /// Start of the second in which answers are counted, and how many there were.
+    /// Begin of the second in which answers are counted, and their number.
     answers: (MonoTime, u32),
-    /// The permit that addresses need to be answered; `None`: all are answered.
+    /// Permit that an address needs to be answered; `None` answers all.
     permit: Option<Arc<dyn OwnerPermit>>,
 }
 
@@ -82,14 +82,15 @@ impl PendingPing {
         frames::echo_frame(interface, mac, ends, echo, PING_DATA)
     }
 
-    /// Whether a reply from one address to another is the one that it waits for.
+    /// Returns whether a reply from one address to another answers this ping.
     fn is_answered_by(&self, id: u16, from: IpAddr, to: IpAddr) -> bool {
         self.state == PingState::Waiting && self.id == id && self.to == from && self.route.from == to
     }
 }
 
 impl DeviceMachine {
-    /// For these interfaces, by their index in the plan; switched off. Frames with a tag of `key` are ignored.
+    /// Creates a machine for these interfaces, by their index in the plan; switched off. Frames with a tag of `key` are
+    /// ignored.
     pub fn new(key: TagKey, interfaces: BTreeMap<usize, DeviceInterface>) -> Self {
         let mut machine = Self {
             key,
@@ -109,7 +110,7 @@ impl DeviceMachine {
         machine
     }
 
-    /// Answers addresses only that the owner of the node allows, and those that never leave a link.
+    /// Answers only addresses that the owner of the node allows, and those that never leave a link.
     #[must_use]
     pub(crate) fn permitted_by(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
         Self { permit, ..self }
@@ -123,7 +124,7 @@ impl DeviceMachine {
         of_link || self.permit.as_ref().is_none_or(|permit| permit.allows(address))
     }
 
-    /// On: tells of itself, answers and asks. Off: does nothing; what was found is forgotten.
+    /// On: announces its addresses, answers and asks. Off: does nothing and forgets what it has found.
     pub fn switch(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on == on {
             return;
@@ -144,12 +145,12 @@ impl DeviceMachine {
         self.found.entry(neighbour).or_insert(new);
     }
 
-    /// Neighbours asked for, with the MAC address of those found.
+    /// Returns the requested neighbours, with the MAC address of those found.
     pub fn neighbours(&self) -> impl Iterator<Item = (DeviceNeighbour, Option<Mac>)> {
         self.found.iter().map(|(neighbour, found)| (*neighbour, found.mac))
     }
 
-    /// Pings `to` from an address; the answer is for [`Self::ping_state`].
+    /// Starts a ping from an address to `to`; [`Self::ping_state`] returns the outcome.
     pub fn ping(
         &mut self,
         interface: usize,
@@ -164,6 +165,7 @@ impl DeviceMachine {
         if let Some(PingRoute { via: NextHop::Asked(neighbour), .. }) = route {
             self.want(neighbour, now);
         }
+        // A ping without a route is kept as failed, so that its number has a state.
         let state = if route.is_some() { PingState::Waiting } else { PingState::Failed };
         let route = route.unwrap_or(PingRoute { from: to, via: NextHop::Given(interface, [0; 6]) });
         let [.., high, low] = number.to_be_bytes();
@@ -173,7 +175,7 @@ impl DeviceMachine {
         number
     }
 
-    /// How a ping to `to` leaves from an address; `None` if it cannot.
+    /// Finds the route of a ping from an address to `to`; `None` if there is none.
     fn route(&self, interface: usize, address: usize, to: IpAddr) -> Option<PingRoute> {
         let source = self.interfaces.get(&interface)?.addresses.get(address)?;
         if source.ip.is_ipv4() != to.is_ipv4() {
@@ -188,7 +190,7 @@ impl DeviceMachine {
         Some(PingRoute { from: source.ip, via })
     }
 
-    /// What became of a ping; `None` if there was none of this number.
+    /// Returns the state of a ping; `None` if none has this number.
     pub fn ping_state(&self, number: u64) -> Option<PingState> {
         self.pings.get(&number).map(|ping| ping.state)
     }
@@ -197,21 +199,20 @@ impl DeviceMachine {
         self.pings.remove(&number);
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time at which [`Self::tick`] has work.
     pub fn deadline(&self) -> Option<MonoTime> {
         let asks = self.found.values().map(|found| found.ask_at).filter(|_| self.on);
         let waiting = self.pings.values().filter(|ping| ping.state == PingState::Waiting);
         asks.chain(waiting.map(|ping| ping.send_at.min(ping.give_up))).min()
     }
 
-    /// Does what is due.
+    /// Sends requests and pings that are due, and fails pings that have timed out.
     pub fn tick(&mut self, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on {
             for (neighbour, found) in &mut self.found {
                 if found.ask_at <= now {
                     found.ask_at = now + found.pause;
-                    // Doubled each time, so that thousands of interfaces without a neighbour do not flood the link
-                    // with questions.
+                    // Doubled each time, so that thousands of interfaces without a neighbour do not flood the link.
                     found.pause = Nanos::new(found.pause.as_u64() * 2).min(LONGEST_PAUSE);
                     out.extend(self.interfaces.get(&neighbour.interface).and_then(|of| ask(of, *neighbour)));
                 }
@@ -229,7 +230,7 @@ impl DeviceMachine {
                     NextHop::Given(interface, _) => self.interfaces.get(&interface),
                     NextHop::Asked(neighbour) => self.interfaces.get(&neighbour.interface),
                 };
-                // Soon again while the neighbour is being asked for.
+                // Retried soon while the neighbour is being resolved.
                 ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
                 if let (Some(mac), Some(interface), true) = (mac, interface, self.on) {
                     ping.sequence += 1;
@@ -239,7 +240,7 @@ impl DeviceMachine {
         }
     }
 
-    /// Takes in a frame that arrived at the port.
+    /// Handles a frame that arrived at the port.
     pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
         // Only the long tag counts. The short one has a mark of 16 bits and nothing else to check, so one in 65 536
         // foreign frames would pass for a test frame and stay unanswered.
@@ -263,6 +264,7 @@ impl DeviceMachine {
             DeviceMessage::Echo { reply: true, from, to, id, .. } => {
                 let is_ours = self.owner(&frame, *to).is_some();
                 let mut pings = self.pings.values_mut();
+                // Several pings may have the same target; id and addresses select one.
                 if let Some(ping) = pings.find(|ping| is_ours && ping.is_answered_by(*id, *from, *to)) {
                     ping.state = PingState::Succeeded;
                 }
@@ -280,7 +282,7 @@ impl DeviceMachine {
         }
     }
 
-    /// The interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
+    /// Finds the interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
     fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
         self.interfaces.values().find(|interface| {
             is_on(interface, frame)
@@ -290,7 +292,7 @@ impl DeviceMachine {
         })
     }
 
-    /// Notes the MAC address of a neighbour that is asked for.
+    /// Records the MAC address of a neighbour that was requested.
     fn learn(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
         // Neither a group address nor zeros can be a station's; test traffic to one would be flooded to every port.
         if mac[0] & 1 == 1 || mac == [0; 6] {
@@ -307,8 +309,8 @@ impl DeviceMachine {
     }
 
     fn answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
-        // A window that starts anew each second: less exact than a token bucket, but two numbers are enough to keep a
-        // storm of requests from filling the transmit ring.
+        // Counted per second: less exact than a token bucket, but two numbers are enough to keep a storm of requests
+        // from filling the transmit ring.
         if now.since(self.answers.0) >= SECOND {
             self.answers = (now, 0);
         }
@@ -319,7 +321,7 @@ impl DeviceMachine {
     }
 }
 
-/// The gateways of an interface whose MAC addresses are not given.
+/// Returns the gateways of an interface whose MAC addresses the plan does not give.
 pub(super) fn gateways(index: usize, interface: &DeviceInterface) -> impl Iterator<Item = DeviceNeighbour> {
     let addresses = interface.addresses.iter().enumerate();
     addresses
@@ -327,7 +329,7 @@ pub(super) fn gateways(index: usize, interface: &DeviceInterface) -> impl Iterat
         .filter_map(move |(address, of)| Some(DeviceNeighbour { interface: index, address, ip: of.gateway? }))
 }
 
-/// Whether a frame was sent to this interface or to a group.
+/// Returns whether a frame was sent to this interface or to a group.
 fn is_sent_to(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     frame.to == interface.mac || frame.to[0] & 1 == 1
 }
@@ -337,12 +339,12 @@ fn has_address(interface: &DeviceInterface, ip: IpAddr) -> bool {
         || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
 }
 
-/// Whether a frame is on the VLAN of this interface.
+/// Returns whether a frame is on the VLAN of this interface.
 fn is_on(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
 
-/// An interface with IPv6 has an address on its link, too.
+/// Returns the link-local address of an interface with IPv6.
 fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
     interface.addresses.iter().any(|address| address.ip.is_ipv6()).then(|| frames::link_local(interface.mac))
 }
@@ -350,6 +352,7 @@ fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
 fn announce(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
+            // A gratuitous ARP request (RFC 5227): sender and target are the same address.
             IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST, ip),
             IpAddr::V6(ip) => frames::advertisement(interface, ip, None),
         });
@@ -361,6 +364,7 @@ fn ask(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST, to)),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
+            // Source and target have the same scope (RFC 6724 section 5, rule 2).
             let from = if to.is_unicast_link_local() { frames::link_local(interface.mac) } else { from };
             Some(frames::solicitation(interface, from, to))
         }
@@ -374,6 +378,7 @@ fn tell(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac)
             Some(frames::arp_frame(interface, 2, target, mac, asked_by))
         }
         (IpAddr::V6(target), IpAddr::V6(asked_by)) => {
+            // An unspecified source is duplicate address detection; the answer then goes to all nodes (RFC 4861 7.2.4).
             let asked_by = (!asked_by.is_unspecified()).then_some((mac, asked_by));
             Some(frames::advertisement(interface, target, asked_by))
         }

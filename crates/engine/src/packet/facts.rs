@@ -1,11 +1,11 @@
-//! What the kernel counts of an interface.
+//! The kernel's counters of an interface.
 
 use packetrig_sys::link::{LinkCounters, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a counter grew by. Some drivers start from zero when they are brought up again.
+/// Returns the growth of a counter. Some drivers start from zero when they are brought up again.
 fn since(now: u64, start: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }
@@ -16,9 +16,9 @@ pub struct InterfaceMeter {
     links: NamespaceLinks,
     index: u32,
     start: LinkCounters,
-    /// Frames sent since then that are not the test's.
+    /// Frames sent since then that do not belong to the test.
     aside: Arc<AtomicU64>,
-    /// Frames that arrived while the ring was opened: the ring has them or not.
+    /// Frames that arrived while the ring was opened: the ring may or may not have them.
     while_opening: u64,
 }
 
@@ -29,13 +29,13 @@ impl InterfaceMeter {
         Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
 
-    /// The same without the frames that are counted there.
+    /// Excludes the frames that are counted in `aside`.
     #[must_use]
     pub fn without(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }
     }
 
-    /// Starts anew from here, where a ring has been opened since the first start.
+    /// Starts again from here, after a ring has been opened since the first start.
     pub fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
         let start = self.links.counters(self.index)?;
         self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
@@ -43,15 +43,15 @@ impl InterfaceMeter {
         Ok(())
     }
 
-    /// Frames that arrived; `accounted` of them are known to have been in the ring. Ring and meter cannot be opened at the
-    /// same time, so frames that came in between are counted where the numbers balance.
+    /// Returns the frames that arrived, if `accounted` of them are known to have been in the ring. Ring and meter
+    /// cannot be opened at the same instant, so frames that came in between are counted on the side that balances.
     pub fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
-    /// What was counted since the start; `None` once the interface is gone.
+    /// Returns the counts since the start; `None` once the interface is gone.
     pub fn read(&mut self) -> Option<LinkCounters> {
-        // Read first: a frame counted aside is in the interface's count by then.
+        // Loaded first: a frame that is counted aside is in the interface's count by then.
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.counters(self.index).ok()?;
         let start = self.start;

@@ -1,12 +1,12 @@
 //! Filters that the kernel runs before a ring.
 //!
-//! The kernel's filter sees frames without the VLAN tag that the kernel took out. Therefore it lets all tagged frames
-//! pass, and the caller checks them again with their tag in place.
+//! The kernel's filter sees frames without the VLAN tag that the kernel removed. Therefore it passes all tagged frames,
+//! and the caller checks them again with their tag in place.
 
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_wire::bpf::{self, FilterProgram};
 
-/// More bytes than a frame has.
+/// More bytes than any frame has.
 const ALL: u32 = u32::MAX;
 
 // Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator, 0x20
@@ -16,14 +16,14 @@ const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
-/// Bytes to keep of a frame for which a program returns `k`.
+/// Returns the bytes to keep of a frame for which a program returns `k`.
 fn kept(k: u32, snap_len: Option<u32>) -> u32 {
     if k == 0 { 0 } else { snap_len.unwrap_or(ALL) }
 }
 
-/// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
+/// Builds the program for the kernel; empty if there is nothing to decide and nothing to cut.
 pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
-    /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
+    /// Offset whose load tells whether the kernel removed a VLAN tag from the frame.
     const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
     let rest: Vec<_> = match filter {
         Some(program) => program
@@ -34,9 +34,9 @@ pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -
         None if snap_len.is_some() => vec![insn(6, 0, 0, kept(ALL, snap_len))],
         None => return Vec::new(),
     };
-    // Behind the jump the accumulator is zero again, as the program expects.
+    // After the jump the accumulator is zero again, as the program expects.
     let tagged = [insn(0x20, 0, 0, TAG_IS_OUT), insn(0x15, 1, 0, 0), insn(6, 0, 0, ALL)];
-    // A program that returns what it computed would cut frames to that.
+    // A program that returns a computed value would cut frames to that length.
     if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
         return Vec::new();
     }

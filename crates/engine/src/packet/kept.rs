@@ -1,17 +1,19 @@
-//! Ports on AF_PACKET rings that stay open between runs: the kernel takes tens of milliseconds to make and to close rings.
+//! Ports on AF_PACKET rings that stay open between runs: the kernel takes tens of milliseconds to create and to close
+//! rings.
 //!
 //! ```text
-//!  lend(port) --> halves and hold of a run --dropped--> shelf --> checked, counters at zero --> the next run
+//!  lend(port) --> halves and hold of a run --dropped--> unused -> checked, counters at zero --> the next run
 //!                                                       `--> something has changed: closed, opened anew
 //! ```
-//! A run has its port in three parts (transmit half, receive half, hold), each in a [`LentPart`] that puts it back when it is dropped,
-//! however the run ends. A part that is dropped by a panic does not come back, and a port without all its parts is closed.
+//! A run holds its port in three parts (transmit half, receive half, hold), each in a [`LentPart`] that puts it back
+//! when it is dropped, however the run ends. A part that is dropped by a panic does not come back, and a port without
+//! all its parts is closed.
 //!
-//! Between two runs the interface stays locked, quiet and saved in its file, and nothing sends: no thread has the transmit half.
-//! Dropping the last [`KeptPorts`] closes the ports and restores their interfaces.
+//! Between two runs the interface stays locked, quiet and saved in its file, and nothing sends: no thread has the
+//! transmit half. Dropping the last [`KeptPorts`] closes the ports and restores their interfaces.
 //!
-//! Invariant: a port that is lent again is as good as new. Each time the lab guard is asked, the interface is compared with what it was,
-//! rings are emptied, and counters begin at zero. In doubt the port is closed and opened anew.
+//! Invariant: a port that is lent again is as good as new. Each time the lab guard is asked, the interface is compared
+//! with its former state, rings are emptied, and counters begin at zero. In doubt the port is closed and opened again.
 
 use super::{OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe, guard, location_text, open};
 use crate::Error;
@@ -28,19 +30,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Ports that are open and, at the moment, unused or lent to a run. Clones share them.
+/// Open ports, each unused or lent to a run. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPorts(Arc<Mutex<BTreeMap<PortLocation, KeptPort>>>);
 
 #[derive(Debug)]
 struct KeptPort {
     wish: PortWish,
-    /// The interface as it was when the port was opened.
+    /// State of the interface when the port was opened.
     link: Link,
     parts: Arc<Mutex<PortParts>>,
 }
 
-/// What a run asks of a port. Only a port of exactly the same wish is lent again.
+/// Parameters of a port that a run requests. Only a port with exactly the same parameters is lent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PortWish {
     largest: Option<FrameSize>,
@@ -48,7 +50,7 @@ struct PortWish {
     promiscuous: bool,
 }
 
-/// The parts that have come back. Fields drop in this order.
+/// Parts that have been put back. Fields drop in this order.
 #[derive(Debug, Default)]
 struct PortParts {
     tx: Option<PacketTx>,
@@ -64,19 +66,20 @@ pub(crate) struct LentPort {
     pub(crate) hold: LentPart<PortHold>,
 }
 
-/// One part of a port that is lent; dropping it puts the part back.
+/// One part of a lent port; dropping it puts the part back.
 #[derive(Debug)]
 pub(crate) struct LentPart<T> {
-    /// Present until it is dropped.
+    /// `Some` until it is dropped.
     part: Option<T>,
     parts: Arc<Mutex<PortParts>>,
     put_back: fn(&mut PortParts, T),
 }
 
 impl KeptPorts {
-    /// Lends the port of an earlier run, if it is as a new one would be; otherwise one that is opened now.
+    /// Lends the port of an earlier run if it is as good as new, otherwise one that it opens now.
     pub(crate) fn lend(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
         let wish = PortWish { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
+        // An unused port that cannot be restarted is closed here, before the same interface is opened again.
         let kept = self.take(port, wish).map_or(Ok(None), |unused| unused.restart(port, options))?;
         let opened = kept.map_or_else(|| open(port, options), Ok)?;
         let link = NamespaceLinks::open(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
@@ -91,38 +94,38 @@ impl KeptPorts {
         })
     }
 
-    /// Closes the port at that location, unless a run has it.
+    /// Closes the port at this location, unless a run holds it.
     pub(crate) fn close(&self, location: &PortLocation) {
         let kept = self.ports().remove(location);
         drop(kept);
     }
 
-    /// Closes all ports but those at these locations: an interface that the next run does not use is given back.
+    /// Closes all ports except those at these locations: an interface that the next run does not use is restored.
     pub fn keep_only(&self, locations: &BTreeSet<PortLocation>) {
         let mut ports = self.ports();
         let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
         let closed: Vec<_> = others.iter().filter_map(|location| ports.remove(location)).collect();
-        // Closing takes the kernel a while, and the others are needed meanwhile.
+        // Unlocked first: closing takes the kernel a while, and other runs need the map meanwhile.
         drop(ports);
         drop(closed);
     }
 
-    /// The port at that location, whole and unused. One that is not as wished is closed.
+    /// Removes the port at this location, if all its parts are back. One with other parameters is closed.
     fn take(&self, port: &Port, wish: PortWish) -> Option<UnusedPort> {
         let kept = self.ports().remove(&port.location)?;
-        // A run that still has a part: opening the port again is refused, because it is locked.
+        // A run that still has a part makes this fail; opening the port again is then refused by its lock.
         let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
         let PortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
         (kept.wish == wish).then_some(UnusedPort { link: kept.link, tx, rx, hold })
     }
 
-    /// Each entry is whole between any two operations on it.
+    /// A poisoned lock is usable: each entry is complete between any two operations.
     fn ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A whole port that no run has. Fields drop in this order.
+/// A complete port that no run holds. Fields drop in this order.
 #[derive(Debug)]
 struct UnusedPort {
     link: Link,
@@ -132,12 +135,13 @@ struct UnusedPort {
 }
 
 impl UnusedPort {
-    /// Makes it as good as new; `None` if it has to be opened anew, and then it is closed. An error means that it may not be used.
+    /// Resets the port for another run; `None` if it must be opened again, and then it is closed. An error means that
+    /// it may not be used.
     fn restart(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&port.location.interface)?;
         let location = location_text(&port.location);
-        // What was allowed for an earlier run need not be allowed now.
+        // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
         let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
         if !is_same || !self.hold.restart()? || !self.tx.restart()? || !self.rx.restart()? {
@@ -148,17 +152,18 @@ impl UnusedPort {
     }
 }
 
-/// Whether the interface is as it was. Its carrier is looked at when all ports are open, and promiscuous mode is the ring's own.
+/// Returns whether the interface is unchanged. The carrier is checked when all ports are open, and promiscuous mode
+/// belongs to the ring.
 fn is_same_link(before: &Link, now: &Link) -> bool {
     let same = |link: &Link| Link { carrier: false, promiscuous: false, qdisc: None, ..link.clone() };
     now.up && same(before) == same(now)
 }
 
 impl PortHold {
-    /// Begins anew for another run; `false` if somebody changed the interface's settings.
+    /// Resets the hold for another run; `false` if the interface's settings were changed.
     fn restart(&mut self) -> Result<bool, Error> {
         self.quieted.forget_carrier();
-        // Counts what the sockets of emulated interfaces sent, which are gone with their run.
+        // Counts the frames of emulated interfaces, whose sockets ended with their run.
         self.site.aside.store(0, Ordering::Release);
         Ok(self.quieted.is_unchanged()?)
     }
@@ -180,7 +185,7 @@ impl<T> LentPart<T> {
 
 impl<T> Drop for LentPart<T> {
     fn drop(&mut self) {
-        // After a panic nothing is known of the part: it is closed.
+        // After a panic the state of the part is unknown, so it is closed.
         if let Some(part) = self.part.take().filter(|_| !std::thread::panicking()) {
             (self.put_back)(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner), part);
         }

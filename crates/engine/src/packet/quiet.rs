@@ -1,10 +1,11 @@
-//! Makes an interface quiet for the time of a run: nothing sends on it but us, and nothing merges or changes frames.
+//! Makes an interface quiet during a run: only packetrig sends on it, and nothing merges or changes frames.
 //!
-//! Each change is noted with the value before it; dropping [`QuietInterface`] puts them back in reverse order. What cannot be
-//! changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
+//! Each change is saved with the value before it; dropping [`QuietInterface`] restores the values in reverse order. A
+//! setting that cannot be changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive
+//! ring and ends with it.
 //!
 //! Invariant: while a setting is changed, a file holds the value before ([`super::saved_settings`]). A process that is
-//! killed restores nothing; the next one does so from the file before it takes a setting for the original one.
+//! killed restores nothing; the next one restores from the file before it takes a setting for the original.
 
 mod settings;
 
@@ -22,37 +23,37 @@ use std::net::IpAddr;
 /// Offloads that merge, split or rewrite frames.
 pub const LOUD: [Offload; 6] =
     [Offload::Gro, Offload::Lro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
-/// The value of the setting that switches IPv6 off.
+/// Value of the kernel setting that switches IPv6 off.
 const IPV6_OFF: &str = "1";
-/// How long a link that was down may take to come up.
+/// Time that a link may take to come up.
 const LINK_PATIENCE_NS: u64 = 3_000_000_000;
 const LINK_POLL_NS: u64 = 2_000_000;
 
-/// What the plan asks of the interface.
+/// Settings that the plan requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceWish {
     /// The MTU, if the plan names one.
     pub mtu: Option<u32>,
 }
 
-/// A quiet interface; dropping it restores what it was.
+/// A quiet interface; dropping it restores the former settings.
 #[derive(Debug)]
 pub struct QuietInterface {
     netns: NetNs,
     link: Link,
     changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
-    /// Of those, how many [`Self::make`] found.
+    /// Number of caveats that [`Self::make`] found.
     caveats_of_settings: usize,
-    /// What was quiet after [`Self::make`].
+    /// Quiet settings as [`Self::make`] left them.
     quiet: QuietSettings,
-    /// A program that changes nothing, where there has to be one.
+    /// An XDP program that passes every frame, where a virtual cable needs one.
     pass: Option<BpfAttachment>,
-    /// Where the changes are saved; `None` if the caller saves them itself.
+    /// File that holds the changes; `None` if the caller saves them itself.
     file: Option<SettingsFile>,
 }
 
-/// A change, with what was there before.
+/// A change with the former value.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceChange {
@@ -61,14 +62,15 @@ pub enum InterfaceChange {
     /// A setting of the kernel, by its key.
     Setting(String, String),
     Up,
-    /// Taken down for a while, at the user's wish.
+    /// Taken down temporarily at the user's request.
     Down,
 }
 
 impl QuietInterface {
-    /// Makes it quiet and brings it up. Fails if the wanted MTU cannot be had; whatever was changed by then is put back.
+    /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set; changes made by then are
+    /// restored.
     ///
-    /// To be called with the lock of the port: what a process that was killed has left is restored first.
+    /// To be called with the lock of the port: the changes of a killed process are restored first.
     pub fn make(
         netns: &NetNs,
         links: &mut NamespaceLinks,
@@ -77,9 +79,10 @@ impl QuietInterface {
     ) -> Result<Self, Error> {
         let file = SettingsFile::of(netns, link)?;
         let unreadable = Self::restore_saved(&file, netns, link)?;
-        // Asked again, because the caller's `link` shows the settings that the killed process had made.
+        // Read again, because the caller's `link` shows the settings that the killed process had made.
         let mut quieted = Self::resume(netns, &links.by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
+        // Written before the first change: a process that is killed in between must leave a file.
         if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
@@ -91,13 +94,14 @@ impl QuietInterface {
         quieted.switch_offloads_off()?;
         quieted.silence_ipv6(links)?;
         quieted.bring_up(links)?;
+        // Caveats of the carrier are added later and forgotten between runs; these stay.
         quieted.caveats_of_settings = quieted.caveats.len();
         quieted.quiet = QuietSettings::read(netns, &link.name, &quieted.ipv6_key())?;
         Ok(quieted)
     }
 
-    /// Restores what a process that was killed has changed. A file that cannot be read is set aside, and a caveat says so:
-    /// the settings that are found are then perhaps not the original ones.
+    /// Restores the changes of a killed process. An unreadable file is renamed, and a caveat says so: the settings
+    /// found may then not be the original ones.
     fn restore_saved(file: &SettingsFile, netns: &NetNs, link: &Link) -> Result<Option<String>, Error> {
         let error = match file.read() {
             Ok(None) => return Ok(None),
@@ -118,7 +122,7 @@ impl QuietInterface {
         )))
     }
 
-    /// Takes over an interface that another process made quiet and left so; dropping it restores the interface.
+    /// Takes over an interface that another process left quiet; dropping it restores the interface.
     pub fn resume(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
         let file = Some(SettingsFile::of(netns, link)?);
         Ok(Self {
@@ -133,7 +137,7 @@ impl QuietInterface {
         })
     }
 
-    /// The changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
+    /// Returns the changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
     fn planned_changes(&self, wish: InterfaceWish) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
         if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
@@ -154,13 +158,13 @@ impl QuietInterface {
         Ok(planned)
     }
 
-    /// The setting that switches IPv6 off.
+    /// Returns the key of the setting that switches IPv6 off.
     fn ipv6_key(&self) -> String {
         format!("net/ipv6/conf/{}/disable_ipv6", self.link.name)
     }
 
-    /// A virtual cable accepts redirected frames only while its end has GRO on or an XDP program. Where it had GRO and is
-    /// quiet now, this attaches a program that passes every frame. For callers without a program of their own there.
+    /// Attaches a program that passes every frame to a virtual cable that had GRO and is quiet now: a veth accepts
+    /// redirected frames only while its end has GRO on or an XDP program. For callers without a program of their own.
     pub fn keep_redirects(&mut self) {
         let is_cable = self.link.kind.as_deref() == Some("veth");
         if !is_cable || !self.changes.contains(&InterfaceChange::Offload(Offload::Gro, true)) {
@@ -169,7 +173,7 @@ impl QuietInterface {
         let name = &self.link.name;
         match xdp::pass(&self.netns, self.link.index, name) {
             Ok(pass) => self.pass = Some(pass),
-            // There is one already.
+            // Another XDP program is attached already.
             Err(packetrig_sys::Error::Busy { .. }) => {}
             Err(error) => self.caveats.push(format!(
                 "{name}: GRO is off, so frames from live sending or from a tap with back end xdp do not arrive \
@@ -178,27 +182,27 @@ impl QuietInterface {
         }
     }
 
-    /// What was changed, in order.
+    /// Returns the changes in the order in which they were made.
     pub fn changes(&self) -> &[InterfaceChange] {
         &self.changes
     }
 
-    /// Leaves the interface as it is now, and keeps no file about it.
+    /// Leaves the interface as it is now, and removes its file.
     pub fn leave(mut self) {
         self.changes.clear();
     }
 
-    /// Keeps no file about the interface from now on: the caller remembers [`Self::changes`] elsewhere.
+    /// Removes the file: the caller stores [`Self::changes`] elsewhere.
     pub fn stop_saving(&mut self) -> Result<(), Error> {
         self.file.take().map_or(Ok(()), |file| file.remove())
     }
 
-    /// Saves the changes as they are now.
+    /// Saves the current changes.
     fn save(&self) -> Result<(), Error> {
         self.file.as_ref().map_or(Ok(()), |file| file.write(&self.changes))
     }
 
-    /// What could not be made quiet.
+    /// Returns the settings that could not be made quiet.
     pub fn caveats(&self) -> &[String] {
         &self.caveats
     }
@@ -223,12 +227,12 @@ impl QuietInterface {
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
-                // Many drivers refuse to set what they do not have, so only an offload that is on afterwards is worth
-                // a warning.
+                // Many drivers refuse to set an offload that they lack, so only one that is on afterwards is worth a
+                // caveat.
                 Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
-                // Off already, or a driver that has no such thing to switch.
+                // Off already, or not supported by the driver.
                 Ok(false) | Err(_) => {}
             }
         }
@@ -238,7 +242,7 @@ impl QuietInterface {
     /// Keeps the kernel from sending neighbour and router messages of its own.
     fn silence_ipv6(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         let key = self.ipv6_key();
-        // No such setting: a kernel without IPv6 is quiet.
+        // A kernel without IPv6 has no such setting and is quiet.
         let Ok(before) = kernel::read_setting(&self.netns, &key) else { return Ok(()) };
         if before == IPV6_OFF {
             return Ok(());
@@ -246,7 +250,7 @@ impl QuietInterface {
         let addresses = links.addresses()?;
         let mut own = addresses.iter().filter(|address| address.index == self.link.index);
         if own.any(|address| matches!(address.ip, IpAddr::V6(six) if !six.is_unicast_link_local())) {
-            // Switching IPv6 off would take the addresses away for good.
+            // Switching IPv6 off would remove the addresses permanently.
             self.caveats.push(format!("{}: IPv6 stays on, because it has addresses", self.link.name));
             return Ok(());
         }
@@ -265,10 +269,11 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Switches the link up or down, for a while: it was up or was brought up, and is up when it is given back.
+    /// Switches the link up or down. It was up, or was brought up, and is up again when it is restored.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         if !up && !self.changes.contains(&InterfaceChange::Down) {
             self.changes.push(InterfaceChange::Down);
+            // Saved before the link goes down, so that a killed process leaves it recorded.
             self.save()?;
         }
         NamespaceLinks::open(&self.netns)?.set_up(self.link.index, up)?;
@@ -279,7 +284,7 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so.
+    /// Waits some seconds for the link's carrier; without one it adds a caveat.
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut links = NamespaceLinks::open(&self.netns)?;
         let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
@@ -301,6 +306,7 @@ impl QuietInterface {
             InterfaceChange::Mtu(before) => {
                 NamespaceLinks::open(&self.netns)?.set_mtu(self.link.index, *before)
             }
+            // `Down` records that the link was up before.
             InterfaceChange::Down => NamespaceLinks::open(&self.netns)?.set_up(self.link.index, true),
             InterfaceChange::Up => self.take_down(),
             InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
@@ -310,7 +316,7 @@ impl QuietInterface {
         }
     }
 
-    /// The kernel forgets IPv6 addresses of an interface that goes down, unless told not to.
+    /// Switches the link down without losing IPv6 addresses, which the kernel removes unless told to keep them.
     fn take_down(&self) -> Result<(), packetrig_sys::Error> {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
         let before = kernel::read_setting(&self.netns, &key);
@@ -325,19 +331,19 @@ impl QuietInterface {
 }
 
 impl QuietInterface {
-    /// Puts everything back, and says if something could not be. An interface that is gone needs nothing.
+    /// Restores everything and returns the first error. An interface that is gone needs no restoring.
     pub fn restore_all(mut self) -> Result<(), Error> {
         self.undo_changes()
     }
 
-    /// A kernel that does not answer does not say that it is gone.
+    /// Returns whether the interface is gone. A kernel that does not answer proves nothing.
     fn is_gone(&self) -> bool {
         let found = NamespaceLinks::open(&self.netns).and_then(|mut links| links.find_index(self.link.index));
         matches!(found, Ok(None))
     }
 
-    /// Undoes the changes, the last one first. What fails does not keep the others from being undone; the file stays then,
-    /// unless there is no interface any more.
+    /// Undoes the changes, the last one first. A failure does not stop the others; the file is kept then, unless the
+    /// interface is gone.
     fn undo_changes(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
         // In reverse, so that each setting meets the state in which it was changed: a link that was down is down
@@ -358,13 +364,13 @@ impl QuietInterface {
 
 impl Drop for QuietInterface {
     fn drop(&mut self) {
-        // The interface may be gone by now, and a destructor has no caller to tell.
+        // The interface may be gone by now, and a destructor cannot report errors.
         drop(self.undo_changes());
     }
 }
 
 impl std::fmt::Display for InterfaceChange {
-    /// What was the case before the change.
+    /// Writes the former value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Mtu(before) => write!(f, "MTU {before}"),

@@ -1,4 +1,4 @@
-//! The receive half: frames from the ring, their stamps converted to the monotonic clock.
+//! The receive half: frames from the ring, with their stamps converted to the monotonic clock.
 
 use super::facts::InterfaceMeter;
 use super::filter;
@@ -10,7 +10,7 @@ use packetrig_sys::packet::{ArrivalStamp, RxRing};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
 
-/// How long emptying the ring may take before it is opened again instead.
+/// Time limit for emptying the ring; after it the port is opened again instead.
 const EMPTYING_NS: u64 = 20_000_000;
 
 /// The receive half of a port on AF_PACKET rings.
@@ -20,7 +20,7 @@ pub struct PacketRx {
     meter: InterfaceMeter,
     converter: StampConverter,
     seen: u64,
-    /// Whether a filter in the kernel keeps frames back, which are not counted then.
+    /// Whether a kernel filter drops frames before the ring, where nothing counts them.
     is_narrowed: bool,
 }
 
@@ -35,13 +35,14 @@ impl PacketRx {
         }
     }
 
-    /// Begins anew, as if it had been opened now. `false` if it cannot be used again.
+    /// Resets the half for another run. Returns `false` if it cannot be used again.
     pub(super) fn restart(&mut self) -> Result<bool, Error> {
-        // What a filter in the kernel keeps back is missing in the ring.
+        // A kernel filter cannot be removed, and the frames it drops would be missing in the ring.
         if self.is_narrowed {
             return Ok(false);
         }
-        // Twice, as when it was opened: frames that come while the ring is emptied are counted where the numbers balance.
+        // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on the side that
+        // balances.
         self.meter.restart()?;
         if !self.ring.restart(EMPTYING_NS)? {
             return Ok(false);
@@ -80,7 +81,7 @@ impl FrameRx for PacketRx {
         let ring = self.ring.stats()?;
         let interface = self.meter.read();
         Ok(RxCounters {
-            // What arrived and was kept back is in no other account: there is nothing to compare with.
+            // Frames dropped by the kernel filter are in no other account, so there is nothing to compare with.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
                 .map(|counters| self.meter.arrived(&counters, self.seen + ring.dropped)),
@@ -106,7 +107,7 @@ impl FrameRx for PacketRx {
     }
 }
 
-/// Converts stamps of the real-time clock, whose distance from the monotonic one drifts while NTP steers it.
+/// Converts stamps of the real-time clock, whose offset from the monotonic clock drifts while NTP steers it.
 #[derive(Debug)]
 struct StampConverter {
     offset: RealtimeOffset,
@@ -118,11 +119,11 @@ impl StampConverter {
         Self { offset, bound_ns: offset.bound_ns }
     }
 
-    /// Takes a new measurement. Frames since the last one were converted with that one's offset, so the change between
-    /// them is part of their doubt.
+    /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is part of
+    /// their uncertainty.
     fn update(&mut self, next: RealtimeOffset) {
-        // The largest doubt is kept for the whole run: one number per port is reported, and it must hold for every
-        // frame.
+        // The largest uncertainty is kept for the whole run: one number per port is reported, and it must hold for
+        // every frame.
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
         let doubt = self.offset.bound_ns.max(next.bound_ns);
         self.bound_ns = self.bound_ns.max(doubt + drift);

@@ -1,4 +1,4 @@
-//! Files that say what interfaces were before packetrig changed them, for the case that it is killed and restores nothing.
+//! Files with the former settings of changed interfaces, for the case that packetrig is killed and restores nothing.
 //!
 //! A file is written before the first change to an interface and removed when the interface is restored. Both happen while
 //! the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The kind of file, in the runtime directory.
+/// Directory name in the runtime directory.
 const KIND: &str = "interfaces";
-/// What is appended to the name of a file that cannot be read.
+/// Suffix for the name of an unreadable file.
 const UNREADABLE: &str = ".unreadable";
 
-/// One interface of this machine, until the next reboot. A number of an interface or of a namespace can be used again for
-/// another; the cookie of a namespace cannot.
+/// Identity of an interface until the next reboot. The index of an interface or the inode of a namespace can be reused;
+/// the cookie of a namespace cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InterfaceIdentity {
     boot_id: String,
@@ -43,7 +43,7 @@ impl InterfaceIdentity {
     }
 }
 
-/// What a file says.
+/// Contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedSettings {
     interface: InterfaceIdentity,
@@ -61,15 +61,15 @@ pub(super) struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// The file of that interface, whether it exists or not.
+    /// Returns the file of this interface, whether it exists or not.
     pub(super) fn of(netns: &NetNs, link: &Link) -> Result<Self, Error> {
         let interface = InterfaceIdentity::of(netns, link)?;
         let name = format!("{}-{}.json", interface.netns_inode, interface.index);
         Ok(Self { path: runtime_directory::path_for(KIND).join(name), interface })
     }
 
-    /// The changes that a process made and did not undo; `None` if there is no file, or one of another interface or of an
-    /// earlier boot.
+    /// Reads the changes that a process made and did not undo; `None` if there is no file, or one of another interface
+    /// or an earlier boot.
     pub(super) fn read(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
         match read(&self.path) {
             Ok(saved) => Ok((saved.interface == self.interface).then_some(saved.changes)),
@@ -78,7 +78,7 @@ impl SettingsFile {
         }
     }
 
-    /// Renames a file that cannot be read, so that the next one does not overwrite what it says. Returns its new path.
+    /// Renames an unreadable file, so that the next one does not overwrite it. Returns its new path.
     pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
         let mut aside = self.path.clone().into_os_string();
         aside.push(UNREADABLE);
@@ -87,7 +87,7 @@ impl SettingsFile {
         Ok(aside)
     }
 
-    /// Saves the changes, or removes the file where there are none.
+    /// Saves the changes, or removes the file if there are none.
     pub(super) fn write(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
             return self.remove();
@@ -120,7 +120,7 @@ pub struct UnrestoredInterface {
     saved: SavedSettings,
 }
 
-/// All such interfaces of this machine in namespaces that can be found: the caller's and those with names.
+/// Finds all such interfaces of this machine in the caller's namespace and those with names.
 pub fn unrestored() -> Vec<UnrestoredInterface> {
     let directory = runtime_directory::path_for(KIND);
     let files = runtime_directory::list_names(&directory);
@@ -141,24 +141,25 @@ fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
 }
 
 impl UnrestoredInterface {
-    /// As a user names it from here: `eth1`, or `ns/eth1`.
+    /// Returns the location as the user writes it: `eth1`, or `ns/eth1`.
     pub fn location(&self) -> String {
         let interface = &self.link.name;
         self.netns.name().map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
     }
 
-    /// The process that died.
+    /// Returns the id of the process that died.
     pub fn process(&self) -> u32 {
         self.saved.process
     }
 
-    /// What it changed, each with the value before.
+    /// Returns its changes, each with the value before.
     pub fn changes(&self) -> &[InterfaceChange] {
         &self.saved.changes
     }
 
     pub fn restore(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
+        // The lock keeps a run from claiming the interface during the restore.
         let _lock = NameLock::take(&self.netns, &lock_name(self.link.index), &object)?;
         QuietInterface::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
     }

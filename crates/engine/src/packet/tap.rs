@@ -1,11 +1,10 @@
-//! Listening at an interface without making it ours: for captures.
+//! Listens at an interface without claiming it, for captures.
 //!
-//! Nothing is locked, guarded or made quiet. The interface is changed in one respect, promiscuous mode, which ends with
-//! the socket. The filter runs in the kernel, so that a frame nobody wants costs nothing. It sees frames without the
-//! VLAN tag that the kernel took out; therefore the kernel lets all tagged frames pass, and they are looked at here with
-//! their tag in place.
+//! Nothing is locked, guarded or made quiet. The only change is promiscuous mode, which ends with the socket. The
+//! filter runs in the kernel, so that an unwanted frame costs nothing. It sees frames without the VLAN tag that the
+//! kernel removed; therefore the kernel passes all tagged frames, and they are filtered here with their tag in place.
 //!
-//! Invariant: a frame is given if and only if the filter accepts the frame as it was on the wire.
+//! Invariant: a frame is given if and only if the filter accepts it as it was on the wire.
 
 use super::facts::InterfaceMeter;
 use super::filter;
@@ -28,24 +27,24 @@ const INVALID: i32 = 22;
 
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// Frames to give; `None` gives all.
+    /// Filter of the frames to give; `None` gives all.
     pub filter: Option<FilterProgram>,
-    /// Bytes of a frame that are wanted. More may be given.
+    /// Bytes needed of each frame. More may be given.
     pub snap_len: Option<u32>,
-    /// Receive frames for other stations, too.
+    /// Also receive frames for other stations.
     pub promiscuous: bool,
-    /// Give frames that this machine sends, too.
+    /// Also give frames that this machine sends.
     pub outgoing: bool,
     /// Blocks of the ring, of 64 KiB each; usually [`BLOCKS`].
     pub blocks: u32,
 }
 
-/// An interface that is listened at.
+/// An interface that is being listened at.
 #[derive(Debug)]
 pub struct PacketTap {
     ring: RxRing,
     meter: InterfaceMeter,
-    /// Of one moment: converting back gives the kernel's stamps to the nanosecond.
+    /// Measured once: converting back yields the kernel's stamps to the nanosecond.
     offset: RealtimeOffset,
     filter: Option<FilterProgram>,
     in_kernel: bool,
@@ -54,13 +53,13 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Listens from now on.
+    /// Starts to listen.
     pub fn open(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanned(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("no ring was opened"))
     }
 
-    /// Listens from now on with `count` rings that share the frames by flow: both directions of a flow are in one ring.
+    /// Starts to listen with `count` rings that share the frames by flow: both directions of a flow are in one ring.
     pub fn open_fanned(
         location: &PortLocation,
         options: TapOptions,
@@ -73,7 +72,7 @@ impl PacketTap {
             blocks: options.blocks,
             retire_ms: RETIRE_MS,
             promiscuous: options.promiscuous,
-            // A frame on the loopback interface goes out and comes in; once is enough.
+            // A frame on the loopback interface is seen leaving and arriving; once is enough.
             outgoing: options.outgoing && !link.loopback,
             merges: true,
             ..RxOptions::default()
@@ -81,7 +80,7 @@ impl PacketTap {
         let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
         let mut in_kernel = !code.is_empty();
         let rings = match RxRing::open_fanned(&netns, link.index, &name, ring, &code, count) {
-            // The kernel is stricter in what it takes than libpcap in what it compiles.
+            // The kernel rejects some programs that libpcap compiles; the filter then runs here.
             Err(error) if in_kernel && error.errno() == Some(INVALID) => {
                 in_kernel = false;
                 RxRing::open_fanned(&netns, link.index, &name, ring, &[], count)?
@@ -97,25 +96,25 @@ impl PacketTap {
         taps.collect()
     }
 
-    /// Lets nothing in any more. What is in the ring is given within [`PacketTap::SETTLED`].
+    /// Stops receiving. The frames in the ring are given within [`PacketTap::SETTLED`].
     pub fn shut(&mut self) -> Result<(), Error> {
         Ok(self.ring.shut()?)
     }
 
-    /// A frame that is in the ring is given so much later at the latest.
+    /// Upper bound of the time until a frame that is in the ring is given.
     pub const SETTLED: Nanos = Nanos::from_millis(RETIRE_MS as u64 * 2);
 
-    /// Counters of the ring.
+    /// Returns the counters of the ring.
     pub fn ring(&mut self) -> Result<RxStats, Error> {
         Ok(self.ring.stats()?)
     }
 
-    /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
+    /// Returns the offset of the wall clock that the times of frames were computed with.
     pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }
 
-    /// Whether the interface was up when listening began.
+    /// Returns whether the interface was up when listening began.
     pub fn is_up(&self) -> bool {
         self.is_up
     }
@@ -147,7 +146,7 @@ impl FrameRx for PacketTap {
             });
         });
         self.seen += passed;
-        // Frames that did not pass were work, too: the caller must not take them for silence.
+        // Returns all frames read: a caller must not take rejected ones for silence.
         Ok(taken)
     }
 

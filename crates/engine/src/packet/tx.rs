@@ -1,7 +1,8 @@
 //! The transmit half: frames into the ring, ring to the kernel.
 //!
-//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. What the kernel does not
-//! take for [`PATIENCE_NS`] on end (link down, frame too long for the far end) is given up and counted as refused.
+//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. Frames that the kernel
+//! does not take for [`PATIENCE_NS`] without a break (link down, frame too long for the far end) are withdrawn and
+//! counted as refused.
 
 use super::facts::InterfaceMeter;
 use crate::Error;
@@ -10,7 +11,7 @@ use packetrig_stats::port::TxCounters;
 use packetrig_sys::clock;
 use packetrig_sys::packet::TxRing;
 
-/// How long frames may wait without any being taken.
+/// Time that frames may wait without any being taken.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// The transmit half of a port on AF_PACKET rings.
@@ -26,14 +27,14 @@ impl PacketTx {
         Self { ring, meter, patience: StallWatch::default() }
     }
 
-    /// Begins anew, as if it had been opened now. `false` if it cannot be used again.
+    /// Resets the half for another run. Returns `false` if it cannot be used again.
     pub(super) fn restart(&mut self) -> Result<bool, Error> {
         self.meter.restart()?;
         self.patience = StallWatch::default();
         Ok(self.ring.restart()?)
     }
 
-    /// Gives up frames that have not been taken for too long.
+    /// Withdraws frames that have not been taken for too long.
     fn drop_stuck_frames(&mut self) {
         let untaken = self.ring.untaken();
         let counts = self.ring.counts();
@@ -44,15 +45,15 @@ impl PacketTx {
     }
 }
 
-/// How long frames have waited without any being taken or refused.
+/// Measures how long frames have waited without any being taken or refused.
 #[derive(Debug, Default)]
 pub struct StallWatch {
-    /// Since when, and at which count of finished frames, nothing has moved.
+    /// Start of the standstill, and the count of finished frames at that time.
     stuck: Option<(u64, u64)>,
 }
 
 impl StallWatch {
-    /// Whether frames that are pending have not moved for too long. Reads the clock only while frames are pending.
+    /// Returns whether pending frames have not moved for too long. Reads the clock only while frames are pending.
     pub fn is_over(&mut self, pending: usize, finished: u64) -> bool {
         if pending == 0 {
             self.stuck = None;
@@ -64,6 +65,7 @@ impl StallWatch {
         match self.stuck {
             Some((since, at)) if at == finished => {
                 let over = now.saturating_sub(since) >= PATIENCE_NS;
+                // The standstill is reported once; the caller withdraws the frames.
                 self.stuck = self.stuck.filter(|_| !over);
                 over
             }
@@ -85,14 +87,14 @@ impl FrameTx for PacketTx {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        // One system call for all filled slots. What the interface does not take stays in its slot for the next
-        // flush.
+        // One system call for all filled slots. Frames that the interface does not take stay in their slots for the
+        // next flush.
         let kicked = self.ring.kick();
         self.drop_stuck_frames();
         match kicked {
-            // The interface is down: it may come up again while patience lasts.
+            // The interface is down: it may come up again before the timeout.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
-            // For good: what was not taken is counted as refused.
+            // A permanent error: frames not taken are counted as refused.
             Err(error) => {
                 self.ring.withdraw();
                 Err(error.into())
@@ -109,7 +111,8 @@ impl FrameTx for PacketTx {
         self.ring.reap();
         let refused = self.ring.counts().refused;
         let handed_over = self.ring.handed_over();
-        // Read after our own counts, so that the interface is never behind them for want of time.
+        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
+        // already.
         let interface = self.meter.read();
         Ok(TxCounters {
             handed_over,
@@ -124,8 +127,8 @@ impl FrameTx for PacketTx {
 /// `ENETDOWN`.
 pub(crate) const NETDOWN: i32 = 100;
 
-/// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
-/// than what it took and did not transmit.
+/// Returns the frames lost between kernel and wire. The interface counts an attempt as dropped although the frame stays
+/// in the ring and goes out later; so no more is lost than the kernel took and did not transmit.
 pub fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
     dropped.min(taken.saturating_sub(transmitted))
 }

@@ -1,16 +1,16 @@
-//! Whether a quiet interface is still as it was left, for a port that stays open between runs.
+//! Compares a quiet interface with the settings it was left with, for a port that stays open between runs.
 
 use super::{InterfaceChange, LOUD, QuietInterface};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::kernel;
 use packetrig_sys::netns::NetNs;
 
-/// The settings that decide how quiet an interface is, as they are at one time.
+/// Settings that decide how quiet an interface is, at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QuietSettings {
     /// Offloads that are on.
     on: Vec<Offload>,
-    /// Whether IPv6 is off; `None` for a kernel without IPv6.
+    /// Value of the IPv6 switch; `None` for a kernel without IPv6.
     ipv6_off: Option<String>,
 }
 
@@ -23,13 +23,13 @@ impl QuietSettings {
 }
 
 impl QuietInterface {
-    /// Whether its settings are as [`Self::make`] left them, and its link was not switched down.
+    /// Returns whether its settings are as [`Self::make`] left them, and its link was not switched down.
     pub(in crate::packet) fn is_unchanged(&self) -> Result<bool, packetrig_sys::Error> {
         let now = QuietSettings::read(&self.netns, &self.link.name, &self.ipv6_key())?;
         Ok(!self.changes.contains(&InterfaceChange::Down) && now == self.quiet)
     }
 
-    /// Forgets what was found out about the carrier of an earlier run.
+    /// Removes the caveats about the carrier of an earlier run.
     pub(in crate::packet) fn forget_carrier(&mut self) {
         self.caveats.truncate(self.caveats_of_settings);
     }
