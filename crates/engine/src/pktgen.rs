@@ -1,14 +1,15 @@
 //! The `pktgen` back end: the kernel's own packet generator sends, AF_PACKET rings receive.
 //!
-//! It is the reference for sending rates, and no more: frames carry no test tag, so nothing of them is measured but how
-//! many were sent; receivers count them as foreign frames, or as unnumbered ones where the headers match. What the
-//! generator cannot do is refused by name, before anything is sent.
+//! It is the reference for sending rates only: frames carry no test tag, so nothing but their number is measured;
+//! receivers count them as foreign frames, or as unnumbered ones where the headers match. Unsupported settings are
+//! refused by name before anything is sent.
 //!
-//! What it does differently from the plan, which is a caveat of the port: it begins up to 100 ms after its instant,
-//! keeps whole nanoseconds between frames, writes a lifetime of 32 hops where the plan says nothing, and begins ranges
-//! of addresses and ports with their second value.
+//! Differences from the plan, which become a caveat of the port: the generator begins up to 100 ms late, keeps whole
+//! nanoseconds between frames, writes a lifetime of 32 hops where the plan leaves it open, and begins ranges of
+//! addresses and ports with their second value.
 //!
-//! Invariant: the interface and the generator are ours as long as the hold lives; the generator is empty afterwards.
+//! Invariant: interface and generator belong to this process as long as the hold lives; the generator is empty
+//! afterwards.
 
 mod headers;
 mod options;
@@ -31,10 +32,10 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::pktgen::Pktgen;
 use std::sync::Arc;
 
-/// Opens a port that the kernel's generator sends from.
+/// Opens a port that sends with the kernel's generator.
 pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-    // The generator first: a machine without it is told so, and no interface is touched.
+    // The generator first: on a machine without it the open fails before an interface is touched.
     let generator = Pktgen::open(&netns)?;
     let opened = packet::open(port, options)?;
     let interface = &port.location.interface;
@@ -54,13 +55,13 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     })
 }
 
-/// Whether the generator can send these streams: every reason against it at once, each with its path in the plan. Takes
-/// no rights; arming a port asks the same.
+/// Checks whether the generator can send these streams: all problems at once, each with its path in the plan. Needs no
+/// rights; arming a port runs the same check.
 pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
     options::read_all(streams).map(drop)
 }
 
-/// Keeps a port ours. Fields drop in this order.
+/// Keeps a port for this process. Fields drop in this order.
 #[derive(Debug)]
 struct PktgenHold {
     _checksums: ChecksumOffload,
@@ -82,8 +83,8 @@ impl HeldPort for PktgenHold {
     }
 }
 
-/// While this lives, the generator writes whole checksums: where the interface offers to do it, it leaves them half done,
-/// and a virtual cable carries them like that.
+/// Makes the generator write complete checksums while this lives: with checksum offload on, it leaves them to the card,
+/// and a virtual cable carries the frames like that.
 #[derive(Debug)]
 struct ChecksumOffload {
     netns: Option<NetNs>,
@@ -108,7 +109,7 @@ impl Drop for ChecksumOffload {
     }
 }
 
-/// Whether it was the other way before. A driver that has no such thing to switch writes them itself.
+/// Sets the offload; returns whether it changed. A driver without such an offload writes checksums itself.
 fn set_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
     let set =
         EthtoolCalls::open(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));

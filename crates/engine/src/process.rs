@@ -4,13 +4,13 @@
 //!  rig --- stdin ---> engine (trafgen, tcpreplay, the user's own) ---> interface
 //!      <-- stdout ---
 //! ```
-//! The engine gets its part of the plan with the frames as files, and says what it has sent; `docs/book/engines.md` has
-//! the protocol. What it cannot do is refused by name before anything is sent. Frames carry numbers, but no send times,
-//! because they are made before the run: losses are measured, latency is not.
+//! The engine receives its part of the plan with the frames as files, and reports what it has sent;
+//! `docs/book/engines.md` describes the protocol. Unsupported settings are refused by name before anything is sent.
+//! Frames carry numbers, but no send times, because they are made before the run: loss is measured, latency is not.
 //!
-//! A lease is refused: an engine could not be relied on to stop when the rig itself stands still.
+//! A lease is refused: nothing guarantees that an engine stops when the rig itself stands still.
 //!
-//! Invariant: an engine is named by the user who starts the run on this machine, never by a plan or a message.
+//! Invariant: only the user who starts the run on this machine names an engine, never a plan or a message.
 
 mod abilities;
 mod child;
@@ -40,20 +40,21 @@ use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_units::Nanos;
 
-/// How long an engine may take to say hello: an interpreter on a busy machine takes its time.
+/// Time limit for the engine's hello: an interpreter on a busy machine starts slowly.
 const HELLO_WITHIN: Nanos = Nanos::from_secs(20);
 
-/// Where an engine sends.
+/// Interface that an engine sends from.
 #[derive(Clone, Debug)]
 struct EngineSite {
     interface: String,
     link_bits_per_second: Option<u64>,
 }
 
-/// Opens a port that an engine sends from. The engine is started; it sends nothing yet.
+/// Opens a port that an engine sends from. Starts the engine, which sends nothing yet.
 pub fn open(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
     let opened = packet::open(port, options)?;
     let site = opened.hold.site()?;
+    // After the port: the engine starts in the namespace of an interface that is guarded and locked.
     let mut engine = EngineProcess::start(command, &site.netns)?;
     let hello = greet(&mut engine)
         .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;
@@ -76,11 +77,12 @@ pub fn open(port: &Port, options: OpenOptions, command: &EngineCommand) -> Resul
     })
 }
 
-/// Waits for the engine's hello.
+/// Waits for the engine's hello and checks its version.
 fn greet(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
     match engine.await_reply("hello", HELLO_WITHIN)? {
         EngineReply::Hello(hello) if hello.protocol != PROTOCOL => Err(EngineFault::Version(hello.protocol)),
         EngineReply::Hello(hello) => {
+            // Names come from another program: control characters must not reach the terminal.
             Ok(EngineHello { name: plain(&hello.name), version: plain(&hello.version), ..hello })
         }
         EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain(&text))),
@@ -88,7 +90,7 @@ fn greet(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
     }
 }
 
-/// Keeps a port ours.
+/// Keeps a port for this process.
 #[derive(Debug)]
 struct EngineHold {
     packet: PortHold,

@@ -1,4 +1,4 @@
-//! A flow's headers as the generator's options, or what of them it cannot send.
+//! Converts a flow's headers into the generator's options, or into the problems that it cannot send.
 //!
 //! Pure: no file is opened.
 //!
@@ -24,17 +24,17 @@ const FIXED: [(HeaderKind, &str, u128); 12] = [
     (HeaderKind::Ipv6, "next_header", UDP),
     (HeaderKind::Ipv6, "hop_limit", HOPS),
 ];
-/// Hops that its packets may take.
+/// Hop limit of its packets.
 const HOPS: u128 = 32;
 const UDP: u128 = 17;
 const ORDER: &str = "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
 
-/// A header in its place.
+/// A header at its place in the stack.
 struct HeaderPart<'a> {
-    /// `packet[1].vlan`, below the flow.
+    /// Path below the flow, such as `packet[1].vlan`.
     path: String,
     header: &'a PacketHeader,
-    /// Its bytes in the flow's first frame, and all behind them.
+    /// Bytes of the flow's first frame, from this header on.
     bytes: &'a [u8],
     next: Option<HeaderKind>,
 }
@@ -44,13 +44,13 @@ impl HeaderPart<'_> {
         self.header.kind().fields().iter().find(|field| field.name == name)
     }
 
-    /// A field's value in the flow's first frame.
+    /// Returns a field's value in the flow's first frame.
     fn value(&self, name: &str) -> u128 {
         let Some(field) = self.field(name) else { return 0 };
         (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | u128::from(self.bit(at)))
     }
 
-    /// A bit of the frame from this header on, the highest bit of a byte first.
+    /// Returns a bit of the frame from this header on; the highest bit of a byte comes first.
     fn bit(&self, at: u32) -> u8 {
         self.bytes[at as usize / 8] >> (7 - at % 8) & 1
     }
@@ -66,7 +66,7 @@ impl HeaderPart<'_> {
         format!("{}.{name}", self.path)
     }
 
-    /// What the generator writes into a field that no option sets; `None` if it works it out.
+    /// Returns the value that the generator writes into a field without an option; `None` if it computes the value.
     fn written(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
             AbsentValue::Computed(ComputedField::EtherType) => self.next.and_then(ether_type),
@@ -78,7 +78,7 @@ impl HeaderPart<'_> {
     }
 }
 
-/// Reads a stack of headers; `frame` is the flow's first frame.
+/// Converts a stack of headers; `frame` is the flow's first frame.
 pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
@@ -95,7 +95,7 @@ pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: 
             (HeaderKind::Ipv4, _) if place == tags + 1 => ipv4(reading, &part),
             (HeaderKind::Ipv6, _) if place == tags + 1 => ipv6(reading, &part),
             (HeaderKind::Udp, _) if place == tags + 2 => udp(reading, &part),
-            // What is behind a header in the wrong place is not worth a word.
+            // One problem is enough: everything behind a misplaced header would be misplaced, too.
             (_, _) if place == tags + 2 => return reading.refuse(&part.path, "sends UDP only"),
             _ => return reading.refuse(&part.path, ORDER),
         }
@@ -105,7 +105,7 @@ pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: 
     }
 }
 
-/// Refuses settings that are neither options nor what is written anyway.
+/// Refuses settings that are neither options nor the values that the generator writes anyway.
 fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
     for (field, setting) in part.header.settings() {
         if options.iter().any(|option| field.name.starts_with(option)) {
@@ -131,6 +131,7 @@ fn ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     for name in ["dst", "src"] {
         constant(reading, part, name);
         let bytes = part.value(name).to_be_bytes();
+        // A MAC address is the last 6 of 16 bytes.
         let digits: Vec<String> = bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect();
         reading.option(format!("{name}_mac {}", digits.join(":")));
     }
@@ -160,7 +161,7 @@ fn ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
         reading.option(format!("{name}_min {}", ipv4_address(range.first)));
         reading.option(format!("{name}_max {}", ipv4_address(range.last)));
     }
-    // The generator writes 32. That is worth a note and no refusal, because the plan did not ask for another value.
+    // The generator writes 32. That is only a note, because the plan asked for no other value.
     reading.hops_open |= part.header.setting("time_to_live").is_none();
 }
 
@@ -195,14 +196,14 @@ fn udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     }
 }
 
-/// Refuses a field that varies.
+/// Refuses a field that varies between frames.
 fn constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.pattern(name).is_some() {
         reading.refuse(&part.path_of(name), "cannot vary this field");
     }
 }
 
-/// The generator takes zero for "not said" and writes the interface's own address.
+/// Refuses a zero address: the generator takes it for "not set" and writes the interface's own.
 fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.value(name) == 0 {
         reading.refuse(
@@ -212,13 +213,13 @@ fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     }
 }
 
-/// The last four bytes of a field's value.
+/// Returns the last four bytes of a field's value as an address.
 fn ipv4_address(value: u128) -> Ipv4Addr {
     let [.., a, b, c, d] = value.to_be_bytes();
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// First and last value of a field that may count up.
+/// First and last value of a field that counts up.
 struct FieldRange {
     first: u128,
     last: u128,

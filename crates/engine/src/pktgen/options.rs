@@ -1,4 +1,5 @@
-//! A stream as the generator's options, or why it cannot send it: every reason at once, each with its path in the plan.
+//! Converts a stream into the generator's options, or into all reasons why it cannot be sent, each with its path in the
+//! plan.
 //!
 //! Pure: no file is opened. Invariant: every number in an option is one that the kernel takes as it is.
 
@@ -12,23 +13,23 @@ use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
-/// Largest number of ten digits: the kernel reads no more.
+/// Largest frame count: the kernel reads ten digits.
 const MOST_FRAMES: u64 = 9_999_999_999;
-/// From here on the kernel takes a pause for "never".
+/// Pauses from here on mean "never" to the kernel.
 const PAUSE_BOUND: u64 = 0x7fff_ffff;
-/// What the generator puts behind the headers at least: its own mark, number and time.
+/// Bytes that the generator adds behind the headers: its own mark, number and time.
 const MARK: usize = 16;
-/// Frames over which the pause is compared with the rate.
+/// Frames over which the rounded pause is compared with the rate.
 const MANY: u64 = 1_000_000;
 
-/// Settings of one device of the generator.
+/// Settings of one generator device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PktgenSettings {
     /// Options, in the order in which they must be written.
     pub(super) options: Vec<String>,
     /// The size of every frame.
     pub(super) size: FrameSize,
-    /// What is not quite as the plan says.
+    /// Small differences from the plan, in words.
     pub(super) doubts: Vec<String>,
 }
 
@@ -38,12 +39,12 @@ pub(super) struct OptionReader {
     flow: String,
     options: Vec<String>,
     pub(super) problems: Vec<PlanProblem>,
-    /// The plan leaves the number of hops open.
+    /// Whether the plan leaves the hop limit open.
     pub(super) hops_open: bool,
 }
 
 impl OptionReader {
-    /// Notes what the generator cannot do at this path below the flow.
+    /// Adds a problem at this path below the flow.
     pub(super) fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
         self.problems.push(PlanProblem::error(format!("{}.{below}", self.flow), message));
@@ -54,7 +55,7 @@ impl OptionReader {
     }
 }
 
-/// The settings of all streams of a port, or all that stands in the way of any.
+/// Returns the settings of all streams of a port, or the problems of all.
 pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings
     if problems.is_empty() { Ok(settings) } else { Err(PlanProblems(problems)) }
 }
 
-/// The settings of a stream, or all that stands in the way.
+/// Returns the settings of a stream, or all its problems.
 pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
     let flow = format!("flows[{}]", stream.number);
     let mut reading = OptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
@@ -83,6 +84,7 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProble
     if spec.payload != PayloadPattern::default() {
         reading.refuse("payload", "writes zeros and its own marker into the payload");
     }
+    // The first frame stands for all: fields that vary are checked by their patterns.
     let mut frame = vec![0; template.size(0).kernel_len()];
     template.render(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
     headers::read(&mut reading, &spec.headers, &frame);
@@ -94,7 +96,7 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProble
     if !reading.problems.is_empty() {
         return Err(reading.problems);
     }
-    // The kernel takes an outer VLAN tag only when there is an inner one.
+    // The kernel accepts an outer VLAN tag only after an inner one.
     reading.options.sort_by_key(|option| option.starts_with("svlan"));
     Ok(PktgenSettings { options: reading.options, size, doubts })
 }
@@ -112,7 +114,7 @@ fn size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> Frame
     *fixed
 }
 
-/// Number of frames and pause; returns what is not exact, in words.
+/// Converts frame count and pause; returns the inexact parts in words.
 fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
         reading.refuse("duration", "sends no bursts with pauses");
@@ -120,13 +122,13 @@ fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String
     if timeline.delay != Nanos::ZERO {
         reading.refuse("duration", "cannot delay the first frame");
     }
-    // Endless is 0 for the kernel.
+    // The kernel takes a count of 0 for endless.
     let frames = timeline.total().unwrap_or(0);
     if frames > MOST_FRAMES || timeline.total() == Some(0) {
         reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
     }
-    // The generator keeps whole nanoseconds between frames. The pause is compared with the exact rate over a million
-    // frames, so that a rate that is only nearly right is reported.
+    // The pause is in whole nanoseconds. It is compared with the exact rate over a million frames, so that a rate that
+    // is only nearly right is reported.
     let pause = timeline.rate.due(1).as_u64();
     if pause >= PAUSE_BOUND {
         reading.refuse("rate", "sends at least one frame every two seconds");

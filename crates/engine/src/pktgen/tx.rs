@@ -1,9 +1,9 @@
-//! The transmit half: streams as devices of the generator, watched while the kernel sends.
+//! The transmit half: streams as devices of the generator, observed while the kernel sends.
 //!
-//! The kernel begins up to 100 ms after it is told, and counts by itself; what it says is looked at every
-//! [`LOOK`]. A stream with a time limit that has not sent everything by then is stopped, as on any other back end.
+//! The kernel begins up to 100 ms after the order and counts by itself; its counters are read every [`LOOK`]. A stream
+//! that has not sent everything by its time limit is stopped, as on any other back end.
 //!
-//! Invariant: a count is the generator's own, never what was asked for.
+//! Invariant: every count comes from the generator, never from the plan.
 
 use super::options;
 use crate::Error;
@@ -24,12 +24,12 @@ use packetrig_sys::pktgen::{DeviceProgress, Pktgen, PktgenRun};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use std::sync::Arc;
 
-/// How often the generator's counts are read.
+/// Interval at which the generator's counters are read.
 const LOOK: Nanos = Nanos::from_millis(20);
 /// Significant digits of the send-time histograms, as in the generic sender.
 const DIGITS: u8 = 2;
 
-/// A stream, sent by a device of its own.
+/// A stream that one device sends.
 #[derive(Debug)]
 struct PktgenLane {
     spec: Arc<StreamSpec>,
@@ -42,7 +42,7 @@ struct PktgenLane {
 
 impl PktgenLane {
     fn take(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
-        // The kernel gives totals; series and rates need the difference since the last look.
+        // The kernel reports totals; series and rates need the difference since the last read.
         let new = progress.sent.saturating_sub(self.counts.frames);
         let bytes = new * u64::from(self.size.bytes());
         self.counts.frames += new;
@@ -55,17 +55,17 @@ impl PktgenLane {
         if new > 0 {
             self.series.add(start, now, new, bytes);
         }
-        // The generator keeps its own pace from its first frame on, so the others are as late as that one.
+        // The generator keeps its own pace from its first frame on, so all frames are as late as that one.
         let is_late = self.lag(start).is_some_and(|lag| lag > LATE_AFTER);
         self.counts.late = if is_late { self.counts.frames } else { 0 };
     }
 
-    /// How long after the start the first frame left.
+    /// Returns how long after the start the first frame left.
     fn lag(&self, start: MonoTime) -> Option<Nanos> {
         self.counts.first.map(|first| first.since(start))
     }
 
-    /// Whether a time limit has passed, counted from the first frame.
+    /// Returns whether a time limit has passed, counted from the first frame.
     fn is_over(&self, now: MonoTime) -> bool {
         let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
         self.counts.first.is_some_and(|first| now >= first + length + GRACE)
@@ -75,7 +75,7 @@ impl PktgenLane {
 impl PktgenLane {
     fn result(self, start: MonoTime, planned: u64) -> SendResult {
         let mut send_error = Latency::with_digits(DIGITS);
-        // Known of the first frame only.
+        // Only the first frame's error is known.
         self.lag(start).into_iter().for_each(|lag| send_error.record(lag));
         SendResult {
             stream: self.spec.number.into(),
@@ -93,7 +93,7 @@ impl PktgenLane {
 enum LanePhase {
     Waiting,
     Running(PktgenRun),
-    /// Everything is sent, or was stopped.
+    /// Everything is sent, or sending was stopped.
     Over,
 }
 
@@ -107,7 +107,7 @@ pub struct PktgenTx {
     lanes: Vec<PktgenLane>,
     phase: LanePhase,
     start: Option<MonoTime>,
-    /// When the caller stopped what was not over by itself.
+    /// Time at which the caller stopped a stream that had not ended.
     stopped: Option<MonoTime>,
     look_at: MonoTime,
 }
@@ -135,7 +135,7 @@ impl PktgenTx {
         Ok(())
     }
 
-    /// Watches the kernel send; `None` when it has ended.
+    /// Observes the sending kernel; `None` when it has ended.
     fn watch(
         &mut self,
         running: PktgenRun,
@@ -154,14 +154,14 @@ impl PktgenTx {
             return Ok(None);
         }
         self.look(start, now)?;
-        // Again and again: a generator that has not begun yet does not hear it.
+        // Repeated, because a generator that has not begun yet ignores a stop.
         if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_over(now)) {
             self.generator.stop()?;
         }
         Ok(Some(running))
     }
 
-    /// What has to be said once all is sent.
+    /// Adds the doubts that are known once everything is sent.
     fn tell(&self, start: MonoTime) {
         let lags = self.lanes.iter().filter_map(|lane| lane.lag(start));
         if let Some(lag) = lags.max().filter(|lag| *lag > LATE_AFTER) {
@@ -176,13 +176,13 @@ impl PktgenTx {
         }
     }
 
-    /// Frames a stream should have sent by the time it ended.
+    /// Returns the frames a stream should have sent by its end.
     fn planned(&self, lane: &PktgenLane) -> u64 {
         let total = lane.spec.timeline.total();
         match (self.start, self.stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
-            // What the generator owes is counted from its own beginning: how late that was is told apart.
+            // Counted from the generator's first frame: its late start is reported separately.
             (Some(_), stopped, _) => {
                 let end = stopped.or(lane.counts.last).unwrap_or_default();
                 let elapsed = lane.counts.first.map_or(Nanos::ZERO, |first| end.since(first));
@@ -223,7 +223,7 @@ impl StreamTx for PktgenTx {
     }
 
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        // Taken out, so that an error below leaves the phase at its end.
+        // Moved out, so that an error below leaves the phase at `Over`.
         match std::mem::replace(&mut self.phase, LanePhase::Over) {
             LanePhase::Over => Ok(NextStep::Done),
             LanePhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),
@@ -254,14 +254,15 @@ impl StreamTx for PktgenTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after our own counts, so that the interface is never behind them for want of time.
+        // Read after the sender's counts: read before them, the interface would lack frames that the sender counts
+        // already.
         let sent: u64 = self.lanes.iter().map(|lane| lane.counts.frames).sum();
         let interface = self.meter.read();
         Ok(TxCounters {
             handed_over: sent,
             refused: 0,
             on_wire: interface.map(|counters| counters.tx_frames),
-            // No more is lost than what it took and did not transmit.
+            // The interface cannot have lost more than it took and did not transmit.
             dropped: interface
                 .map(|counters| counters.tx_dropped.min(sent.saturating_sub(counters.tx_frames))),
         })
@@ -274,7 +275,7 @@ impl StreamTx for PktgenTx {
     }
 }
 
-/// A stream that is started once.
+/// Counts since the start of a stream that is started only once.
 fn whole(counts: &StreamTxCounts) -> SinceStart {
     SinceStart { frames: counts.frames, bytes: counts.bytes, first: counts.first, last: counts.last }
 }

@@ -1,4 +1,4 @@
-//! Whether an engine can send the streams of a port: every reason against it at once, each with its path in the plan.
+//! Checks whether an engine can send the streams of a port: all problems at once, each with its path in the plan.
 //!
 //! Pure: no file is opened.
 
@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 use packetrig_wire::FrameTemplate;
 use std::sync::Arc;
 
-/// Collects what an engine cannot do of one stream.
+/// Collects the problems of one stream.
 struct StreamCheck<'a> {
     engine: &'a EngineHello,
     spec: &'a StreamSpec,
@@ -77,7 +77,7 @@ impl StreamCheck<'_> {
     }
 }
 
-/// What each stream needs, or all that stands in the way.
+/// Returns the file that each stream needs, or all problems.
 pub(super) fn check(
     engine: &EngineHello,
     streams: &[Arc<StreamSpec>],

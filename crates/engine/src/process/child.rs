@@ -1,9 +1,10 @@
-//! The process of an engine: started in the namespace of its port, spoken to without waiting, ended for certain.
+//! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking, and always
+//! ends it.
 //!
-//! A guardian thread starts it and lives as long as it does: the kernel ends the engine when that thread is gone, however
-//! packetrig ends. The engine leads a process group, so that ending it also ends what it started.
+//! A guardian thread starts it and lives as long: the kernel kills the engine when that thread is gone, however
+//! packetrig ends. The engine leads a process group, so that ending it also ends its children.
 //!
-//! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is gone.
+//! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is removed.
 
 use super::command::{EngineCommand, file_error};
 use super::fault::EngineFault;
@@ -21,15 +22,15 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// How long an engine may take to read a message.
+/// Time limit for an engine to read a message.
 const READS_WITHIN: Nanos = Nanos::from_secs(5);
-/// How long a killed process may take to be gone.
+/// Time limit for a killed process to exit.
 const GONE_WITHIN: Nanos = Nanos::from_secs(2);
-/// How long what it started may take to be gone.
+/// Time limit for its children to exit.
 const COLLECTED_WITHIN: Nanos = Nanos::from_millis(500);
 const PAUSE: Nanos = Nanos::from_millis(2);
 
-/// The beginning of the names of engines' directories.
+/// Prefix of the names of engine directories.
 const DIRECTORY: &str = "packetrig-engine";
 
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(super) struct EngineProcess {
     input: Option<ChildStdin>,
     output: MessageReader<ChildStdout>,
     errors: LastWords<ChildStderr>,
-    /// Dropping it lets the guardian go.
+    /// Dropping it ends the guardian.
     release: Option<Sender<()>>,
     guardian: Option<JoinHandle<Result<(), Error>>>,
     clock: RealClock,
@@ -46,13 +47,14 @@ pub(super) struct EngineProcess {
 }
 
 impl EngineProcess {
-    /// Starts it in this namespace.
+    /// Starts the engine in this namespace.
     pub(super) fn start(command: &EngineCommand, netns: &NetNs) -> Result<Self, Error> {
         let base = std::env::temp_dir();
         let directory = ScratchDirectory::create(&base, DIRECTORY)
             .map_err(|error| file_error("mkdir", &base.join(DIRECTORY), error))?;
         let mut prepared = command.prepare(directory.path())?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
         child::end_with_us(&mut prepared);
         child::lead_own_group(&mut prepared);
         let (started, start) = bounded(1);
@@ -100,20 +102,21 @@ impl EngineProcess {
         self.directory.path()
     }
 
-    /// What it has sent, if anything.
+    /// Returns the next message that the engine has sent, if any.
     pub(super) fn receive(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
         self.errors.take();
         match self.output.next(now)? {
             LineStep::Message(reply) => Ok(Some(reply)),
             LineStep::Empty => Ok(None),
             LineStep::Ended => {
+                // Its last words on standard error usually say why it ended.
                 self.errors.take();
                 Err(EngineFault::Ended(self.errors.last_line()))
             }
         }
     }
 
-    /// Waits for a message; `what` is the one that is due.
+    /// Waits for a message; `what` is the name of the expected one.
     pub(super) fn await_reply(
         &mut self,
         what: &'static str,
@@ -132,7 +135,7 @@ impl EngineProcess {
         }
     }
 
-    /// Sends it a message.
+    /// Sends a message to the engine.
     pub(super) fn send(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
         let line = serde_json::to_string(order)
             .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
@@ -156,38 +159,39 @@ impl EngineProcess {
         Ok(())
     }
 
-    /// Tells it that nothing more comes.
+    /// Closes the engine's input: no more messages follow.
     pub(super) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// Ends it and everything it started. May be called again.
+    /// Ends the engine and all its children. May be called again.
     pub(super) fn kill(&mut self) {
         self.input = None;
-        // The group before the child: once it was waited for, its number may be another's.
+        // The group before the child: once the child is reaped, its id may belong to another process.
         if self.release.is_none() {
             return;
         }
-        // Best effort: a group that is gone needs no ending.
+        // Best effort: the group may be gone already.
         drop(child::kill_group(&self.child));
         let give_up = self.clock.now() + GONE_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
             self.clock.wait(self.clock.now() + PAUSE);
         }
-        // Others of the group may still be on their way out, and send meanwhile. One that nobody collects stays for ever.
+        // Other processes of the group may still be exiting, and may still send. One that nobody reaps stays as a
+        // zombie.
         let give_up = self.clock.now() + COLLECTED_WITHIN;
         while child::has_group(&self.child) && self.clock.now() < give_up {
             self.clock.wait(self.clock.now() + PAUSE);
         }
         self.release = None;
         if let Some(guardian) = self.guardian.take() {
-            // It has nothing to say.
+            // The guardian returns nothing of interest.
             drop(guardian.join());
         }
     }
 }
 
-/// Starts a process from the calling thread, which has to outlive it.
+/// Starts a process from the calling thread, which must outlive it.
 fn spawn(mut command: Command) -> std::io::Result<Child> {
     command.spawn()
 }

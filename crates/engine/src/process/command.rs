@@ -1,6 +1,6 @@
-//! Which program an engine is: an adapter that packetrig brings for a known generator, or the user's own.
+//! Program of an engine: an adapter that packetrig ships for a known generator, or the user's own.
 //!
-//! Only the user who starts a run on this machine names an engine. No plan and no message can.
+//! Only the user who starts a run on this machine names an engine; no plan and no message can.
 
 use packetrig_sys::{UnsupportedFeature, private_files};
 use std::ffi::OsString;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// Where tools of networks are, whatever the user's PATH says.
+/// Directories of network tools, searched in addition to the user's PATH.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// A program that speaks the protocol for a generator that does not.
+/// A program that speaks the engine protocol for a generator that does not.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EngineAdapter {
-    /// The generator, and the name of the engine.
+    /// Name of the generator and of the engine.
     pub name: &'static str,
-    /// Debian's package of the generator.
+    /// Debian package of the generator.
     pub package: &'static str,
-    /// The adapter, in Python.
+    /// Source of the adapter, in Python.
     script: &'static str,
 }
 
-/// What adapters have in common.
+/// Code that all adapters share.
 const SHARED: &str = include_str!("../../../../engines/adapter.py");
 
-/// The adapters that packetrig brings.
+/// Adapters that packetrig ships.
 pub const ADAPTERS: [EngineAdapter; 2] = [
     EngineAdapter {
         name: "trafgen",
@@ -39,11 +39,11 @@ pub const ADAPTERS: [EngineAdapter; 2] = [
     },
 ];
 
-/// How an engine is started.
+/// Program of an engine, as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineCommand {
     Adapter(&'static EngineAdapter),
-    /// A program of the user.
+    /// A program of the user's own.
     Program(PathBuf),
 }
 
@@ -66,7 +66,7 @@ impl FromStr for EngineCommand {
 }
 
 impl EngineCommand {
-    /// What the user called it.
+    /// Returns the name that the user gave.
     pub fn name(&self) -> String {
         match self {
             Self::Adapter(adapter) => adapter.name.to_owned(),
@@ -74,11 +74,11 @@ impl EngineCommand {
         }
     }
 
-    /// The command, ready to be started. `directory` is the engine's own.
+    /// Prepares the command. `directory` is the engine's own.
     pub(super) fn prepare(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
         let mut command = match self {
             Self::Program(program) => {
-                // The engine's working directory is another one, so the path must not depend on it.
+                // The engine runs in another working directory, so the path must not be relative.
                 let program = std::path::absolute(program).unwrap_or_else(|_| program.clone());
                 Command::new(program)
             }
@@ -91,7 +91,7 @@ impl EngineCommand {
                     private_files::write(file, text).map_err(|error| file_error("write", file, error))?;
                 }
                 let mut command = Command::new(python);
-                // The user's Python settings have no say in what is imported, and the directory is ours alone.
+                // The user's Python settings must not change the imports; the directory belongs to this process alone.
                 command.args(["-E", "-s", "-B"]).arg(script);
                 command
             }
@@ -102,7 +102,7 @@ impl EngineCommand {
 }
 
 impl EngineAdapter {
-    /// Where a program is that the adapter needs.
+    /// Returns the path of a program that the adapter needs.
     fn require(&self, program: &str, package: &str) -> Result<PathBuf, UnsupportedFeature> {
         find(program).ok_or_else(|| UnsupportedFeature {
             feature: "sending with another program",
@@ -111,7 +111,7 @@ impl EngineAdapter {
         })
     }
 
-    /// Whether what it needs is installed.
+    /// Returns whether the programs it needs are installed.
     pub fn is_installed(&self) -> bool {
         find(self.name).is_some() && find("python3").is_some()
     }

@@ -1,8 +1,8 @@
-//! What an engine did wrong. It is always a fault of the rig, never of the device under test.
+//! Faults of an engine. They are always faults of the rig, never of the device under test.
 
 use packetrig_units::Nanos;
 
-/// Longest text of an engine that is repeated to the user.
+/// Longest engine text that is shown to the user.
 const LONGEST_TEXT: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ fn told(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// A text of an engine, fit for a terminal: in one line, without control characters, not too long.
+/// Makes a text of an engine fit for a terminal: one line, no control characters, not too long.
 pub(super) fn plain(text: &str) -> String {
     let mut plain: String = text
         .trim()

@@ -1,4 +1,4 @@
-//! One stream of an engine: what the engine says it sent, as far as that is possible.
+//! One stream of an engine: the counts that the engine reports, as far as they are plausible.
 //!
 //! Invariant: counts never decrease, and are never more than the plan allows.
 
@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 /// Significant digits of the send-time histograms, as in the generic sender.
 const DIGITS: u8 = 2;
-/// By how much an engine's times may be wrong: clocks of other programs are coarser than ours.
+/// Uncertainty of an engine's times: clocks of other programs are coarser than this one.
 const COARSE: Nanos = Nanos::from_millis(100);
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct EngineLane {
     pub(super) spec: Arc<StreamSpec>,
-    /// The shortest and the longest frame, without FCS.
+    /// Lengths of the shortest and the longest frame, without FCS.
     bytes: [u64; 2],
     told: EngineCount,
     first: Option<MonoTime>,
@@ -39,7 +39,7 @@ impl EngineLane {
         Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
     }
 
-    /// Frames that the engine took on, those that the kernel refused included.
+    /// Returns the frames that the engine took, including those that the kernel refused.
     pub(super) const fn taken(&self) -> u64 {
         self.told.frames.saturating_add(self.told.refused)
     }
@@ -48,7 +48,8 @@ impl EngineLane {
         self.told.refused
     }
 
-    /// Takes what the engine says; an error says why it cannot be. It cannot have sent before or after the times of `span`.
+    /// Takes the engine's counts; an error explains why they are impossible. Nothing can have been sent outside the
+    /// times of `span`.
     pub(super) fn take(
         &mut self,
         told: EngineCount,
@@ -62,6 +63,7 @@ impl EngineLane {
         self.last = told.last_ns.map(MonoTime::from_nanos).or(self.last);
         self.told = EngineCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
         if frames > 0 {
+            // Frames are spread over the time since the last report: the engine reports totals only.
             let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
             let until = self.last.unwrap_or(span.1).max(from);
             spread(&mut self.series, start, (from, until), (frames, bytes));
@@ -97,32 +99,33 @@ impl EngineLane {
         }
     }
 
-    /// How long after it was due the first frame left; `None` if that is not known.
+    /// Returns how late the first frame left; `None` if that is unknown.
     pub(super) fn lag(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| first.since(start + self.spec.timeline.delay))
     }
 
-    /// How long before it was due the first frame left; `None` if that is not known.
+    /// Returns how early the first frame left; `None` if that is unknown.
     pub(super) fn lead(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| (start + self.spec.timeline.delay).since(first))
     }
 
-    /// When it should be over, counted from the start: its end, and half as long again; `None` if it has no end.
+    /// Returns the latest time at which it should be over, counted from the start: its end and half as long again;
+    /// `None` if it has no end.
     pub(super) fn patience(&self) -> Option<Nanos> {
         let end = self.spec.timeline.end()?;
-        // A stream with a time limit ends then, whatever is left.
+        // A stream with a time limit ends then, even if frames are left.
         let is_timed = matches!(self.spec.timeline.shape, SendPattern::Within(_));
         Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
     }
 
-    /// Frames it should have sent by the time it ended.
+    /// Returns the frames it should have sent by its end.
     fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
         let total = self.spec.timeline.total();
         match (start, stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
             (Some(start), stopped, _) => {
-                // What an engine owes is counted from its own first frame: how late that was is told apart.
+                // Counted from the engine's own first frame: its late start is reported separately.
                 let end = stopped.or(self.last).unwrap_or(start);
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
                 let due = self.spec.timeline.due_before(elapsed);
@@ -134,7 +137,7 @@ impl EngineLane {
     pub(super) fn counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
         let frames = self.taken();
         let bytes = with_fcs(self.told.bytes, self.told.frames);
-        // Known of the first frame only: the others are as late.
+        // Only the first frame's time is known: the others are as late.
         let is_late = start.and_then(|start| self.lag(start)).is_some_and(|lag| lag > LATE_AFTER);
         StreamTxCounts {
             frames,
@@ -169,7 +172,7 @@ fn with_fcs(bytes: u64, frames: u64) -> u64 {
     bytes.saturating_add(frames.saturating_mul(FrameSize::FCS.into()))
 }
 
-/// Adds frames and bytes that were sent evenly between two times, second by second.
+/// Adds frames and bytes that were sent evenly between two times to the seconds of the series.
 fn spread(
     series: &mut RateSeries,
     origin: MonoTime,
@@ -192,6 +195,7 @@ fn spread(
         added = by_then;
         at = next;
     }
+    // The rest, so that rounding loses no frame.
     series.add(origin, until, frames - added.0, bytes - added.1);
 }
 

@@ -1,26 +1,26 @@
-//! Lines from a pipe that never waits, within limits: how long a line, how many in a second.
+//! Reads lines from a non-blocking pipe within limits: length of a line, lines per second.
 //!
-//! Invariant: it holds at most [`MOST_LINE`] bytes and one read, however much the other end writes.
+//! Invariant: the buffer holds at most [`MOST_LINE`] bytes and one read, however much the other end writes.
 
 use super::fault::{EngineFault, plain};
 use super::messages::EngineReply;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::{ErrorKind, Read};
 
-/// Longest line of an engine.
+/// Longest line accepted from an engine.
 pub(super) const MOST_LINE: usize = 256 << 10;
-/// Messages of an engine in a second, at most.
+/// Messages per second accepted from an engine.
 pub(super) const MOST_MESSAGES: usize = 1000;
 const READ: usize = 16 << 10;
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// What reading came to.
+/// Result of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineStep {
     Message(EngineReply),
-    /// Nothing more for now.
+    /// Nothing more at present.
     Empty,
-    /// The other end is closed.
+    /// The other end has closed the pipe.
     Ended,
 }
 
@@ -28,10 +28,10 @@ pub(super) enum LineStep {
 pub(super) struct MessageReader<R> {
     pipe: R,
     buffer: Vec<u8>,
-    /// Where the first unread line begins.
+    /// Offset of the first unread line.
     at: usize,
     has_ended: bool,
-    /// The second in which messages are counted, and their number.
+    /// Begin of the second in which messages are counted, and their number.
     second: Option<(MonoTime, usize)>,
 }
 
@@ -40,7 +40,7 @@ impl<R: Read> MessageReader<R> {
         Self { pipe, buffer: Vec::new(), at: 0, has_ended: false, second: None }
     }
 
-    /// The next message, if there is one.
+    /// Returns the next message, if one is complete.
     pub(super) fn next(&mut self, now: MonoTime) -> Result<LineStep, EngineFault> {
         loop {
             let unread = &self.buffer[self.at..];
@@ -62,7 +62,7 @@ impl<R: Read> MessageReader<R> {
         }
     }
 
-    /// Reads once; whether there was something, the end included.
+    /// Reads once; returns whether data or the end arrived.
     fn fill(&mut self) -> Result<bool, EngineFault> {
         self.buffer.drain(..self.at);
         self.at = 0;
@@ -92,7 +92,7 @@ fn message(line: &str) -> Result<EngineReply, EngineFault> {
         .map_err(|error| EngineFault::NoMessage { line: plain(line), reason: error.to_string() })
 }
 
-/// The last that a program wrote to its standard error.
+/// The end of a program's standard error.
 #[derive(Debug)]
 pub(super) struct LastWords<R> {
     pipe: R,
@@ -107,7 +107,7 @@ impl<R: Read> LastWords<R> {
         Self { pipe, tail: Vec::new() }
     }
 
-    /// Takes in what there is, up to a bound: who writes without end is read again the next time.
+    /// Reads what is available, up to a limit: a program that writes without end is read again later.
     pub(super) fn take(&mut self) {
         let mut chunk = [0; READ];
         for _ in 0..4 {
@@ -118,7 +118,7 @@ impl<R: Read> LastWords<R> {
         }
     }
 
-    /// Its last line that is not empty.
+    /// Returns its last line that is not empty.
     pub(super) fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.tail);
         text.lines().rev().map(plain).find(|line| !line.is_empty()).unwrap_or_default()

@@ -1,21 +1,21 @@
 //! Messages between the rig and an engine: one JSON object on each line, as `docs/book/engines.md` describes them.
 //!
-//! Members that a message has beyond these are passed over, so that engines and rigs of later versions understand each
-//! other. Counts and times are whole numbers: frames, bytes without FCS, nanoseconds of CLOCK_MONOTONIC.
+//! Unknown members of a message are ignored, so that engines and rigs of different versions understand each other.
+//! Counts and times are whole numbers: frames, bytes without FCS, nanoseconds of CLOCK_MONOTONIC.
 
 use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The version of the protocol.
+/// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
 
-/// From the rig to the engine.
+/// Message from the rig to the engine.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum EngineOrder<'a> {
     Prepare(&'a EnginePreparation),
-    /// `in_ns` is how far away `at_ns` was when the message was written.
+    /// `in_ns` is the time from writing the message until `at_ns`.
     Start {
         at_ns: u64,
         in_ns: u64,
@@ -29,24 +29,24 @@ pub(super) struct EnginePreparation {
     pub(super) protocol: u32,
     pub(super) interface: String,
     pub(super) link_bits_per_second: Option<u64>,
-    /// A directory of the engine's own, which goes away with it.
+    /// A directory of the engine's own, removed together with the engine.
     pub(super) directory: PathBuf,
     pub(super) streams: Vec<EngineStream>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct EngineStream {
-    /// Its number, by which the engine counts it.
+    /// Number of the stream in the engine's counts.
     pub(super) stream: u16,
     pub(super) rate: EngineRate,
-    /// From the start to its first frame.
+    /// Time from the start to the first frame.
     pub(super) delay_ns: u64,
-    /// Frames in all; absent: until stopped.
+    /// Number of frames; absent means until stopped.
     pub(super) count: Option<u64>,
-    /// No frame later than this after the first.
+    /// No frame may leave later than this after the first.
     pub(super) within_ns: Option<u64>,
     pub(super) burst: Option<EngineBurst>,
-    /// The shortest and the longest frame, without FCS.
+    /// Lengths of the shortest and the longest frame, without FCS.
     pub(super) frame_bytes: [u64; 2],
     pub(super) capture: EngineCapture,
 }
@@ -61,21 +61,21 @@ pub(super) struct EngineRate {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct EngineBurst {
     pub(super) frames: u64,
-    /// From the end of the last frame's slot to the next burst.
+    /// Time from the end of the last frame's slot to the next burst.
     pub(super) pause_ns: u64,
 }
 
-/// The frames of a stream as a file.
+/// File with the frames of a stream.
 #[derive(Debug, Serialize)]
 pub(super) struct EngineCapture {
     pub(super) file: PathBuf,
     pub(super) frames: u64,
-    /// After the last frame the first one follows again.
+    /// After the last frame the file begins again.
     pub(super) repeat: bool,
 }
 
 impl EngineStream {
-    /// A stream on its schedule.
+    /// Describes a stream on its schedule.
     pub(super) fn new(
         number: u16,
         timeline: &StreamTimeline,
@@ -103,33 +103,33 @@ impl EngineStream {
     }
 }
 
-/// From the engine to the rig.
+/// Message from the engine to the rig.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum EngineReply {
     Hello(EngineHello),
     Ready,
     Refused(EngineRefusal),
-    /// What has been sent so far.
+    /// Running totals of all frames sent so far.
     Counters {
         streams: Vec<EngineCount>,
     },
-    /// What has been sent in all. It is the last message.
+    /// Final totals of all frames sent. It is the last message.
     Ledger {
         streams: Vec<EngineCount>,
     },
-    /// Something that the report is to say.
+    /// A remark for the report.
     Note {
         text: String,
     },
-    /// The engine gives up.
+    /// The engine cannot continue.
     Failed {
         text: String,
     },
 }
 
 impl EngineReply {
-    /// Its type, as it is written.
+    /// Returns the type as it is written in the message.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
@@ -143,7 +143,7 @@ impl EngineReply {
     }
 }
 
-/// What an engine says of itself.
+/// The engine's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct EngineHello {
     pub protocol: u32,
@@ -154,33 +154,33 @@ pub struct EngineHello {
     pub abilities: EngineAbilities,
 }
 
-/// What an engine can do. What it does not mention, it cannot.
+/// Abilities of an engine. An ability that it does not mention is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an ability of its own, as it is in the message")]
 pub struct EngineAbilities {
-    /// Sends this many streams side by side; 0 counts as 1.
+    /// Number of streams that it sends side by side; 0 counts as 1.
     pub streams: u64,
-    /// Starts a stream later than the others.
+    /// Can start a stream later than the others.
     pub delay: bool,
-    /// Sends bursts with pauses.
+    /// Can send bursts with pauses.
     pub bursts: bool,
-    /// Sends until it is stopped.
+    /// Can send until it is stopped.
     pub endless: bool,
-    /// Begins a file again after its last frame.
+    /// Can begin a file again after its last frame.
     pub repeat: bool,
-    /// Frames of one file at most, if there is a limit.
+    /// Limit of frames in one file, if any.
     pub frames: Option<u64>,
-    /// The shortest and the longest frame, without FCS, if there is a limit.
+    /// Lengths of the shortest and the longest frame without FCS, if limited.
     pub frame_bytes: Option<[u64; 2]>,
-    /// Frames per second of a stream at most, if there is a limit.
+    /// Limit of frames per second of a stream, if any.
     pub frames_per_second: Option<u64>,
 }
 
-/// What an engine cannot do of this plan.
+/// A setting of the plan that the engine cannot send.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct EngineRefusal {
-    /// Which stream cannot be sent, if it is one of them.
+    /// The stream concerned, if it is a single one.
     #[serde(default)]
     pub(super) stream: Option<u16>,
     pub(super) feature: String,
@@ -188,7 +188,7 @@ pub(super) struct EngineRefusal {
     pub(super) found: String,
 }
 
-/// What has been sent of a stream so far.
+/// Running totals of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct EngineCount {
     pub(super) stream: u16,
@@ -196,14 +196,14 @@ pub(super) struct EngineCount {
     pub(super) frames: u64,
     /// Their bytes, without FCS.
     pub(super) bytes: u64,
-    /// Frames that it refused.
+    /// Frames that the kernel refused.
     #[serde(default)]
     pub(super) refused: u64,
     #[serde(default)]
     pub(super) first_ns: Option<u64>,
     #[serde(default)]
     pub(super) last_ns: Option<u64>,
-    /// By how much the two times may be wrong.
+    /// Uncertainty of the two times.
     #[serde(default)]
     pub(super) bound_ns: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! The frames of a stream as a capture file, for an engine to play.
+//! Writes the frames of a stream into a capture file that an engine plays.
 //!
-//! Time stamps are the due times since the start of the run. Tags are as our own sender writes them, but for the send
-//! time, which is not known yet: it is zero.
+//! Time stamps are the due times since the start of the run. Tags are those of packetrig's own sender except for the
+//! send time, which is unknown yet and zero.
 
 use super::messages::EngineCapture;
 use crate::Error;
@@ -15,21 +15,21 @@ use packetrig_wire::tag::{TagKey, TagStamp};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Frames of one file, at most.
+/// Frames per file at most.
 pub(super) const MOST_FRAMES: u64 = 1_000_000;
-/// Bytes of one file, at most.
+/// Bytes per file at most.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
 
-/// How many frames a stream's file needs.
+/// Number of frames that a stream's file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CaptureNeed {
     pub(super) frames: u64,
-    /// The stream has more frames than that: they begin again.
+    /// The stream has more frames than the file: the file repeats.
     pub(super) repeat: bool,
 }
 
 impl CaptureNeed {
-    /// What a stream needs; `None` if no file of any size would do.
+    /// Computes the need of a stream; `None` if no finite file is enough.
     pub(super) fn of(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
         let period = period(template, number);
         match (total, period) {
@@ -41,16 +41,18 @@ impl CaptureNeed {
     }
 }
 
-/// After how many frames they repeat, byte for byte.
+/// Returns the number of frames after which they repeat byte for byte.
 fn period(template: &FrameTemplate, number: u16) -> Option<u64> {
     let spec = template.spec();
     let SizePattern::Fixed(size) = spec.size else { return None };
+    // A tag carries the frame's number, so tagged frames never repeat.
     if template.tag_form(size).is_some() {
         return None;
     }
     let fields = template.parts(size, number).fields;
     fields.iter().try_fold(1, |period: u64, field| {
         let own = field.pattern.period();
+        // The least common multiple: all fields must be back at their first value.
         (period / gcd(period, own)).checked_mul(own)
     })
 }

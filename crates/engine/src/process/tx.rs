@@ -1,13 +1,14 @@
-//! The transmit half: an engine sends the streams, and says how many frames it has sent.
+//! The transmit half: an engine sends the streams and reports the number of frames.
 //!
 //! ```text
 //!  arm:     hello -> can it do this? -> files with frames -> prepare -> ready
 //!  start:   start -> counters … -> ledger -> the process ends
 //!  stop:    stop  -> ledger within LEDGER_WITHIN, or it is killed
 //! ```
-//! What the engine says is checked for what cannot be, and against the interface's own counters by the ledger of the port.
+//! The engine's counts are checked for plausibility, and against the interface's own counters by the ledger of the
+//! port.
 //!
-//! Invariant: whatever the engine does, [`ProcessTx::step`] comes to [`NextStep::Done`], and then no process is left.
+//! Invariant: whatever the engine does, [`ProcessTx::step`] reaches [`NextStep::Done`], and then no process is left.
 
 use super::child::EngineProcess;
 use super::fault::{EngineFault, plain};
@@ -31,18 +32,18 @@ use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::result::SendResult;
 use packetrig_units::{MonoTime, Nanos};
 
-/// How long an engine may take to prepare itself.
+/// Time limit for an engine to prepare itself.
 const READY_WITHIN: Nanos = Nanos::from_secs(60);
-/// How long after a stop an engine may take to say what it has sent.
+/// Time limit for an engine to report its final counts after a stop.
 const LEDGER_WITHIN: Nanos = Nanos::from_millis(2_000);
-/// How long after its last message it may take to end by itself.
+/// Time limit for an engine to exit after its last message.
 const EXIT_WITHIN: Nanos = Nanos::from_millis(300);
-/// An engine that sends says something at least this often.
+/// Longest silence of an engine that sends.
 const SILENCE: Nanos = Nanos::from_secs(5);
-/// Time for an engine to come to an end, beyond that of its streams.
+/// Time an engine may take beyond the end of its streams.
 const LEEWAY: Nanos = Nanos::from_secs(5);
 const LOOK: Nanos = Nanos::from_millis(5);
-/// Notes of an engine that the report repeats.
+/// Notes of an engine that the report shows.
 const MOST_NOTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +51,11 @@ enum EnginePhase {
     /// The engine has not been started yet.
     Waiting,
     Sending,
-    /// It was told to stop.
+    /// The engine was told to stop.
     Stopping {
         since: MonoTime,
     },
-    /// It has said its last word.
+    /// The engine has sent its last message.
     Leaving {
         since: MonoTime,
     },
@@ -73,9 +74,9 @@ pub struct ProcessTx {
     lanes: Vec<EngineLane>,
     phase: EnginePhase,
     start: Option<MonoTime>,
-    /// When the caller stopped what was not over by itself.
+    /// Time at which the caller stopped streams that had not ended.
     stopped: Option<MonoTime>,
-    /// When it was told the start: it has sent nothing before that.
+    /// Time of the start order: nothing was sent before it.
     ordered_at: MonoTime,
     heard_at: MonoTime,
     notes: usize,
@@ -176,13 +177,13 @@ impl ProcessTx {
         self.end();
     }
 
-    /// Reads what the engine has said.
+    /// Handles the messages that the engine has sent.
     fn listen(&mut self, now: MonoTime) -> Result<(), EngineFault> {
         loop {
             let reply = match self.engine.receive(now) {
                 Ok(Some(reply)) => reply,
                 Ok(None) => return Ok(()),
-                // After its last word it is free to go.
+                // After its last message the engine may exit.
                 Err(_) if matches!(self.phase, EnginePhase::Leaving { .. }) => {
                     self.end();
                     return Ok(());
@@ -221,7 +222,7 @@ impl ProcessTx {
         Ok(())
     }
 
-    /// A ledger names every stream.
+    /// Checks that a ledger names every stream.
     fn check_whole(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
         let has = |lane: &&EngineLane| !streams.iter().any(|told| told.stream == lane.spec.number);
         match self.lanes.iter().find(has) {
@@ -233,7 +234,7 @@ impl ProcessTx {
         }
     }
 
-    /// Ends what takes too long.
+    /// Ends an engine that exceeds a time limit.
     fn watch(&mut self, now: MonoTime) {
         match self.phase {
             EnginePhase::Sending if now > self.heard_at + SILENCE => {
@@ -255,7 +256,7 @@ impl ProcessTx {
         }
     }
 
-    /// Whether all streams should be over by now, with some time to spare.
+    /// Returns whether all streams should be over by now, with a reserve.
     fn is_overdue(&self, now: MonoTime) -> bool {
         let Some(start) = self.start else { return false };
         let patience = self.lanes.iter().map(EngineLane::patience);
@@ -264,7 +265,7 @@ impl ProcessTx {
         end.is_some_and(|end| now > start + end + GRACE + LEEWAY)
     }
 
-    /// What has to be said once all is sent.
+    /// Adds a doubt if the engine started late or early.
     fn tell_lag(&self) {
         let Some(start) = self.start else { return };
         let Self { hello, site, .. } = self;
@@ -278,7 +279,7 @@ impl ProcessTx {
         }
     }
 
-    /// A fault of the engine, in words.
+    /// Describes a fault of the engine in words.
     fn fault_text(&self) -> Option<String> {
         let fault = self.fault.as_ref()?;
         Some(format!("engine {} failed: {fault}; what it sent is not known for certain", self.hello.name))
@@ -323,7 +324,7 @@ impl StreamTx for ProcessTx {
             self.tell_lag();
             return Ok(NextStep::Done);
         }
-        // Who steps without waiting in between, at the end of a run, would turn a processor.
+        // At the end of a run the caller steps without waiting in between, which would keep a processor busy.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
             self.clock.wait(self.clock.now() + LOOK);
         }
@@ -336,7 +337,8 @@ impl StreamTx for ProcessTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after the engine's counts, so that the interface is never behind them for want of time.
+        // Read after the engine's counts: read before them, the interface would lack frames that the engine counts
+        // already.
         let refused: u64 = self.lanes.iter().map(EngineLane::refused).sum();
         let taken: u64 = self.lanes.iter().map(EngineLane::taken).sum();
         let sent = taken - refused;
@@ -354,7 +356,7 @@ impl StreamTx for ProcessTx {
     fn record(&self) -> SendingRecord {
         let stalls = self.fault.iter().map(|_| PortEvent {
             what: PortEventKind::EngineFailed,
-            // Since when its counts have been wrong is not known.
+            // Unknown since when the counts are wrong, so the whole run is in doubt.
             from: self.start.unwrap_or_default(),
             until: None,
             only_sending: true,
@@ -378,7 +380,7 @@ fn note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str)
     }
 }
 
-/// What the engine itself cannot do of the plan.
+/// Turns a refusal of the engine into an error of the plan.
 fn refused(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
     let [feature, needs, found] = [&refusal.feature, &refusal.needs, &refusal.found].map(|text| plain(text));
     let path = refusal.stream.map_or_else(|| "flows".to_owned(), |stream| format!("flows[{stream}]"));
