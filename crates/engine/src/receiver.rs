@@ -1,4 +1,4 @@
-//! The generic receive side of the stream level: every frame into one account, over any frame level.
+//! The generic receive side of the stream level: counts every frame in one account, over any frame level.
 //!
 //! ```text
 //!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
@@ -28,9 +28,9 @@ use packetrig_units::{MonoTime, Nanos};
 use state::{ReceiverState, place_of};
 use std::sync::Arc;
 
-/// Frames taken in per step at most.
+/// Frames received per step at most.
 const BATCH: usize = 256;
-/// Before something arrives, look again after this long.
+/// Longest wait between two steps while nothing arrives.
 const IDLE: Nanos = Nanos::from_millis(5);
 
 pub struct TestReceiver<R> {
@@ -45,7 +45,7 @@ impl<R> std::fmt::Debug for TestReceiver<R> {
 }
 
 impl<R: FrameRx> TestReceiver<R> {
-    /// A receiver on `port`.
+    /// Creates a receiver on `port`.
     pub fn new(port: R) -> Self {
         Self { port, state: None }
     }
@@ -54,7 +54,7 @@ impl<R: FrameRx> TestReceiver<R> {
         self.state.iter().flat_map(|state| &state.lanes)
     }
 
-    /// Of the streams whose latency is measured.
+    /// Returns the latencies of the streams that measure it.
     fn latencies(&self) -> impl Iterator<Item = &Latency> {
         self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency)
     }
@@ -63,8 +63,8 @@ impl<R: FrameRx> TestReceiver<R> {
 impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
         let mut job = job;
-        // A filter in front of the ring is possible only with a single capture: of two, each would miss what the
-        // other does not want.
+        // A filter in front of the ring is possible only with a single capture: with two, each would miss the frames
+        // that only the other one wants.
         if let [tap] = &mut job.taps[..]
             && let Some(program) = tap.narrowing()
             && self.port.narrow(program)?

@@ -1,7 +1,7 @@
-//! The runs that used this machine before, so that their late frames can be named.
+//! Remembers the runs that used this machine before, so that their late frames can be named.
 //!
-//! A file beside the records of taps keeps the id and the tag key of the last runs. It is a help, not a need: without it,
-//! frames of other runs are still told from this run's, but have no name.
+//! A file next to those of taps keeps the id and the tag key of the last runs. It is optional: without it, frames of
+//! other runs are still recognised, but have no name.
 
 use crate::stream::EarlierRun;
 use packetrig_sys::runtime_directory;
@@ -9,9 +9,9 @@ use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Runs that are remembered.
+/// Number of runs that are remembered.
 const MOST_RUNS: usize = 16;
-/// The kind of file, in the runtime directory.
+/// Directory name in the runtime directory.
 const KIND: &str = "recent-runs";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,15 +20,14 @@ struct RecentRun {
     key: u64,
 }
 
-/// The runs before this one, the latest first. This one is remembered for later ones, if it has a name.
+/// Returns the runs before this one, the latest first. Remembers this one for later runs, if it has a name.
 pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
     note_in(&runtime_directory::path_for(KIND).join("keys.json"), run, key)
 }
 
 fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
-    // Of two runs that begin at once, each has to be remembered.
-    // Read, change and write under one lock: without it the second of two runs would write back what it had read
-    // before the first one added itself.
+    // Read, change and write under one lock: without it the second of two runs that begin at once would overwrite the
+    // entry of the first.
     let _held = runtime_directory::hold(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
@@ -40,7 +39,7 @@ fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
         recent.insert(0, RecentRun { run: run.to_owned(), key: key.0 });
         recent.truncate(MOST_RUNS);
         let bytes = serde_json::to_vec(&recent).unwrap_or_default();
-        // Best effort: without it, frames of this run have no name in later ones.
+        // Best effort: without the file, frames of this run have no name in later ones.
         drop(runtime_directory::write_file(path, &bytes));
     }
     earlier

@@ -1,6 +1,6 @@
-//! The bytes of a capture file, in order. One that is compressed with zstd is read as what is in it.
+//! The bytes of a capture file, in order. A file compressed with zstd is decompressed.
 //!
-//! What the bytes mean is `wire::pcap`'s business. Nothing is kept here: the caller has the buffer.
+//! `wire::pcap` interprets the bytes. Nothing is buffered here: the caller has the buffer.
 
 mod packets;
 
@@ -9,7 +9,7 @@ pub use packets::{FileEnding, RecordedPackets};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 
-/// What a file that is compressed with zstd begins with.
+/// First bytes of a file compressed with zstd.
 const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 pub struct RecordedBytes(RecordedKind);
@@ -19,14 +19,14 @@ enum RecordedKind {
     Squeezed(zstd::Decoder<'static, BufReader<BegunFile>>),
 }
 
-/// A file of which the first bytes have been read: a pipe does not give them a second time.
+/// A file whose first bytes have been read: a pipe does not deliver them a second time.
 struct BegunFile {
     begin: io::Cursor<Vec<u8>>,
     file: File,
 }
 
 impl BegunFile {
-    /// Reads as many bytes as tell whether the file is compressed.
+    /// Reads as many bytes as show whether the file is compressed.
     fn new(mut file: File) -> io::Result<Self> {
         let mut begin = Vec::new();
         Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut begin)?;
@@ -41,7 +41,7 @@ impl BegunFile {
         Self::new(self.file)
     }
 
-    /// Passes over bytes that begin at `from`; says how many there were, or may have been.
+    /// Skips bytes that begin at `from`; returns how many there were, or may have been.
     fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
             Ok(_) => {
@@ -72,7 +72,7 @@ impl std::fmt::Debug for RecordedBytes {
 }
 
 impl RecordedBytes {
-    /// From the beginning of a file or pipe.
+    /// Starts at the beginning of a file or pipe.
     pub fn new(file: File) -> io::Result<Self> {
         BegunFile::new(file).and_then(Self::from_begin)
     }
@@ -85,12 +85,12 @@ impl RecordedBytes {
         }))
     }
 
-    /// Whether they are compressed in the file.
+    /// Returns whether the file is compressed.
     pub fn is_compressed(&self) -> bool {
         matches!(self.0, RecordedKind::Squeezed(_))
     }
 
-    /// Back to the beginning, if it is no pipe.
+    /// Returns to the beginning; fails for a pipe.
     pub fn rewind(self) -> io::Result<Self> {
         let file = match self.0 {
             RecordedKind::Plain(file) => file,
@@ -99,8 +99,8 @@ impl RecordedBytes {
         file.rewind().and_then(Self::from_begin)
     }
 
-    /// Passes over bytes that begin at `from`; says how many there were, which is not known of a file that is not compressed:
-    /// it can be asked to go beyond its end.
+    /// Skips bytes that begin at `from`; returns how many there were. For an uncompressed file this may be too many:
+    /// seeking beyond its end succeeds.
     pub fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match &mut self.0 {
             RecordedKind::Plain(file) => file.skip(from, bytes),

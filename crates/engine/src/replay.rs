@@ -4,12 +4,12 @@
 //!  file -> reader thread: decode, pick, rewrite, find the tag's place -> full batches -> Player (the sender's thread)
 //!                                                                        empty ones <-
 //! ```
-//! A file is never held whole: the batches between reader and sender are all the memory there is, and the reader is ahead
-//! by as many. A [`survey`] reads the file once beforehand, so that a plan knows what it asks for.
+//! A file is never held in memory as a whole: the batches between reader and sender bound the memory, and the reader is
+//! at most that far ahead. A [`survey`] reads the file once beforehand, so that a plan knows its size and rates.
 //!
-//! Frames leave in the order of the file. One that is due before its predecessor is due with it.
+//! Frames leave in the order of the file. One that is due before its predecessor is sent together with it.
 //!
-//! Invariant: packets in the file = frames replayed + packets counted by the reason why they cannot be.
+//! Invariant: packets in the file = frames replayed + packets counted by the reason why they cannot be replayed.
 
 mod batch;
 mod frames;
@@ -33,7 +33,7 @@ use std::path::Path;
 /// Packets of a file that cannot be replayed, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkippedPackets {
-    /// Cut by a snap length when they were captured.
+    /// Cut by a snap length during capture.
     pub cut: u64,
     pub other_link: u64,
     /// Too short for an Ethernet header.
@@ -45,7 +45,7 @@ impl SkippedPackets {
         self.cut + self.other_link + self.short
     }
 
-    /// In words; empty if there are none.
+    /// Describes the reasons in words; empty if no packet was skipped.
     pub fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.cut, "were cut by a snap length"),
@@ -60,7 +60,7 @@ impl SkippedPackets {
 }
 
 impl FileEnding {
-    /// In words, for a replay; `None` if there is nothing to say.
+    /// Describes the end for a replay; `None` if the file is complete.
     pub fn remark(&self) -> Option<String> {
         match self {
             Self::Whole => None,

@@ -1,4 +1,4 @@
-//! Frames of streams that are not expected at this port: delivered to the wrong port, flooded, or sent back.
+//! Frames of streams that are expected at other ports: delivered to the wrong port, flooded, or sent back.
 
 use crate::port::RxFrame;
 use crate::stream::StreamSpec;
@@ -8,7 +8,7 @@ use packetrig_wire::tag::FoundTag;
 use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
-/// A stream that is expected at other ports.
+/// Counters of a stream that is expected at other ports.
 pub(super) struct UnexpectedStream {
     spec: Arc<StreamSpec>,
     frames: u64,
@@ -25,7 +25,7 @@ impl UnexpectedStream {
         self.spec.number
     }
 
-    /// Takes in a frame whose tag names this stream, unless its form shows that the tag is there by chance.
+    /// Counts a frame whose tag names this stream; returns `false` if its form shows that the tag is there by chance.
     pub(super) fn take(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
         let fits = match self.spec.source.template() {
             Some(template) => template.has_tag_form(found.tag.form),
@@ -35,8 +35,9 @@ impl UnexpectedStream {
             return false;
         }
         self.frames += 1;
+        // The lowest bit of the first byte marks a group address: flooding such a frame is normal.
         self.to_groups += u64::from(frame.bytes.first().is_some_and(|byte| byte & 1 == 1));
-        // Numbers of more than 32 bits repeat here, which a lookup of what is lost does not notice in a run of a day at 50 kpps.
+        // Numbers wrap after 32 bits here, which the lookup of lost frames does not notice in a day at 50 kpps.
         self.numbers.add(found.tag.sequence.into());
         true
     }

@@ -1,4 +1,4 @@
-//! One stream at one receiver: its window, latency, jitter and series.
+//! One stream at one receiver: its sequence window, latency, jitter and series.
 
 use super::send_times::SendTimes;
 use crate::port::RxFrame;
@@ -15,26 +15,26 @@ use packetrig_wire::tag::{FoundTag, TagKey};
 use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
-/// Up to this many streams, latency is kept to three digits; beyond, to two, which takes a seventh of the memory.
+/// Up to this many streams, latency has three significant digits; beyond, two, which take a seventh of the memory.
 const FINE_STREAMS: usize = 256;
-/// Outages that are kept apart for each stream, of few streams and of many.
+/// Outages that are kept separately for each stream: with few streams, and with many.
 const OUTAGES: [usize; 2] = [512, 64];
-/// A number that is so far ahead of the next is compared with what can have been sent by now.
+/// A number that is this far ahead of the next one is compared with the frames that can have been sent by now.
 const JUMP: u64 = 64;
-/// A sender may be ahead of its schedule by a 64th and by this: the kernel's packet generator keeps its own time.
+/// Tolerance for a sender ahead of its schedule, besides a 64th: the kernel's packet generator keeps its own time.
 const EARLY: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
-    /// Empty for what is read from a file.
+    /// Segments that receivers know; empty for frames read from a file.
     takes: Takes,
-    /// Number of the first frame of the last start.
+    /// Number of the first frame since the last start.
     started_at: u64,
-    /// Frames and bytes that belong to earlier starts.
+    /// Frames and bytes counted before the last start.
     before_start: (u64, u64),
     /// Frames that were missing when the last start was announced.
     missing_before: u64,
-    /// Relation to the clock of a sender on another node, once it is known.
+    /// Relation to the clock of a sender on another node, once known.
     pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
     send_times: SendTimes,
@@ -66,7 +66,8 @@ impl ReceiverLane {
         }
     }
 
-    /// Which frame a tag says this is, and whether it is as sent; `None` if it is no tag of this stream. `start` is T.
+    /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this stream.
+    /// `start` is T.
     pub(super) fn compare(
         &self,
         key: TagKey,
@@ -76,8 +77,7 @@ impl ReceiverLane {
         scratch: &mut [u8],
     ) -> Option<RecognisedFrame> {
         let bytes = frame.bytes;
-        // Tags carry the low bits of the number. The window completes them to the number nearest to the newest one it
-        // knows.
+        // Tags carry the low bits of the number. The window completes them to the number nearest to its newest one.
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
         if self.was_sent_before(&found, start, frame.at) || self.is_no_copy(&found, number) {
             return None;
@@ -90,20 +90,22 @@ impl ReceiverLane {
         Some(RecognisedFrame { found, number, verdict, is_possible })
     }
 
-    /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
+    /// Returns whether the tag's send time is before T: then the frame belongs to another run whose mark fits by
+    /// chance.
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
 
-    /// Whether a tag cannot be that of a frame that has come before: then it is a frame of another run whose mark fits by chance.
+    /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose mark fits
+    /// by chance.
     fn is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed && self.window.has_seen(number) && self.send_times.forbid_copy(number, found.tag)
     }
 
-    /// Whether frame `number` can have been sent `elapsed` after T. Looked at only where numbers jump: one number that
-    /// cannot be true would make all frames below it late.
+    /// Returns whether frame `number` can have been sent `elapsed` after T. Checked only where numbers jump: one
+    /// impossible number would make all frames below it late.
     fn can_have_been_sent(&self, number: u64, elapsed: Nanos) -> bool {
         if self.window.ahead(number) < JUMP {
             return true;
@@ -111,8 +113,7 @@ impl ReceiverLane {
         match (&self.spec.source, self.takes.of(number)) {
             (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
             (_, Some(take)) => {
-                // Generous on purpose: a sender's clock may be fast, and only numbers that are wrong by damage have
-                // to be caught.
+                // Generous on purpose: a sender's clock may be fast, and the check must catch only damaged numbers.
                 let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
                 number < take.end() && take.due(number) <= latest
             }
@@ -126,8 +127,8 @@ impl ReceiverLane {
             return;
         }
         let Self { window, spec, takes, .. } = self;
-        // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number
-        // has a latency, since a copy would pull the mean.
+        // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number has
+        // a latency, because a copy would distort the mean.
         let arrival = window.arrive(known.number, frame.at, |number| second_of(spec, takes, number));
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.frames += 1;
@@ -140,7 +141,7 @@ impl ReceiverLane {
             self.before_start = (self.before_start.0 + 1, self.before_start.1 + bytes);
         }
         if arrival == SequenceArrival::Stale {
-            // Its number may be wrong, so there is nothing to compare it with.
+            // Its number may be wrong, so nothing can be compared.
             return;
         }
         match known.verdict {
@@ -160,11 +161,12 @@ impl ReceiverLane {
         if self.spec.untimed {
             return;
         }
-        // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
+        // Converted to the sender's clock first: the tag holds only the low bits of the time, and the missing ones are
+        // those nearest to `at`.
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,
             (true, Some(shift)) => shift.sender_time(arrived),
-            // Clocks of two nodes have nothing in common.
+            // Clocks of two nodes have nothing in common without a measured shift.
             (true, None) => return,
         };
         let Some(sent) = known.found.tag.sent_at(at.as_nanos()) else { return };
@@ -173,8 +175,8 @@ impl ReceiverLane {
             self.counts.negative += 1;
             self.counts.least_delay_ns = self.counts.least_delay_ns.min(delay);
         }
-        // Less than nothing is a fault of clocks. It is counted above and shown as a caveat; here it becomes zero, so
-        // that minimum and mean stay numbers.
+        // A negative delay is a fault of clocks. It is counted above and shown as a caveat; here it becomes zero, so
+        // that minimum and mean stay valid.
         let latency = Nanos::new(delay.max(0).unsigned_abs());
         self.latency.record(latency);
         self.window.quality_mut().add_delay(start, arrived, latency);
@@ -184,11 +186,12 @@ impl ReceiverLane {
         self.jitter.record(delay);
     }
 
-    /// Frames of this take may arrive from now on.
+    /// Accepts frames of this segment from now on.
     pub(super) fn announce(&mut self, take: Take) {
         if take.is_fresh() {
             self.started_at = take.first();
             self.before_start = (self.counts.frames, self.counts.bytes);
+            // Live counts restart with the stream; frames missing before belong to the earlier start.
             self.missing_before = self.window.live_counts().lost;
             self.counts.since_start = SinceStart::default();
             self.counts.delays = DelaySummary::default();
@@ -196,7 +199,7 @@ impl ReceiverLane {
         self.takes.push(take);
     }
 
-    /// Recorded frames have no headers in common.
+    /// Compares with the headers of the last segment. Recorded frames have no headers in common.
     pub(super) fn has_headers_of(&self, bytes: &[u8]) -> bool {
         self.takes.last().is_some_and(|take| take.template().has_headers_of(bytes))
     }
@@ -236,7 +239,7 @@ impl ReceiverLane {
     }
 }
 
-/// The second of the run in which frame `number`, of those with a tag, was due.
+/// Returns the second of the run in which the tagged frame `number` was due.
 fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
     match (&spec.source, takes.of(number)) {
         (FrameSource::Recorded(track), _) => track.second_of(number),
@@ -245,7 +248,7 @@ fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
     }
 }
 
-/// A frame recognised by its tag.
+/// A frame identified by its tag.
 pub(super) struct RecognisedFrame {
     found: FoundTag,
     number: u64,

@@ -1,15 +1,15 @@
-//! Frames of other runs: those that a device delivers long after their own run has ended.
+//! Frames of other runs, which a device may deliver long after their own run has ended.
 
 use crate::stream::EarlierRun;
 use packetrig_stats::result::OtherRunFrames;
 use packetrig_units::MonoTime;
 use packetrig_wire::foreign::{KnownRun, OtherRun, other_run};
 
-/// Counts frames of other runs by run.
+/// Counts frames of other runs, by run.
 #[derive(Debug, Default)]
 pub(super) struct OtherRuns {
     names: Vec<String>,
-    /// In the same order.
+    /// Keys and frame counts, in the order of `names`.
     known: Vec<KnownRun>,
     of_unknown_runs: u64,
 }
@@ -20,9 +20,9 @@ impl OtherRuns {
         Self { names: runs.into_iter().map(|run| run.name).collect(), known, of_unknown_runs: 0 }
     }
 
-    /// Takes in a frame if it is of another run. `began` is when this run started, if it has.
+    /// Counts a frame if it belongs to another run. `began` is the start of this run, if it has started.
     pub(super) fn take(&mut self, frame: &[u8], began: Option<MonoTime>, arrived: MonoTime) -> bool {
-        // Before this run starts, whatever arrives was sent before it.
+        // Everything that arrives before this run starts was sent before it.
         let began = began.unwrap_or(arrived);
         match other_run(frame, &self.known, began.as_nanos(), arrived.as_nanos()) {
             Some(OtherRun::Known(place)) => self.known[place].1 += 1,

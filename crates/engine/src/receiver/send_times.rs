@@ -1,20 +1,20 @@
-//! By when the frames of a stream were sent: a sender sends them in the order of their numbers.
+//! Send times of a stream's frames: a sender sends them in the order of their numbers.
 //!
-//! The mark of a tag fits another run's key once in 65 536 times. If that run has the same plan, nothing else of such a frame tells it
-//! from a copy of an old frame of this run, except that it was sent later than the frames after that one.
+//! The mark of a tag fits another run's key once in 65 536 times. If that run has the same plan, such a frame looks
+//! like a copy of an old frame of this run, except that it was sent later than the frames after that one.
 
 use packetrig_wire::tag::{FrameTag, TagForm};
 
-/// Frames whose times are known together.
+/// Frames that share one remembered send time.
 const BLOCK: u64 = 1024;
-/// Blocks that are remembered: as many as a copy is recognised in.
+/// Blocks that are remembered: as many as the window recognises copies in.
 const BLOCKS: usize = 64;
-/// Stamps of one sender are out of order by less than this.
+/// Upper bound of how far stamps of one sender are out of order.
 const OUT_OF_ORDER_NS: i64 = 100_000_000;
-/// Of the times in tags, the bits of a word that they leave.
+/// Bits of a 64-bit word that the times in tags leave unused.
 const SPARE_BITS: u32 = 16;
 
-/// Send times of the first frames of the latest blocks, as their tags have them.
+/// Send times of the first frame in each of the latest blocks, as in their tags.
 #[derive(Clone, Debug)]
 pub(super) struct SendTimes {
     begins: Box<[u64; BLOCKS]>,
@@ -26,11 +26,12 @@ impl SendTimes {
         Self { begins: Box::new([0; BLOCKS]), newest: 0 }
     }
 
-    /// An intact frame has come whose number is the highest so far.
+    /// Records an intact frame whose number is the highest so far.
     pub(super) fn note(&mut self, number: u64, tag: FrameTag) {
         let block = number / BLOCK;
         if block > self.newest && tag.form == TagForm::Full {
             let first = (self.newest + 1).max(block.saturating_sub(BLOCKS as u64 - 1));
+            // Blocks without a frame get the time of the next one, so that no stale time stays in their slots.
             for passed in first..=block {
                 self.begins[Self::place(passed)] = tag.time;
             }
@@ -38,14 +39,14 @@ impl SendTimes {
         }
     }
 
-    /// Whether a frame that has come before cannot come again with this tag. The clock is the sender's, whatever it says.
+    /// Returns whether a frame seen before cannot come again with this tag. Uses the sender's clock only.
     pub(super) fn forbid_copy(&self, number: u64, tag: FrameTag) -> bool {
         let oldest = self.newest.saturating_sub(BLOCKS as u64 - 1);
         let next = (number / BLOCK + 1).max(oldest);
         if next > self.newest || tag.form != TagForm::Full {
             return false;
         }
-        // Times in tags wrap.
+        // Times in tags wrap: shifted to the top of the word, their difference has the right sign.
         let ahead = tag.time.wrapping_sub(self.begins[Self::place(next)]) << SPARE_BITS;
         ahead.cast_signed() >> SPARE_BITS > OUT_OF_ORDER_NS
     }

@@ -1,4 +1,4 @@
-//! All streams at one receiver: finds the stream that a frame belongs to, or the reason why it belongs to none.
+//! All streams at one receiver: finds the stream of a frame, or the reason why it has none.
 
 use super::elsewhere::UnexpectedStream;
 use super::lane::{ReceiverLane, RecognisedFrame};
@@ -16,22 +16,22 @@ use packetrig_wire::tag::{self, TagKey};
 use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
-/// Streams whose headers a frame without a tag is compared with; comparing with thousands would cost us the next frames.
+/// Streams whose headers an untagged frame is compared with; with thousands the receiver would lose the next frames.
 const MOST_COMPARED: usize = 64;
 
-/// All that a receiver knows of its streams.
+/// State of a receiver and its streams.
 pub(super) struct ReceiverState {
     pub(super) port: usize,
     key: TagKey,
     pub(super) lanes: Vec<ReceiverLane>,
-    /// Lane of a stream number, plus one; zero if not expected here.
+    /// Lane of a stream number, plus one; zero if the stream is not expected here.
     pub(super) lane_of: Vec<usize>,
     scratch: Vec<u8>,
-    /// Streams that are expected at other ports, and where each is, as `lane_of` says it of lanes.
+    /// Streams that are expected at other ports. `elsewhere_of` finds them by number, as `lane_of` does for lanes.
     elsewhere: Vec<UnexpectedStream>,
     elsewhere_of: Vec<usize>,
     other_runs: OtherRuns,
-    /// Content of frames without a tag, if frames of a file are expected.
+    /// Content of untagged frames, if frames of a file are expected.
     contents: Option<ContentCounts>,
     pub(super) start: MonoTime,
     pub(super) taps: Vec<CaptureTap>,
@@ -72,7 +72,7 @@ impl ReceiverState {
         }
     }
 
-    /// Looks after the captures, between batches.
+    /// Updates the captures between batches.
     pub(super) fn attend_taps(
         &mut self,
         port: &mut impl FrameRx,
@@ -88,7 +88,7 @@ impl ReceiverState {
         Ok(())
     }
 
-    /// Whether frames of any stream are expected here, or captured.
+    /// Returns whether the ring must be read often: frames are expected or captured here.
     pub(super) fn is_needed_often(&self) -> bool {
         !self.lanes.is_empty() || !self.taps.is_empty()
     }
@@ -97,7 +97,7 @@ impl ReceiverState {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
         self.elsewhere_of = places_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
-        // Grown here and not while frames are taken in: the hot path allocates nothing.
+        // Grown here and not while frames are received: the hot path allocates nothing.
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
@@ -126,11 +126,11 @@ impl ReceiverState {
         lane.series.add(self.start, frame.at, 1, bytes);
     }
 
-    /// Whose frame it is, by its tag. What merely looks like a tag does not pass the comparison with the template, so of
-    /// several candidates the intact one is the true one.
+    /// Finds the stream of a frame by its tag. Bytes that merely look like a tag fail the comparison with the template,
+    /// so of several candidates the intact one is right.
     fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
-        // Payload or padding behind the true tag can look like a tag. A damaged match is kept only in case that no
-        // candidate is intact.
+        // Payload or padding behind the real tag can look like a tag. A damaged match counts only if no candidate is
+        // intact.
         let mut damaged = None;
         for found in tag::candidates(frame.bytes, self.key) {
             let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
@@ -144,20 +144,20 @@ impl ReceiverState {
         damaged
     }
 
-    /// When this run started, if it has.
+    /// Returns the start of this run, if it has started.
     fn started(&self) -> Option<MonoTime> {
         (self.start != MonoTime::default()).then_some(self.start)
     }
 
-    /// A frame without a readable tag of a stream that is expected here.
+    /// Counts a frame without a readable tag of a stream that is expected here.
     fn take_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-        // From the strongest evidence to the weakest: a tag of this run, a tag of another, equal headers, a protocol.
-        // A frame must be in exactly one account, so the order decides and nothing is counted twice.
+        // From the strongest evidence to the weakest: a tag of this run, a tag of another, equal headers, a protocol. A
+        // frame must be in exactly one account, so the order decides and nothing is counted twice.
         if self.take_misdelivered(frame) {
             self.misdelivered += 1;
         } else if self.other_runs.take(frame.bytes, self.started(), frame.at) {
-            // Counted there.
+            // Counted by `other_runs`.
         } else if let Some(lane) = self.lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;
             self.unnumbered += 1;
@@ -181,12 +181,12 @@ impl ReceiverState {
         })
     }
 
-    /// The stream whose tag was damaged: its headers are those of this frame.
+    /// Finds the stream whose headers the frame has: its tag is damaged.
     fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
         self.lanes.iter_mut().take(MOST_COMPARED).find(|lane| lane.has_headers_of(bytes))
     }
 
-    /// The counts of the port that are kept here, added to those of its rings.
+    /// Adds the counters that are kept here to those of the port's rings.
     pub(super) fn add_to(&self, counters: RxCounters) -> RxCounters {
         RxCounters {
             foreign: self.foreign,
@@ -200,7 +200,7 @@ impl ReceiverState {
         }
     }
 
-    /// The final word; `sent` is what each stream sent in all.
+    /// Returns the final results; `sent` is the number of frames that each stream sent.
     pub(super) fn finish(self, sent: &[u64]) -> ReceivedFrames {
         let port = self.port;
         let lanes = self.lanes.into_iter().enumerate();
@@ -218,7 +218,7 @@ fn longest_headers(streams: &[Arc<StreamSpec>]) -> usize {
     templates.map(|template| template.header_len()).max().unwrap_or(0)
 }
 
-/// By stream number its place, plus one; zero where there is none.
+/// Maps a stream number to its index plus one; zero where there is none.
 fn places_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
     let room = numbers.clone().map(|number| usize::from(number) + 1).max().unwrap_or(0);
     let mut places = vec![0; room];

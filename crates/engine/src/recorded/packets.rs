@@ -1,45 +1,45 @@
-//! The packets of a capture file, one after the other, in a bounded buffer.
+//! The packets of a capture file, one after another, through a bounded buffer.
 //!
-//! Invariant: reading comes to an end, and says how: after the last packet, within one, or where the file makes no sense any more.
+//! Invariant: reading ends and reports how: after the last packet, inside one, or at damaged bytes.
 
 use super::RecordedBytes;
 use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, MOST_NEEDED};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Bytes read at once; a packet that is not whole yet is moved to the front before.
+/// Size of the buffer; an incomplete packet is moved to the front before the next read.
 const BUFFER: usize = 2 * MOST_NEEDED;
 
-/// How a file ended.
+/// End of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEnding {
     /// After its last packet.
     Whole,
-    /// In the middle of one.
+    /// In the middle of a packet.
     Cut,
-    /// It makes no sense from here on.
+    /// At bytes that are no valid record.
     Damaged(String),
 }
 
-/// A capture file being read.
+/// A capture file that is being read.
 #[derive(Debug)]
 pub struct RecordedPackets {
     /// `None` after a failure to rewind.
     source: Option<RecordedBytes>,
-    /// Of the file as it is on the disk.
+    /// Size of the file on the disk.
     size: u64,
-    /// Where its bytes end, decompressed, once that is known.
+    /// Offset where its decompressed bytes end, once known.
     last: Option<u64>,
     decoder: CaptureDecoder,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where in the file `end` is; beyond `size` if something was skipped that is not all there.
+    /// Offset of `end` in the file; beyond `size` if something incomplete was skipped.
     position: u64,
 }
 
 impl RecordedPackets {
-    /// From the beginning of a file that can be read again from there.
+    /// Starts at the beginning of a file that can be read again from there.
     pub fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
         let source = RecordedBytes::new(file)?;
@@ -55,12 +55,12 @@ impl RecordedPackets {
         })
     }
 
-    /// Of the file as it is on the disk.
+    /// Returns the size of the file on the disk.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Back to the beginning.
+    /// Returns to the beginning.
     pub fn rewind(&mut self) -> io::Result<()> {
         self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
         self.decoder = CaptureDecoder::new();
@@ -70,10 +70,10 @@ impl RecordedPackets {
         Ok(())
     }
 
-    /// Gives the next packet to `take`; `Some` if there is none any more.
+    /// Gives the next packet to `take`; returns `Some` at the end of the file.
     pub fn next(&mut self, take: &mut dyn FnMut(&CaptureRecord<'_>)) -> io::Result<Option<FileEnding>> {
         loop {
-            // The decoder keeps no bytes. It is given everything at hand each time and says how much of it was one
+            // The decoder keeps no bytes. It is given everything available each time and reports how much of it was one
             // step.
             let input = &self.buffer[self.start..self.end];
             if let Some(last) = self.last
@@ -91,7 +91,7 @@ impl RecordedPackets {
                 Ok(DecoderStep::Skip(bytes)) => self.skip(bytes)?,
                 Ok(DecoderStep::More(_)) => {
                     if !self.fill()? {
-                        // Where compressed bytes end is known only now: it may be behind the last packet.
+                        // The end of compressed bytes is known only now: it may be just after the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
                         return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
                     }
@@ -123,7 +123,7 @@ impl RecordedPackets {
         Ok(())
     }
 
-    /// Reads on; says whether anything came.
+    /// Reads more bytes; returns whether any came.
     fn fill(&mut self) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

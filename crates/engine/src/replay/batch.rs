@@ -1,9 +1,9 @@
-//! What travels from reader to sender.
+//! Batches of frames that travel from the reader to the sender.
 
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;
 
-/// A batch is full with this many frames, or bytes.
+/// A batch is full at this many frames or bytes.
 pub(super) const FRAMES: usize = 256;
 const BYTES: usize = 256 << 10;
 
@@ -12,9 +12,9 @@ const BYTES: usize = 256 << 10;
 pub(super) struct BatchEntry {
     start: usize,
     len: usize,
-    /// When it is due, from the start of the run.
+    /// Due time since the start of the run.
     pub(super) due: Nanos,
-    /// Where its tag goes; `None` if it goes without.
+    /// Position of the tag; `None` for a frame without tag.
     pub(super) place: Option<TagPlace>,
 }
 
@@ -49,7 +49,7 @@ impl FrameBatch {
         self.entries.len() >= FRAMES || self.bytes.len() >= BYTES
     }
 
-    /// Frame `index` with its bytes.
+    /// Returns frame `index` with its bytes.
     pub(super) fn frame(&self, index: usize) -> Option<(&BatchEntry, &[u8])> {
         let entry = self.entries.get(index)?;
         Some((entry, &self.bytes[entry.start..entry.start + entry.len]))

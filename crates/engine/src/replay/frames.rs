@@ -14,20 +14,20 @@ use packetrig_wire::foreign;
 use packetrig_wire::tag::TagStamp;
 use std::sync::Arc;
 
-/// When the file is read too slowly, look again after this long.
+/// Time until the next try when the reader is behind.
 const RETRY: Nanos = Nanos::from_micros(20);
 
-/// Where a sender takes the frames of a stream from.
+/// Source of a stream's frames at its sender.
 #[derive(Debug)]
 pub(crate) enum StreamFrames {
-    /// Made one by one.
+    /// Rendered one by one from a template.
     Made(Take),
     /// Read from a file.
     Played(Box<PlayedRecording>),
 }
 
 impl StreamFrames {
-    /// Opens the file, if it takes one.
+    /// Opens the file, if the frames come from one.
     pub(crate) fn open(spec: &StreamSpec) -> Result<Self, Error> {
         Ok(match &spec.source {
             FrameSource::Made(template) => Self::Made(Take::whole(Arc::clone(template), spec.timeline)),
@@ -43,12 +43,12 @@ impl StreamFrames {
         })
     }
 
-    /// Whether they have instants to be sent at.
+    /// Returns whether the frames have due times.
     pub(crate) fn are_paced(&self) -> bool {
         !matches!(self, Self::Played(playing) if playing.timing == ReplayTiming::Fastest)
     }
 
-    /// Whether there are no more.
+    /// Returns whether no more frames follow.
     pub(crate) fn have_ended(&mut self) -> bool {
         match self {
             Self::Made(_) => false,
@@ -56,7 +56,7 @@ impl StreamFrames {
         }
     }
 
-    /// The content of the frames that left without a tag.
+    /// Takes the content of the frames that left without a tag.
     pub(crate) fn take_contents(&mut self) -> ContentCounts {
         match self {
             Self::Made(_) => ContentCounts::default(),
@@ -64,12 +64,13 @@ impl StreamFrames {
         }
     }
 
-    /// Whether the time that was asked for last is that of the schedule: not when to look again, nor at once.
+    /// Returns whether the last due time came from the schedule, not from a retry and not "at once".
     pub(crate) fn are_scheduled(&self) -> bool {
         self.are_paced() && !self.were_missing()
     }
 
-    /// Whether the next one was not read yet when its time was asked for, so that it has to be asked for again.
+    /// Returns whether the next frame was not read yet when its due time was requested, so that it must be requested
+    /// again.
     pub(crate) fn were_missing(&self) -> bool {
         matches!(self, Self::Played(playing) if playing.is_waiting)
     }
@@ -82,16 +83,16 @@ pub(crate) struct PlayedRecording {
     timing: ReplayTiming,
     tagged: bool,
     track: Arc<ReplayTrack>,
-    /// First second of the run whose first frame is not noted yet.
+    /// First second of the run whose first frame is not recorded yet.
     next_second: usize,
-    /// The next frame was not read yet when it was asked for.
+    /// Whether the next frame was not read yet when it was requested.
     is_waiting: bool,
     /// Content of the frames that left without a tag.
     contents: ContentCounts,
 }
 
 impl PlayedRecording {
-    /// When frame `n`, the next one, is due; if it is not read yet, when to look again.
+    /// Returns when frame `n`, the next one, is due; if it is not read yet, when to look again.
     pub(crate) fn due(
         &mut self,
         timeline: &StreamTimeline,
@@ -120,7 +121,7 @@ impl PlayedRecording {
         let number = counts.numbered();
         let second = due.as_u64() / 1_000_000_000;
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
-        // sender notes the first number of each second as it passes it.
+        // sender records the first number of each second as it passes it.
         if second >= self.next_second as u64 {
             self.next_second = self.track.mark(self.next_second, second, number);
         }
@@ -132,7 +133,8 @@ impl PlayedRecording {
         Some(written.len)
     }
 
-    /// Frames due before `elapsed` since the start, `sent` of them already sent. To be asked when sending has ended.
+    /// Returns the frames due before `elapsed` since the start, with `sent` of them already sent. To be called after
+    /// sending has ended.
     pub(crate) fn due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
             ReplayTiming::Even => timeline.due_before(elapsed),

@@ -6,29 +6,29 @@ use packetrig_wire::pcap::{CaptureRecord, ETHERNET};
 use std::fs::File;
 use std::io;
 
-/// Bytes of an Ethernet header, and of an FCS.
+/// Lengths of an Ethernet header and of an FCS.
 const HEADER: usize = 14;
 const FCS: usize = 4;
 
-/// A capture file being read.
+/// A capture file that is being read.
 pub(super) struct ReplayInput {
     packets: RecordedPackets,
     pub(super) skipped: SkippedPackets,
 }
 
-/// A packet that can be replayed: its bytes, perhaps with FCS.
+/// A packet that can be replayed: its bytes, possibly with FCS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplayPacket<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at_ns: Option<u64>,
-    /// What the file says of the FCS.
+    /// Whether the file declares an FCS.
     pub(super) has_fcs: Option<bool>,
-    /// Whether the file says that it is several packets on the wire.
+    /// Whether the file declares that the packet was several on the wire.
     pub(super) is_merged: bool,
 }
 
 impl<'a> ReplayPacket<'a> {
-    /// The frame without FCS. `usual`: whether there is one where the file says nothing.
+    /// Returns the frame without FCS. `usual` tells whether it has one where the file does not say.
     pub(super) fn frame(&self, usual: bool) -> &'a [u8] {
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
         if has_fcs { &self.bytes[..self.bytes.len() - FCS] } else { self.bytes }
@@ -44,12 +44,12 @@ impl ReplayInput {
         self.packets.size()
     }
 
-    /// Back to the beginning.
+    /// Returns to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
         self.packets.rewind()
     }
 
-    /// Gives the next packet that can be replayed to `take`; `Some` if there is none any more.
+    /// Gives the next packet that can be replayed to `take`; returns `Some` at the end of the file.
     pub(super) fn next(&mut self, take: &mut dyn FnMut(ReplayPacket<'_>)) -> io::Result<Option<FileEnding>> {
         let Self { packets, skipped } = self;
         let mut has_taken = false;
@@ -69,7 +69,7 @@ impl ReplayInput {
     }
 }
 
-/// Whether a packet can be replayed; counts it if not.
+/// Returns whether a packet can be replayed; counts it otherwise.
 fn pick(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
     let reason = if record.link_type != ETHERNET {
         &mut skipped.other_link

@@ -1,4 +1,4 @@
-//! The sender's end of a recording: the next frame and its time, without waiting for the file.
+//! The sender's end of a recording: the next frame and its due time, without waiting for the file.
 
 use super::batch::FrameBatch;
 use super::input::ReplayInput;
@@ -13,20 +13,20 @@ use std::fs::File;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// Batches between reader and sender: a few MiB, some thousand frames.
+/// Batches between reader and sender: a few MiB, several thousand frames.
 const BATCHES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextFrame {
-    /// A frame, due at this time from the start of the run.
+    /// A frame that is due at this time since the start of the run.
     Due(Nanos),
-    /// The reader is behind.
+    /// The reader has not read it yet.
     NotYet,
-    /// There are no more.
+    /// No more frames follow.
     Ended,
 }
 
-/// A frame in its slot.
+/// A frame that was written into a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenFrame {
     pub(crate) len: usize,
@@ -35,7 +35,7 @@ pub(crate) struct WrittenFrame {
 
 #[derive(Debug)]
 pub(crate) struct ReplayPlayer {
-    /// Taken when dropped, so that the reader sees that no more frames are wanted.
+    /// `None` once dropped, so that the reader sees that no more frames are needed.
     free: Option<Sender<FrameBatch>>,
     full: Option<Receiver<FrameBatch>>,
     current: Option<FrameBatch>,
@@ -44,12 +44,13 @@ pub(crate) struct ReplayPlayer {
 }
 
 impl ReplayPlayer {
-    /// Opens the file and starts to read it. `stream` is the stream's number.
+    /// Opens the file and starts to read it. `stream` is the number of the stream.
     pub(crate) fn start(track: &Arc<ReplayTrack>, stream: u16) -> Result<Self, Error> {
         let recording = track.recording();
         let path = &recording.file;
         let input = File::open(path).and_then(ReplayInput::new).map_err(|error| refused(path, error))?;
-        // The plan was made from a survey of this file. Another file of the same name would send what nobody checked.
+        // The plan was made from a survey of this file. Another file of the same name would send frames that nobody
+        // checked.
         if input.size() != recording.facts.file_size {
             return Err(refused(path, "the file changed after the plan was made"));
         }
@@ -65,7 +66,7 @@ impl ReplayPlayer {
         Ok(Self { free: Some(free), full: Some(full), current: None, index: 0, reader: Some(reader) })
     }
 
-    /// Looks at what is next. Does not wait.
+    /// Returns the next frame's due time. Does not wait.
     pub(crate) fn peek(&mut self) -> NextFrame {
         loop {
             let entry = self.current.as_ref().and_then(|batch| batch.frame(self.index));
@@ -78,11 +79,11 @@ impl ReplayPlayer {
         }
     }
 
-    /// Gives back the batch at hand and takes the next; says why there is none.
+    /// Returns the used batch and takes the next one; the result says why there is none.
     fn turn_over(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
-            // As many places as batches: never full; if the reader is done, it is dropped.
+            // Never full, because there are as many places as batches; if the reader is done, the batch is dropped.
             drop(free.try_send(used));
         }
         self.index = 0;
@@ -109,7 +110,7 @@ impl ReplayPlayer {
         Some(written)
     }
 
-    /// Counts the frames at hand that are due before `elapsed` since the start; they are gone then.
+    /// Counts and discards the frames that are due before `elapsed` since the start.
     pub(crate) fn due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
         while matches!(self.peek(), NextFrame::Due(due) if due < elapsed) {
@@ -125,7 +126,7 @@ impl Drop for ReplayPlayer {
         self.free = None;
         self.full = None;
         if let Some(reader) = self.reader.take() {
-            // What it has to say is in the track; a panic there is a bug whose message is already on the terminal.
+            // The reader's remarks are in the track; a panic there is a bug whose message is already on the terminal.
             drop(reader.join());
         }
     }

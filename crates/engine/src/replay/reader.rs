@@ -11,7 +11,7 @@ use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
 use std::io;
 use std::sync::Arc;
 
-/// Reads one recording, pass after pass, until the sender goes away.
+/// Reads a recording, pass after pass, until the sender stops.
 pub(super) struct RecordingReader {
     pub(super) track: Arc<ReplayTrack>,
     pub(super) stream: u16,
@@ -20,17 +20,17 @@ pub(super) struct RecordingReader {
     pub(super) full: Sender<FrameBatch>,
 }
 
-/// The schedule of frames as they are read.
+/// Due times of the frames that are read.
 struct ReplaySchedule {
     pass: u64,
-    /// Time of the first frame of the pass, by the file.
+    /// Capture time of the first frame of the pass.
     first: Option<u64>,
-    /// Of the frame before, from the start of the run.
+    /// Due time of the previous frame, from the start of the run.
     latest: Nanos,
 }
 
 impl ReplaySchedule {
-    /// When a frame captured at `at` is due. One without a time is due with its predecessor, as is one out of order.
+    /// Returns when a frame captured at `at` is due. One without a time, or out of order, is due with its predecessor.
     fn due(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
@@ -48,7 +48,7 @@ impl RecordingReader {
         self.track.note_stopped(stopped);
     }
 
-    /// Ends with why there are no more frames.
+    /// Reads all passes; returns why no more frames follow.
     fn passes(&mut self) -> ReaderEnd {
         let loops = self.track.recording().loops;
         let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
@@ -71,19 +71,19 @@ impl RecordingReader {
         ReaderEnd::Done
     }
 
-    /// Reads the file once. `Some`: it is over.
+    /// Reads the file once; returns `Some` if the replay is over.
     fn pass(
         &mut self,
         batch: &mut FrameBatch,
         schedule: &mut ReplaySchedule,
     ) -> io::Result<Option<ReaderEnd>> {
         let Self { track, stream, input, free, full } = self;
-        // Counted once, not once a pass.
+        // Skipped packets are counted in the first pass only.
         let skipped = (schedule.pass > 0).then_some(input.skipped);
         let mut pass = FilePass::new(track.recording(), *stream, batch, schedule);
         loop {
-            // Waiting for a free batch below is the only brake: the reader runs ahead of the sender by as many
-            // batches as there are, whatever the size of the file.
+            // The wait for a free batch below is the only brake: the reader is ahead of the sender by as many batches
+            // as exist, whatever the size of the file.
             let ending = input.next(&mut |picked| pass.take(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEnd::Changed));
@@ -103,16 +103,16 @@ impl RecordingReader {
     }
 }
 
-/// One reading of the file.
+/// State of one pass through the file.
 struct FilePass<'a> {
     recording: &'a PlannedRecording,
     stream: u16,
     batch: &'a mut FrameBatch,
     schedule: &'a mut ReplaySchedule,
     scratch: Vec<u8>,
-    /// No frame so far.
+    /// Whether no frame was read so far.
     is_empty: bool,
-    /// A frame is longer than any that was there when the plan was made.
+    /// Whether a frame is longer than any at the time of the survey.
     is_other: bool,
 }
 
@@ -126,7 +126,7 @@ impl<'a> FilePass<'a> {
         Self { recording, stream, batch, schedule, scratch: Vec::new(), is_empty: true, is_other: false }
     }
 
-    /// Puts a packet into the batch, as it shall be sent.
+    /// Puts a packet into the batch as it will be sent.
     fn take(&mut self, picked: &ReplayPacket<'_>) {
         let due = self.schedule.due(self.recording, picked.at_ns);
         let mut frame = picked.frame(self.recording.facts.has_fcs);
@@ -145,7 +145,7 @@ impl<'a> FilePass<'a> {
     }
 }
 
-/// Where the tag of a frame goes.
+/// Returns the position of a frame's tag, if it gets one.
 fn place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
     let place = TagPlace::of(frame).filter(|_| recording.tagged)?;
     // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.

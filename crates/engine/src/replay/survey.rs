@@ -1,4 +1,4 @@
-//! Reading a file once to know what is in it.
+//! Reads a capture file once to learn its contents.
 
 use super::input::{ReplayInput, ReplayPacket};
 use super::{FileEnding, SkippedPackets, refused};
@@ -10,24 +10,24 @@ use packetrig_wire::foreign::{FrameRewrite, TagPlace};
 use std::fs::File;
 use std::path::Path;
 
-/// Ports have an MTU of at most 14 000; whatever is longer was no packet on an Ethernet.
+/// Longest frame on an Ethernet: ports have an MTU of at most 14 000.
 const LONGEST_ON_A_WIRE: u32 = 14_000 + 18 + 4;
-/// The type that says that an 802.1Q tag follows.
+/// EtherType of an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
-/// What is in a file.
+/// Contents of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaySurvey {
-    /// What a plan needs to know.
+    /// Facts that a plan needs.
     pub facts: RecordingFacts,
-    /// Frames in which a tag finds no place.
+    /// Frames without room for a tag.
     pub untaggable: u64,
     /// Packets that cannot be replayed.
     pub skipped: SkippedPackets,
     pub ending: FileEnding,
 }
 
-/// Reads all of `path` in constant memory. A file that holds no frame to replay is refused.
+/// Reads all of `path` in constant memory. Fails for a file without frames that can be replayed.
 pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| refused(path, error))?;
     if !file.metadata().is_ok_and(|about| about.is_file()) {
@@ -71,10 +71,10 @@ struct SurveySums {
     largest: u32,
     largest_untagged: u32,
     untaggable: u64,
-    /// Frames that stand for several packets on the wire.
+    /// Frames that are several packets on the wire.
     merged: u64,
     longest_merged: u32,
-    /// Of the first frame, and the latest of all.
+    /// Capture times of the first frame, and the latest of all.
     times: Option<(u64, u64)>,
     has_fcs: bool,
     scratch: Vec<u8>,
@@ -106,7 +106,7 @@ impl SurveySums {
         }
     }
 
-    /// Why a file with merged frames is not replayed, and what to do.
+    /// Explains why a file with merged frames is not replayed, and the remedy.
     fn merged_frames(&self) -> String {
         let Self { merged, longest_merged, .. } = self;
         format!(
@@ -129,7 +129,7 @@ impl SurveySums {
     }
 }
 
-/// Whether the last four bytes are the FCS of the others; by chance, once in four thousand million frames.
+/// Returns whether the last four bytes are the FCS of the others; by chance, once in 2^32 frames.
 fn ends_with_fcs(bytes: &[u8]) -> bool {
     bytes
         .split_last_chunk()

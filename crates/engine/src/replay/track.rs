@@ -1,4 +1,4 @@
-//! What sender, reader and receivers of one recording share, and the remarks about it in the result.
+//! State that sender, reader and receivers of one recording share, and the remarks for the result.
 
 use super::{FileEnding, SkippedPackets};
 use packetrig_plan::recording::PlannedRecording;
@@ -6,15 +6,15 @@ use packetrig_units::clamp_to_usize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Seconds of a run that are told apart: a day.
+/// Seconds of a run that are recorded separately: a day.
 const SECONDS: usize = 86_400;
 
-/// Why a reader has no more frames.
+/// Reason why a reader has no more frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReaderEnd {
-    /// All passes are read.
+    /// All passes have been read.
     Done,
-    /// The sender went away.
+    /// The sender stopped.
     Unwanted,
     /// The file is not the one that was surveyed.
     Changed,
@@ -29,18 +29,18 @@ struct ReaderRemarks {
     stopped: Option<ReaderEnd>,
 }
 
-/// A recording on its way through a run.
+/// A recording during a run.
 #[derive(Debug)]
 pub struct ReplayTrack {
     recording: Arc<PlannedRecording>,
-    /// By second of the run, the first tagged frame that was due in it or later; `u64::MAX` if none yet.
+    /// By second of the run, the number of the first tagged frame that was due in it or later; `u64::MAX` until known.
     seconds: Box<[AtomicU64]>,
-    /// Written by the reader, a few times in all; read in the end.
+    /// Written by the reader a few times, read at the end.
     remarks: Mutex<ReaderRemarks>,
 }
 
 impl ReplayTrack {
-    /// Nothing of it is sent yet.
+    /// Creates a track of which nothing is sent yet.
     pub fn new(recording: Arc<PlannedRecording>) -> Self {
         let seconds = (0..SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { recording, seconds, remarks: Mutex::default() }
@@ -50,14 +50,14 @@ impl ReplayTrack {
         &self.recording
     }
 
-    /// The second in which tagged frame `number` was due, as far as it was sent from here.
+    /// Returns the second in which tagged frame `number` was due, as far as it was sent from here.
     pub fn second_of(&self, number: u64) -> u64 {
         let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
         begun.saturating_sub(1) as u64
     }
 
-    /// Notes that tagged frame `number` is the first that is due in `second`; `from` is the first second not noted yet.
-    /// Returns the next such.
+    /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
+    /// record. Returns the next such second.
     pub(crate) fn mark(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
@@ -66,7 +66,7 @@ impl ReplayTrack {
         end.max(from)
     }
 
-    /// Remarks for the result, in words, and whether each matters.
+    /// Returns the remarks for the result, and whether each of them matters.
     pub fn remarks(&self) -> Vec<(String, bool)> {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
